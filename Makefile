@@ -1,0 +1,45 @@
+# One list of developer commands. Everything is set up on first use and reused after.
+PYTHON ?= python3.11
+PYTHON := $(shell command -v $(PYTHON) || command -v python3)
+VENV   := .venv
+CORE   := .venv-core
+PIP     = -m pip --disable-pip-version-check --quiet
+
+.PHONY: help setup demo test check format bench clean
+
+help:            ## This list
+	@grep -hE '^[a-z]+: .*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+$(CORE)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(CORE)
+	$(CORE)/bin/python $(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python $(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+setup: $(VENV)/ready   ## A virtual environment with everything for development
+
+demo: $(CORE)/ready    ## Set up only the core and run the main job on this machine
+	@$(CORE)/bin/zeus demo
+
+test: $(VENV)/ready    ## Run all tests
+	$(VENV)/bin/python -m pytest -n auto $(PYTEST_ARGS)
+
+check: $(VENV)/ready   ## Linter, formatter, type checker, boundaries between the rooms
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-logo
+
+format: $(VENV)/ready  ## Put the code into the project's form
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+bench: $(VENV)/ready   ## Measure ourselves beside our peers; prints JSON
+	$(VENV)/bin/python benchmarks/run.py $(BENCH_ARGS)
+
+clean:           ## Remove the virtual environments and caches
+	rm -rf $(VENV) $(CORE) .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis

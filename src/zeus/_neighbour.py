@@ -1,0 +1,37 @@
+"""Notice another distribution that installs a package of the same name."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+
+_NAMESAKES = ("zeus", "zeus_ml")
+
+
+def warn_about_namesake() -> None:
+    """Warn if one is installed: its files and ours overwrite each other.
+
+    Looks at directory names only; reading metadata would make every import slow.
+    """
+    for directory in sys.path:
+        if not directory.endswith(("site-packages", "dist-packages")):
+            continue
+        try:
+            names = os.listdir(directory)  # noqa: PTH208  (pathlib is not loaded yet)
+        except OSError:
+            continue
+        for name in names:
+            if not name.endswith(".dist-info"):
+                continue
+            distribution, _, version = name.removesuffix(".dist-info").partition("-")
+            if distribution.lower().replace("-", "_") in _NAMESAKES:
+                warnings.warn(
+                    f"the distribution `{distribution}` {version} is installed beside "
+                    "`zeus-energy`; both provide the package `zeus` and overwrite each other's "
+                    f"files. Keep one: pip uninstall {distribution} && "
+                    "pip install --force-reinstall zeus-energy",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+                return

@@ -1,0 +1,535 @@
+"""What a device can report and be told, whatever its maker.
+
+A *driver* is the seam: one class per back end overrides what its hardware offers and speaks SI
+units (joules, watts, MHz, degrees Celsius). Whatever it does not override is unsupported, and
+every obstacle is a `CapabilityError` that says why and costs only itself. `Gpu` is what callers
+hold: the same questions, protected against driver calls that hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeVar, overload
+
+from zeus.device.guard import Guard
+from zeus.errors import CapabilityError, Reason, UnknownDeviceError
+
+if TYPE_CHECKING:
+    from zeus.device.hold import Hold
+    from zeus.device.journal import Entry
+
+T = TypeVar("T")
+
+
+class Capability(StrEnum):
+    """Something a GPU may be able to report or be told."""
+
+    ENERGY_COUNTER = "energy counter"
+    INSTANT_POWER = "instantaneous power"
+    AVERAGE_POWER = "average power"
+    MEMORY_POWER = "memory power"
+    TEMPERATURE = "temperature"
+    UTILIZATION = "utilization"
+    MEMORY = "memory use"
+    PROCESSES = "processes"
+    CLOCKS = "clocks"
+    POWER_LIMIT = "power limit"
+    PERSISTENCE = "persistence mode"
+    SET_POWER_LIMIT = "power limit control"
+    LOCK_CLOCKS = "clock control"
+
+
+@dataclass(frozen=True)
+class Support:
+    """Whether one capability can be used here, and if not, why and what mends it."""
+
+    available: bool
+    reason: Reason | None = None
+    detail: str = ""
+    cure: str = ""
+
+    @classmethod
+    def refused(cls, error: CapabilityError) -> Support:
+        """The support that an error speaks of."""
+        return cls(False, error.reason, error.detail, error.cure)
+
+
+@dataclass(frozen=True)
+class PowerLimits:
+    """The power limits a GPU accepts, in watts."""
+
+    minimum: float
+    maximum: float
+    default: float
+
+
+@dataclass(frozen=True)
+class SupportedClocks:
+    """The clocks a GPU can be locked to, in MHz, highest first."""
+
+    graphics: tuple[int, ...]
+    memory: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ClockRange:
+    """A lock on a clock: it stays between the two bounds, in MHz."""
+
+    minimum: int
+    maximum: int
+
+
+@dataclass(frozen=True)
+class CurrentClocks:
+    """The clocks a GPU runs at now, in MHz."""
+
+    graphics: int
+    memory: int | None
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """GPU memory, in bytes."""
+
+    used: int
+    total: int
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process that uses a GPU. Its memory is `None` where the driver does not tell."""
+
+    pid: int
+    memory: int | None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class GpuIdentity:
+    """Names a GPU: by `key` for ever, by the rest for people.
+
+    Attributes:
+        key: UUID if there is one, else PCI address; control always goes by it.
+        name: Product name.
+        vendor: "NVIDIA" or "AMD".
+        pci_address: Such as "0000:3b:00.0".
+        whole_module: Set when what is measured covers more than the device the framework sees
+            (a MIG slice, one die of two): the readings are those of the whole board.
+    """
+
+    key: str
+    name: str
+    vendor: str
+    pci_address: str | None = None
+    whole_module: bool = False
+
+
+def unsupported(what: Capability | str, detail: str = "") -> CapabilityError:
+    """The error for something the hardware or its driver does not offer."""
+    return CapabilityError(Reason.UNSUPPORTED, f"{what}{': ' + detail if detail else ''}")
+
+
+class GpuDriver:
+    """What a back end knows about one GPU.
+
+    Every method may raise `CapabilityError` and may hang; setters also raise `KnobError` for a
+    value that the driver does not take.
+    """
+
+    identity: GpuIdentity
+    #: What the vendor's visibility variables call it, where that is not `identity.key`.
+    visible_uuid: str = ""
+    #: How often the energy counter moves on this part, in seconds, if known; a first guess only.
+    counter_period: float | None = None
+    #: Real drivers may hang; the simulated one answers at once.
+    may_hang: bool = True
+    #: Whether other processes see the same device, so that its knobs outlive this one.
+    shared: bool = True
+
+    def seen_as_slice(self, slice_uuid: str) -> GpuDriver:
+        """The same GPU for a program that sees only one slice of it."""
+        raise unsupported("slices of a GPU", slice_uuid)
+
+    def energy(self) -> float:
+        """Joules since some fixed moment; moves in ticks."""
+        raise unsupported(Capability.ENERGY_COUNTER)
+
+    def instant_power(self) -> float:
+        """Watts now."""
+        raise unsupported(Capability.INSTANT_POWER)
+
+    def average_power(self) -> float:
+        """Watts, averaged by the driver over about a second."""
+        raise unsupported(Capability.AVERAGE_POWER)
+
+    def memory_power(self) -> float:
+        """Watts drawn by the GPU's memory."""
+        raise unsupported(Capability.MEMORY_POWER)
+
+    def temperature(self) -> float:
+        """Degrees Celsius."""
+        raise unsupported(Capability.TEMPERATURE)
+
+    def utilization(self) -> float:
+        """Share of the last sampling period during which a kernel ran, 0 to 1."""
+        raise unsupported(Capability.UTILIZATION)
+
+    def memory(self) -> MemoryUse:
+        """Bytes of device memory in use and in all."""
+        raise unsupported(Capability.MEMORY)
+
+    def processes(self) -> tuple[GpuProcess, ...]:
+        """Processes that use this GPU."""
+        raise unsupported(Capability.PROCESSES)
+
+    def power_limit(self) -> float:
+        """The power limit in force, in watts."""
+        raise unsupported(Capability.POWER_LIMIT)
+
+    def power_limits(self) -> PowerLimits:
+        """The range and default of the power limit."""
+        raise unsupported(Capability.POWER_LIMIT)
+
+    def set_power_limit(self, watts: float) -> None:
+        """Set the power limit."""
+        raise unsupported(Capability.SET_POWER_LIMIT)
+
+    def current_clocks(self) -> CurrentClocks:
+        """The clocks now."""
+        raise unsupported(Capability.CLOCKS)
+
+    def supported_clocks(self) -> SupportedClocks:
+        """The clocks that can be locked."""
+        raise unsupported(Capability.CLOCKS)
+
+    def locked_graphics_clock(self) -> ClockRange | None:
+        """The lock in force, or `None` if unlocked or if the driver cannot tell."""
+        return None
+
+    def locked_memory_clock(self) -> ClockRange | None:
+        """The lock in force, or `None` if unlocked or if the driver cannot tell."""
+        return None
+
+    def lock_graphics_clock(self, clock: ClockRange | None) -> None:
+        """Lock the graphics clock; `None` unlocks."""
+        raise unsupported(Capability.LOCK_CLOCKS)
+
+    def lock_memory_clock(self, clock: ClockRange | None) -> None:
+        """Lock the memory clock; `None` unlocks."""
+        raise unsupported(Capability.LOCK_CLOCKS)
+
+    def persistence(self) -> bool:
+        """Whether the driver stays loaded while nobody uses the GPU."""
+        raise unsupported(Capability.PERSISTENCE)
+
+    def set_persistence(self, enabled: bool) -> None:
+        """Keep the driver loaded, so that knobs survive between processes."""
+        raise unsupported(Capability.PERSISTENCE)
+
+
+class AbsentGpuDriver(GpuDriver):
+    """A GPU that is listed but answers nothing: every question gets the same obstacle."""
+
+    def __init__(self, identity: GpuIdentity, error: CapabilityError) -> None:
+        self.identity = identity
+        self._error = error
+
+    def _refuse(self, *_: object) -> None:
+        raise CapabilityError(self._error.reason, self._error.detail, self._error.cure)
+
+    def __getattribute__(self, name: str) -> object:
+        if name.startswith("_") or name not in _QUESTIONS:
+            return super().__getattribute__(name)
+        return super().__getattribute__("_refuse")
+
+
+_QUESTIONS = frozenset(
+    name for name, member in vars(GpuDriver).items() if callable(member) and name[0] != "_"
+)
+
+
+class Gpu:
+    """One GPU as the frameworks count them.
+
+    Attributes:
+        index: The ordinal that frameworks use for it (after `CUDA_VISIBLE_DEVICES` and the like).
+        driver: The back end, for callers with a thread of their own that may hang.
+    """
+
+    def __init__(self, index: int, driver: GpuDriver) -> None:
+        self.index = index
+        self.driver = driver
+        self.identity = driver.identity
+        #: Record of the holds on a GPU that no other process sees.
+        self.held: dict[str, list[Entry]] = {}
+        self._guard = Guard(self.identity.name) if driver.may_hang else None
+
+    @property
+    def name(self) -> str:
+        """Product name."""
+        return self.identity.name
+
+    @property
+    def key(self) -> str:
+        """UUID or PCI address: the same GPU for every process and container."""
+        return self.identity.key
+
+    def __repr__(self) -> str:
+        return f"<Gpu {self.index}: {self.name} {self.key}>"
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        return question() if self._guard is None else self._guard.call(question)
+
+    def energy(self) -> float:
+        """Joules since some fixed moment; the counter moves in ticks of 20-100 ms."""
+        return self._ask(self.driver.energy)
+
+    def instant_power(self) -> float:
+        """Watts now."""
+        return self._ask(self.driver.instant_power)
+
+    def average_power(self) -> float:
+        """Watts, averaged by the driver over about a second."""
+        return self._ask(self.driver.average_power)
+
+    def memory_power(self) -> float:
+        """Watts drawn by the GPU's memory."""
+        return self._ask(self.driver.memory_power)
+
+    def temperature(self) -> float:
+        """Degrees Celsius."""
+        return self._ask(self.driver.temperature)
+
+    def utilization(self) -> float:
+        """Share of recent time during which a kernel ran, 0 to 1."""
+        return self._ask(self.driver.utilization)
+
+    def memory(self) -> MemoryUse:
+        """Bytes of device memory in use and in all."""
+        return self._ask(self.driver.memory)
+
+    def processes(self) -> tuple[GpuProcess, ...]:
+        """Processes that use this GPU."""
+        return self._ask(self.driver.processes)
+
+    def power_limit(self) -> float:
+        """The power limit in force, in watts."""
+        return self._ask(self.driver.power_limit)
+
+    def power_limits(self) -> PowerLimits:
+        """The range and default of the power limit, in watts."""
+        return self._ask(self.driver.power_limits)
+
+    def current_clocks(self) -> CurrentClocks:
+        """The clocks now, in MHz."""
+        return self._ask(self.driver.current_clocks)
+
+    def supported_clocks(self) -> SupportedClocks:
+        """The clocks that can be locked, in MHz."""
+        return self._ask(self.driver.supported_clocks)
+
+    def locked_graphics_clock(self) -> ClockRange | None:
+        """The lock in force, or `None` if unlocked or if the driver cannot tell."""
+        return self._ask(self.driver.locked_graphics_clock)
+
+    def locked_memory_clock(self) -> ClockRange | None:
+        """The lock in force, or `None` if unlocked or if the driver cannot tell."""
+        return self._ask(self.driver.locked_memory_clock)
+
+    def persistence(self) -> bool:
+        """Whether the driver stays loaded while nobody uses the GPU."""
+        return self._ask(self.driver.persistence)
+
+    def hold(
+        self,
+        *,
+        power_limit: float | None = None,
+        graphics_clock: int | tuple[int, int] | None = None,
+        memory_clock: int | tuple[int, int] | None = None,
+    ) -> Hold:
+        """Change knobs for a while; what was set before comes back, whatever happens.
+
+        Use as ``with gpu.hold(power_limit=200): ...``. The previous values return on leaving the
+        block, on an exception, on SIGTERM, and after SIGKILL when Zeus next starts on this
+        machine (or on ``zeus restore``).
+
+        Args:
+            power_limit: Watts.
+            graphics_clock: MHz, or (lowest, highest) MHz.
+            memory_clock: MHz, or (lowest, highest) MHz.
+
+        Raises:
+            KnobError: If a value lies outside what this GPU accepts.
+            CapabilityError: If the GPU or the permissions do not allow it.
+        """
+        from zeus.device.hold import Hold  # noqa: PLC0415  (hold builds on this module)
+
+        return Hold(self, power_limit, graphics_clock, memory_clock)
+
+    def apply(self, setter: Callable[[], None]) -> None:
+        """Run a driver setter under the guard. For holds: everyone else uses `hold`."""
+        self._ask(setter)
+
+    def support(self, capability: Capability) -> Support:
+        """Find out whether a capability can be used here, by trying it without side effects."""
+        try:
+            _PROBES[capability](self)
+        except CapabilityError as error:
+            return Support.refused(error)
+        return Support(True)
+
+
+def _rewrite_power_limit(gpu: Gpu) -> None:
+    # Setting what is set already changes nothing and tells whether setting is allowed.
+    current = gpu.power_limit()
+    gpu.apply(lambda: gpu.driver.set_power_limit(current))
+
+
+def _clock_control(gpu: Gpu) -> None:
+    # A lock cannot be read back everywhere, so trying one could undo somebody else's. Locking
+    # clocks takes the same right as setting the power limit, which can be tried safely.
+    gpu.supported_clocks()
+    if type(gpu.driver).lock_graphics_clock is GpuDriver.lock_graphics_clock:
+        raise unsupported(Capability.LOCK_CLOCKS)
+    try:
+        _rewrite_power_limit(gpu)
+    except CapabilityError as error:
+        if error.reason is not Reason.UNSUPPORTED:
+            raise
+
+
+_PROBES: dict[Capability, Callable[[Gpu], object]] = {
+    Capability.ENERGY_COUNTER: Gpu.energy,
+    Capability.INSTANT_POWER: Gpu.instant_power,
+    Capability.AVERAGE_POWER: Gpu.average_power,
+    Capability.MEMORY_POWER: Gpu.memory_power,
+    Capability.TEMPERATURE: Gpu.temperature,
+    Capability.UTILIZATION: Gpu.utilization,
+    Capability.MEMORY: Gpu.memory,
+    Capability.PROCESSES: Gpu.processes,
+    Capability.CLOCKS: Gpu.current_clocks,
+    Capability.POWER_LIMIT: Gpu.power_limit,
+    Capability.PERSISTENCE: Gpu.persistence,
+    Capability.SET_POWER_LIMIT: _rewrite_power_limit,
+    Capability.LOCK_CLOCKS: _clock_control,
+}
+
+
+class CpuDriver:
+    """What a back end knows about one CPU package. Undoes wraparound, if asked often enough."""
+
+    #: Seconds in which the counter can wrap at most once, at any power a package can draw.
+    wrap_period: float = float("inf")
+
+    def energy(self) -> float:
+        """Joules of the package, monotonic: wraparound is already undone."""
+        raise unsupported("package energy counter")
+
+    def dram_energy(self) -> float:
+        """Joules of the memory behind this package."""
+        raise unsupported("DRAM energy counter")
+
+
+class Cpu:
+    """One CPU package (socket).
+
+    Attributes:
+        index: Number of the package.
+        name: What the platform calls it.
+        driver: The back end.
+    """
+
+    def __init__(self, index: int, name: str, driver: CpuDriver) -> None:
+        self.index = index
+        self.name = name
+        self.driver = driver
+
+    def __repr__(self) -> str:
+        return f"<Cpu {self.index}: {self.name}>"
+
+    def energy(self) -> float:
+        """Joules of the package since some fixed moment."""
+        return self.driver.energy()
+
+    def dram_energy(self) -> float:
+        """Joules of its memory since some fixed moment."""
+        return self.driver.dram_energy()
+
+
+class Soc:
+    """A system on a chip whose parts share one power meter (Apple silicon, Jetson).
+
+    Attributes:
+        name: What it is.
+        total_rail: The part that feeds all others, which therefore must not be added to them.
+    """
+
+    name: str = "SoC"
+    total_rail: str | None = None
+
+    def energies(self) -> dict[str, float] | None:
+        """Joules of each part since some fixed moment, or `None` where only power is metered."""
+        return None
+
+    def powers(self) -> dict[str, float] | None:
+        """Watts of each part now, or `None` where only energy is metered."""
+        return None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that could not be used on this machine, and what mends it."""
+
+    what: str
+    error: CapabilityError
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.error}"
+
+
+D = TypeVar("D", bound=Gpu | Cpu)
+
+
+class DeviceSet(Sequence[D]):
+    """Devices of one kind in index order, with what was found but cannot be used."""
+
+    def __init__(self, devices: Sequence[D] = (), problems: Sequence[Problem] = ()) -> None:
+        self._devices: tuple[D, ...] = tuple(devices)
+        self.problems = tuple(problems)
+
+    @overload
+    def __getitem__(self, index: int) -> D: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[D, ...]: ...
+    def __getitem__(self, index: int | slice) -> D | tuple[D, ...]:
+        return self._devices[index]
+
+    def __len__(self) -> int:
+        return len(self._devices)
+
+    def __iter__(self) -> Iterator[D]:
+        return iter(self._devices)
+
+    def __repr__(self) -> str:
+        return f"DeviceSet({list(self._devices)})"
+
+    def select(self, indices: Sequence[int] | None) -> tuple[D, ...]:
+        """The devices with these indices, in this order; all of them for `None`.
+
+        Raises:
+            UnknownDeviceError: If an index is repeated or names no device here.
+        """
+        if indices is None:
+            return self._devices
+        known = {device.index: device for device in self._devices}
+        wrong = [index for index in indices if isinstance(index, bool) or index not in known]
+        if wrong:
+            raise UnknownDeviceError(
+                f"device indices must be among {sorted(known)}, but got {wrong}"
+                + "".join(f"; {problem}" for problem in self.problems)
+            )
+        if len(set(indices)) != len(indices):
+            raise UnknownDeviceError(f"device indices must be distinct, but got {list(indices)}")
+        return tuple(known[index] for index in indices)

@@ -1,0 +1,188 @@
+"""The machine as a whole: its clock, GPUs, CPUs and system on a chip.
+
+Discovered once per process and environment. A simulated node takes the machine's place for the
+length of a ``with`` block.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from zeus.clock import Clock, MonotonicClock
+from zeus.device import simulated
+from zeus.device.base import Cpu, DeviceSet, Gpu, GpuDriver, Problem, Soc
+from zeus.device.hold import knob_setter
+from zeus.device.journal import recorded_gpus, recover
+from zeus.device.visible import Candidate, Visible, visible_amd, visible_nvidia
+from zeus.errors import CapabilityError
+
+logger = logging.getLogger(__name__)
+
+_VARIABLES = (
+    simulated.SIMULATE_VARIABLE,
+    simulated.LOAD_VARIABLE,
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "ZEUS_STATE_DIR",
+    "ZEUS_POWERCAP_ROOT",
+)
+
+
+class Node:
+    """What this machine offers.
+
+    Attributes:
+        clock: The time that all measuring on it goes by.
+        gpus: The GPUs a framework sees, in its order.
+        cpus: CPU packages.
+        soc: The system on a chip, if the machine is one.
+        drivers: All GPUs of the machine, visible or not.
+        simulated: What `ZEUS_SIMULATE` asked for, or an empty string.
+        problems: What was found but cannot be used.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        drivers: Sequence[GpuDriver] = (),
+        gpus: DeviceSet[Gpu] | None = None,
+        cpus: DeviceSet[Cpu] | None = None,
+        soc: Soc | None = None,
+        *,
+        simulated: str = "",
+        problems: Sequence[Problem] = (),
+    ) -> None:
+        self.clock = clock
+        self.drivers = tuple(drivers)
+        self.gpus = gpus if gpus is not None else DeviceSet[Gpu]()
+        self.cpus = cpus if cpus is not None else DeviceSet[Cpu]()
+        self.soc = soc
+        self.simulated = simulated
+        self.problems = tuple(problems)
+
+    def restore(self) -> tuple[int, list[Problem]]:
+        """Put back the knobs that processes left behind which are gone.
+
+        Returns:
+            How many holds were ended, and what refused.
+        """
+        ended = 0
+        problems: list[Problem] = []
+        for driver in self.drivers:
+            if not driver.shared:
+                continue
+            try:
+                ended += recover(driver.identity.key, knob_setter(driver))
+            except CapabilityError as error:
+                problems.append(Problem(f"restoring {driver.identity.name}", error))
+        return ended, problems
+
+
+def current_node() -> Node:
+    """The node in force: the innermost ``with`` block's, else this machine (or its simulation)."""
+    if _overrides:
+        return _overrides[-1]
+    key = (os.getpid(), *(os.environ.get(name) for name in _VARIABLES))
+    with _lock:
+        if key not in _discovered:
+            _discovered.clear()  # the environment changed, or this is a forked child
+            _discovered[key] = _discover()
+        return _discovered[key]
+
+
+@contextmanager
+def override(node: Node) -> Iterator[Node]:
+    """Let a node stand in for this machine, for all threads."""
+    _overrides.append(node)
+    try:
+        yield node
+    finally:
+        _overrides.remove(node)
+
+
+_lock = threading.Lock()
+_discovered: dict[tuple[int | str | None, ...], Node] = {}
+_overrides: list[Node] = []
+
+
+def _discover() -> Node:
+    spec = os.environ.get(simulated.SIMULATE_VARIABLE, "").strip()
+    node = simulated_node(spec) if spec else _real_node()
+    if recorded_gpus():
+        ended, problems = node.restore()
+        if ended:
+            logger.warning("put back what %d ended process(es) had changed on GPUs", ended)
+        for problem in problems:
+            logger.warning("%s; `zeus restore` tries again", problem)
+    return node
+
+
+def simulated_node(spec: str, clock: Clock | None = None, load: float | None = None) -> Node:
+    """A node with simulated GPUs; in real time if no clock is given.
+
+    Raises:
+        SimulationError: If the specification names no known GPU.
+    """
+    clock = clock or MonotonicClock()
+    if load is None:
+        load = simulated.parse_load(os.environ.get(simulated.LOAD_VARIABLE))
+    drivers = simulated.build(spec, clock, load)
+    candidates = [Candidate(driver.identity.key, driver.model.speed) for driver in drivers]
+    gpus = DeviceSet(_visible(drivers, candidates))
+    if clock.virtual:
+        return Node(clock, drivers, gpus, simulated=spec)
+    cpus, soc, problems = _host()
+    return Node(clock, drivers, gpus, cpus, soc, simulated=spec, problems=problems)
+
+
+def _real_node() -> Node:
+    from zeus.device import amd, nvml  # noqa: PLC0415  (not needed for a simulated node)
+
+    drivers, candidates, problems = nvml.discover()
+    amd_drivers, amd_problems = amd.discover()
+    drivers = [*drivers, *amd_drivers]
+    candidates = [
+        *candidates,
+        *(Candidate(driver.visible_uuid or driver.identity.key) for driver in amd_drivers),
+    ]
+    gpu_problems = [*problems, *amd_problems]
+    gpus = DeviceSet(_visible(drivers, candidates), gpu_problems)
+    cpus, soc, host_problems = _host()
+    return Node(
+        MonotonicClock(), drivers, gpus, cpus, soc, problems=[*gpu_problems, *host_problems]
+    )
+
+
+def _host() -> tuple[DeviceSet[Cpu], Soc | None, list[Problem]]:
+    from zeus.device import apple, jetson, rapl  # noqa: PLC0415
+
+    root = os.environ.get("ZEUS_POWERCAP_ROOT")
+    cpus, cpu_problems = rapl.discover(Path(root)) if root else rapl.discover()
+    soc, soc_problems = apple.discover()
+    if soc is None:
+        soc, jetson_problems = jetson.discover()
+        soc_problems = [*soc_problems, *jetson_problems]
+    return DeviceSet(cpus, cpu_problems), soc, [*cpu_problems, *soc_problems]
+
+
+def _visible(drivers: Sequence[GpuDriver], candidates: Sequence[Candidate]) -> list[Gpu]:
+    """NVIDIA GPUs first, then AMD, each by the rules of its runtime."""
+    found: list[GpuDriver] = []
+    for vendor, rule in (("NVIDIA", visible_nvidia), ("AMD", visible_amd)):
+        own = [i for i, driver in enumerate(drivers) if driver.identity.vendor == vendor]
+        for visible in rule([candidates[i] for i in own], os.environ):
+            found.append(_seen(drivers[own[visible.position]], visible))
+    return [Gpu(index, driver) for index, driver in enumerate(found)]
+
+
+def _seen(driver: GpuDriver, visible: Visible) -> GpuDriver:
+    if visible.mig_uuid is None:
+        return driver
+    return driver.seen_as_slice(visible.mig_uuid)

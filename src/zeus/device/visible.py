@@ -1,0 +1,118 @@
+"""Which GPUs a framework sees, and in what order.
+
+Follows what the CUDA and ROCm runtimes (and PyTorch on top of them) do with their environment
+variables, so that index 0 here is index 0 there. Pure functions over strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A GPU of the machine, as the driver numbers them (by PCI address).
+
+    Attributes:
+        uuid: Such as "GPU-8932f937-...".
+        speed: Any figure that grows with the GPU's throughput; decides who is first.
+        mig_uuids: UUIDs of its MIG slices.
+    """
+
+    uuid: str
+    speed: float = 0.0
+    mig_uuids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Visible:
+    """A GPU that the framework sees: its position among the candidates, and its slice if any."""
+
+    position: int
+    mig_uuid: str | None = None
+
+
+def visible_nvidia(
+    candidates: Sequence[Candidate], environment: Mapping[str, str]
+) -> list[Visible]:
+    """Apply `CUDA_DEVICE_ORDER` and `CUDA_VISIBLE_DEVICES`."""
+    order = _cuda_order(candidates, environment.get("CUDA_DEVICE_ORDER"))
+    value = environment.get("CUDA_VISIBLE_DEVICES")
+    if value is None:
+        return [Visible(position) for position in order]
+    if value.startswith("MIG-"):
+        return _mig_slice(value.split(",")[0], candidates)
+    uuids = [candidates[position].uuid for position in order]
+    return [Visible(order[ordinal]) for ordinal in _ordinals(value, uuids)]
+
+
+def visible_amd(candidates: Sequence[Candidate], environment: Mapping[str, str]) -> list[Visible]:
+    """Apply `ROCR_VISIBLE_DEVICES` first, then `HIP_` or `CUDA_VISIBLE_DEVICES` to what is left."""
+    positions = list(range(len(candidates)))
+    rocr = environment.get("ROCR_VISIBLE_DEVICES")
+    # HIP understands the CUDA name too, but its own name wins.
+    hip = environment.get("HIP_VISIBLE_DEVICES", environment.get("CUDA_VISIBLE_DEVICES"))
+    for value in (rocr, hip):
+        if value is not None:
+            uuids = [candidates[position].uuid for position in positions]
+            positions = [positions[ordinal] for ordinal in _ordinals(value, uuids)]
+    return [Visible(position) for position in positions]
+
+
+def _cuda_order(candidates: Sequence[Candidate], device_order: str | None) -> list[int]:
+    positions = list(range(len(candidates)))
+    if device_order == "PCI_BUS_ID" or not candidates:
+        return positions
+    # By default CUDA puts the fastest GPU first and promises nothing about the rest; in practice
+    # they stay in PCI order. `max` keeps the first of equals, so equal GPUs are not reordered.
+    fastest = max(positions, key=lambda position: candidates[position].speed)
+    return [fastest, *(position for position in positions if position != fastest)]
+
+
+def _ordinals(value: str, uuids: Sequence[str]) -> list[int]:
+    """Ordinals named by a list, up to the first entry that names none; repetition hides all."""
+    by_uuid = value.startswith("GPU-")
+    found: list[int] = []
+    for entry in value.split(","):
+        ordinal = _by_uuid(entry, uuids) if by_uuid else _by_number(entry.strip(), len(uuids))
+        if ordinal is None:
+            break
+        if ordinal in found:
+            return []
+        found.append(ordinal)
+    return found
+
+
+def _by_number(entry: str, count: int) -> int | None:
+    # The runtimes read a leading number and ignore what follows it: "1gpu" is 1.
+    sign = entry[:1] if entry[:1] in ("+", "-") else ""
+    digits = entry[len(sign) :]
+    length = next((i for i, c in enumerate(digits) if c not in "0123456789"), len(digits))
+    if length == 0 or (sign == "-" and int(digits[:length]) != 0):
+        return None
+    ordinal = int(digits[:length])
+    return ordinal if ordinal < count else None
+
+
+def _by_uuid(entry: str, uuids: Sequence[str]) -> int | None:
+    if not entry.startswith("GPU-"):
+        return None
+    matches = [ordinal for ordinal, uuid in enumerate(uuids) if uuid.startswith(entry)]
+    return matches[0] if len(matches) == 1 else None
+
+
+def _mig_slice(entry: str, candidates: Sequence[Candidate]) -> list[Visible]:
+    """A process sees one MIG slice at most: the first one named."""
+    if entry.startswith("MIG-GPU-"):
+        # The older form names the parent: MIG-<GPU UUID>/<GPU instance>/<compute instance>.
+        parent_uuid = entry.removeprefix("MIG-").split("/")[0]
+        parent = _by_uuid(parent_uuid, [candidate.uuid for candidate in candidates])
+        return [] if parent is None else [Visible(parent, entry)]
+    matches = [
+        Visible(position, uuid)
+        for position, candidate in enumerate(candidates)
+        for uuid in candidate.mig_uuids
+        if uuid.startswith(entry)
+    ]
+    return matches if len(matches) == 1 else []

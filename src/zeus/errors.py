@@ -1,0 +1,76 @@
+"""Everything Zeus raises on purpose.
+
+Each class is also the builtin a caller would expect, so `except ValueError` works as well as
+the exact name::
+
+    ZeusError (Exception)
+    ├── CapabilityError (RuntimeError)      a device cannot tell or do something; says why
+    ├── WindowError (ValueError)            a measurement window used out of order
+    ├── UnknownDeviceError (ValueError)     an index that names no device here
+    ├── KnobError (ValueError)              a knob setting outside what the device accepts
+    ├── SimulationError (ValueError)        a simulated node that cannot be built as asked
+    ├── LogFileError (ValueError)           a window log that cannot be read or continued
+    └── MissingExtraError (ImportError)     an optional dependency, with the line that installs it
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why a device cannot tell or do something."""
+
+    UNSUPPORTED = "unsupported"
+    NO_PERMISSION = "no permission"
+    DRIVER_ABSENT = "driver absent"
+    LOST = "device lost"
+    HANGS = "driver call hangs"
+    IMPLAUSIBLE = "implausible value"
+
+
+class ZeusError(Exception):
+    """Base of all exceptions raised by Zeus."""
+
+
+class CapabilityError(ZeusError, RuntimeError):
+    """A device cannot report or do something.
+
+    Attributes:
+        reason: The kind of obstacle.
+        detail: What was tried and what came back.
+        cure: The line that mends it, or an empty string if nothing does.
+    """
+
+    def __init__(self, reason: Reason, detail: str, cure: str = "") -> None:
+        self.reason = reason
+        self.detail = detail
+        self.cure = cure
+        super().__init__(f"{reason}: {detail}" + (f" ({cure})" if cure else ""))
+
+
+class WindowError(ZeusError, ValueError):
+    """A window was begun twice or ended without having been begun."""
+
+
+class UnknownDeviceError(ZeusError, ValueError):
+    """An index names no device of this machine."""
+
+
+class KnobError(ZeusError, ValueError):
+    """A knob setting lies outside what the device accepts."""
+
+
+class SimulationError(ZeusError, ValueError):
+    """A simulated node cannot be built or run as asked."""
+
+
+class LogFileError(ZeusError, ValueError):
+    """A window log cannot be read, or not be continued by this monitor."""
+
+
+class MissingExtraError(ZeusError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs the extra `{extra}`: pip install 'zeus-energy[{extra}]'")

@@ -1,0 +1,78 @@
+"""Wait for the accelerator, so that a window holds the work that was launched inside it.
+
+Frameworks launch work and go on. Before a window's edge is taken, the framework that is in use is
+asked to finish. Which one that is follows from what the program has imported and can use; none is
+required, and a build without accelerator has nothing to wait for.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+
+FRAMEWORKS = ("torch", "jax", "cupy")
+
+
+def synchronizer(framework: str | None, gpu_indices: Sequence[int]) -> Callable[[], None]:
+    """A function that waits for the accelerator.
+
+    Args:
+        framework: "torch", "jax" or "cupy"; "auto" for whichever is imported; `None` for none.
+        gpu_indices: The GPUs to wait for.
+
+    Raises:
+        ValueError: If the framework is not one of these.
+    """
+    if framework is None:
+        return lambda: None
+    if framework != "auto" and framework not in FRAMEWORKS:
+        raise ValueError(
+            f"sync_execution_with must be one of {', '.join(FRAMEWORKS)}, 'auto' or None, "
+            f"but got {framework!r}"
+        )
+    names = FRAMEWORKS if framework == "auto" else (framework,)
+    waits = [(name, _WAITS[name]) for name in names]
+    modules = sys.modules
+    indices = tuple(gpu_indices)
+
+    def wait() -> None:
+        for name, wait_for in waits:
+            module = modules.get(name)
+            if module is not None:
+                wait_for(module, indices)
+
+    return wait
+
+
+def _wait_torch(torch: ModuleType, indices: Sequence[int]) -> None:
+    cuda = getattr(torch, "cuda", None)
+    # Before initialisation nothing has been launched, and asking would initialise.
+    if cuda is None or not cuda.is_initialized():
+        return
+    for index in indices:
+        cuda.synchronize(index)
+
+
+def _wait_jax(jax: ModuleType, indices: Sequence[int]) -> None:
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if bridge is not None and not getattr(bridge, "_backends", True):
+        return  # imported but not started
+    for device in jax.local_devices():
+        if device.platform != "cpu" and device.id in indices:
+            # A device runs what it is given in order: the last small thing ends after the rest.
+            (jax.device_put(0.0, device) + 0).block_until_ready()
+
+
+def _wait_cupy(cupy: ModuleType, indices: Sequence[int]) -> None:
+    if not cupy.cuda.is_available():
+        return
+    for index in indices:
+        cupy.cuda.Device(index).synchronize()
+
+
+_WAITS: dict[str, Callable[[ModuleType, Sequence[int]], None]] = {
+    "torch": _wait_torch,
+    "jax": _wait_jax,
+    "cupy": _wait_cupy,
+}

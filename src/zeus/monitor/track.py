@@ -1,0 +1,430 @@
+"""What is known about one GPU's energy over the last while.
+
+A track looks at the energy counter and at instantaneous power many times per tick of the counter.
+The counter is exact, but only at its ticks; power tells what happens between them. The energy of a
+window is therefore the counter's difference between the first and the last tick inside it, plus
+power over the rest at both ends, and power alone if no tick falls inside. Only looks from inside
+the window count: a window's edges are where load changes, so a look from outside says nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from zeus.errors import CapabilityError, Reason
+from zeus.monitor.ticks import TickModel
+
+if TYPE_CHECKING:
+    from zeus.clock import Clock
+    from zeus.device import Gpu
+
+HORIZON = 30.0
+"""Seconds of looks that are kept. Windows that began earlier keep what they need themselves."""
+
+_LOOKS_PER_TICK = 8
+_FASTEST = 0.005  # seconds between looks; sensors are not quicker
+_SLOWEST = 0.1
+_GUESSED_TICK = 0.1
+_SHARP = 5e-4  # seconds; a tick known this well needs no looks of its own
+_RETRY = 1.0  # seconds between looks at a device that is lost
+_MILLIJOULE = 1e-3
+
+# Power may move between looks in ways they do not show; as a share of the integral.
+_UNSEEN = 0.002
+
+# A counter that disagrees with power by more than this, over long, is wrong.
+_CREDIBLE = (2 / 3, 3 / 2)
+_JUDGED_AFTER = 2.0  # seconds
+_JUDGED_ABOVE = 20.0  # joules
+
+
+class Method(StrEnum):
+    """How an energy value was obtained."""
+
+    COUNTER = "counter"
+    INTEGRATED = "integrated"
+    ESTIMATED = "estimated"
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True)
+class Energy:
+    """Joules over a window, how they were obtained, and how far off they may be.
+
+    Attributes:
+        joules: `None` if unavailable.
+        method: How.
+        uncertainty: Joules; about 19 of 20 windows lie within. Covers what the looks could not
+            see, not the calibration of the vendor's sensor.
+        note: Why it is unavailable, or which fallback was used.
+    """
+
+    joules: float | None
+    method: Method
+    uncertainty: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a window that began long ago keeps: its energy up to its first tick, and that tick.
+
+    For a GPU without counter, `counter` is the running integral of power at `tick`.
+    """
+
+    joules: float
+    variance: float
+    tick: float
+    tick_width: float
+    counter: float
+
+
+class EnergyTrack:
+    """Follows one GPU."""
+
+    def __init__(self, gpu: Gpu, clock: Clock) -> None:
+        self.gpu = gpu
+        self._driver = gpu.driver
+        self._clock = clock
+        self.ticks = TickModel()
+        #: When to look next.
+        self.due = math.inf
+        #: Stretches the time between looks when looking costs too much.
+        self.thrift = 1.0
+        self.last_look = -math.inf
+        self.trouble: CapabilityError | None = None
+        self.counter_note = ""
+        self._counter_ok = True
+        self._power_ok = True
+        self._averaged = False
+        self._last_counter: float | None = None
+        self._counter_offset = 0.0
+        self._last_counter_time = -math.inf
+        self._longest_gap = 0.0
+        # Looks at power: instants, watts, running integral, running sum of squared steps.
+        self._instants: list[float] = []
+        self._watts: list[float] = []
+        self._integral: list[float] = []
+        self._steps: list[float] = []
+        # Ticks: instants, half widths of their brackets, counter values.
+        self._tick_instants: list[float] = []
+        self._tick_widths: list[float] = []
+        self._tick_values: list[float] = []
+        self._judged_counter = 0.0
+        self._judged_power = 0.0
+        self._judged_time = 0.0
+        self._judged_from: tuple[float, float, float] | None = None
+
+    # --- looking ----------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Read counter and power once, and decide when to look next."""
+        now = self._clock.now
+        begun = now()
+        counter: float | None = None
+        try:
+            if self._counter_ok:
+                counter = self._read_counter()
+            between = now()
+            watts = self._read_power() if self._power_ok else None
+            ended = now()
+        except CapabilityError as error:
+            self.trouble = error
+            self.due = now() + _RETRY
+            return
+        self.trouble = None
+        if watts is not None:
+            self._add_power((between + ended) / 2, watts)
+        if counter is not None:
+            self._add_counter(begun, between, counter)
+        self.last_look = ended
+        self._plan(ended)
+
+    def hurry(self, due: float) -> None:
+        """Look at this instant already."""
+        if self.trouble is None:
+            self.due = min(self.due, due)
+
+    def _read_counter(self) -> float | None:
+        try:
+            return self._driver.energy()
+        except CapabilityError as error:
+            if error.reason is Reason.IMPLAUSIBLE:
+                return None  # one bad answer; the next may be good
+            if error.reason in (Reason.LOST, Reason.HANGS):
+                raise
+            self._counter_ok = False
+            self.counter_note = f"no energy counter ({error.reason})"
+            return None
+
+    def _read_power(self) -> float | None:
+        try:
+            return self._driver.average_power() if self._averaged else self._driver.instant_power()
+        except CapabilityError as error:
+            if error.reason is Reason.IMPLAUSIBLE:
+                return None
+            if error.reason in (Reason.LOST, Reason.HANGS):
+                raise
+            if not self._averaged and not self._counter_ok:
+                self._averaged = True  # a mean over a second is better than nothing at all
+                return self._read_power()
+            self._power_ok = False
+            if not self._counter_ok:
+                raise
+            return None
+
+    def _plan(self, now: float) -> None:
+        period = self.ticks.period or self._driver.counter_period or _GUESSED_TICK
+        pause = min(max(period / _LOOKS_PER_TICK, _FASTEST) * self.thrift, _SLOWEST)
+        due = now + pause
+        upcoming = self.ticks.next_after(now)
+        if upcoming is not None:
+            low, high = upcoming
+            middle = (low + high) / 2
+            # A look right at the expected tick tells in which half of its bracket it falls.
+            if high - low > _SHARP and now + 0.3 * pause < middle < now + 1.3 * pause:
+                due = middle
+        self.due = due
+
+    def _add_power(self, instant: float, watts: float) -> None:
+        if self._instants:
+            gap = instant - self._instants[-1]
+            step = (watts - self._watts[-1]) * gap
+            self._integral.append(self._integral[-1] + (watts + self._watts[-1]) / 2 * gap)
+            self._steps.append(self._steps[-1] + step * step / 4)
+        else:
+            self._integral.append(0.0)
+            self._steps.append(0.0)
+        self._instants.append(instant)
+        self._watts.append(watts)
+
+    def _add_counter(self, begun: float, ended: float, raw: float) -> None:
+        last, self._last_counter = self._last_counter, raw
+        previous_time, self._last_counter_time = self._last_counter_time, begun
+        if last is None:
+            return
+        self._longest_gap = max(self._longest_gap, ended - previous_time)
+        if raw < last:
+            # The driver was reloaded and counts from zero. What it forgot is estimated by power.
+            self._counter_offset += last - raw + self._mean_power() * (ended - previous_time)
+            self.ticks = TickModel()
+            return
+        if raw == last:
+            return
+        low, high = previous_time, ended
+        period = self.ticks.period
+        if period is not None and high - low > 0.9 * period:
+            # Too long ago to tell which tick it was by looking; the model may know the last one.
+            expected_low, expected_high = self.ticks.last_before(ended) or (low, high)
+            low, high = max(low, ended - period), ended
+            if expected_high - expected_low < period / 2:
+                sharper = max(low, expected_low), min(high, expected_high)
+                low, high = sharper if sharper[0] <= sharper[1] else (low, high)
+        else:
+            low, high = self.ticks.observe(low, high, self._longest_gap)
+        self._longest_gap = 0.0
+        self._add_tick((low + high) / 2, (high - low) / 2, raw + self._counter_offset)
+
+    def _add_tick(self, instant: float, width: float, value: float) -> None:
+        if self._tick_instants:
+            if instant <= self._tick_instants[-1]:
+                return
+            if not self._power_ok:
+                # Without a power meter, the counter's own slope is the best guess of power.
+                gap = instant - self._tick_instants[-1]
+                self._add_power(instant - gap / 2, (value - self._tick_values[-1]) / gap)
+        self._tick_instants.append(instant)
+        self._tick_widths.append(width)
+        self._tick_values.append(value)
+        self._judge(instant, value)
+
+    def _mean_power(self) -> float:
+        return self._watts[-1] if self._watts else 0.0
+
+    def _judge(self, instant: float, value: float) -> None:
+        """Compare the counter with power over the long run: some parts' counters are wrong."""
+        if not self._power_ok or self._averaged or len(self._instants) < 2:
+            return
+        if self._judged_from is not None and instant - self._judged_from[0] < 1.0:
+            power = self._integral[-1] - self._judged_from[2]
+            self._judged_time += instant - self._judged_from[0]
+            self._judged_counter += value - self._judged_from[1]
+            self._judged_power += power
+        self._judged_from = (instant, value, self._integral[-1])
+        enough = self._judged_time > _JUDGED_AFTER and self._judged_power > _JUDGED_ABOVE
+        if not enough:
+            return
+        ratio = self._judged_counter / self._judged_power
+        if not _CREDIBLE[0] < ratio < _CREDIBLE[1]:
+            self._counter_ok = False
+            self.counter_note = (
+                f"the energy counter is not credible: it counts {ratio:.2f} times what power says"
+            )
+            self._tick_instants.clear()
+            self._tick_widths.clear()
+            self._tick_values.clear()
+        else:  # slowly forget, so that a counter going wrong later is noticed too
+            self._judged_counter /= 2
+            self._judged_power /= 2
+            self._judged_time /= 2
+
+    def forget(self, before: float) -> None:
+        """Drop looks and ticks from before an instant."""
+        cut = bisect_left(self._instants, before)
+        for numbers in (self._instants, self._watts, self._integral, self._steps):
+            del numbers[:cut]
+        cut = bisect_left(self._tick_instants, before)
+        for numbers in (self._tick_instants, self._tick_widths, self._tick_values):
+            del numbers[:cut]
+
+    # --- answering --------------------------------------------------------------------------
+
+    def head(self, begin: float) -> Head | None:
+        """What a window begun at `begin` must keep before it is forgotten; `None` if unknown."""
+        if not self._counter_ok or not self._tick_instants:
+            if not self._instants:
+                return None
+            return Head(0.0, 0.0, begin, 0.0, self._integral_at(begin))
+        first = bisect_left(self._tick_instants, begin)
+        if first == len(self._tick_instants):
+            return None
+        tick = self._tick_instants[first]
+        joules, variance, _ = self._integrate(begin, tick, begin, math.inf)
+        return Head(joules, variance, tick, self._tick_widths[first], self._tick_values[first])
+
+    def energy(self, begin: float, end: float, head: Head | None = None) -> Energy:
+        """Energy of a window.
+
+        Args:
+            begin: Instant it began.
+            end: Instant it ended.
+            head: What it kept, if it began long ago.
+        """
+        if self.trouble is not None and end > self.last_look:
+            return Energy(None, Method.UNAVAILABLE, note=str(self.trouble))
+        if not self._instants and not self._tick_instants:
+            return Energy(None, Method.UNAVAILABLE, note="nothing was seen of this GPU yet")
+        if head is not None:
+            return self._since_head(head, begin, end)
+        by_power = self._by_power(begin, end)
+        by_counter = self._by_counter(begin, end)
+        if by_counter is None or _sharper(by_power, by_counter):
+            return by_power
+        return by_counter
+
+    def _by_power(self, begin: float, end: float) -> Energy:
+        joules, variance, looks = self._integrate(begin, end, begin, end)
+        variance += (_UNSEEN * joules) ** 2
+        method = Method.INTEGRATED if looks else Method.ESTIMATED
+        return Energy(joules, method, _spread(variance), self._note())
+
+    def _since_head(self, head: Head, begin: float, end: float) -> Energy:
+        last = bisect_right(self._tick_instants, end) - 1
+        if self._counter_ok and last >= 0:
+            return self._from_tick(head, begin, end, last)
+        joules = head.joules + self._integral_at(end) - head.counter
+        return Energy(joules, Method.INTEGRATED, 2 * _UNSEEN * joules, self._note())
+
+    def _by_counter(self, begin: float, end: float) -> Energy | None:
+        """By the ticks inside the window, if there are two of them."""
+        first = bisect_left(self._tick_instants, begin)
+        last = bisect_right(self._tick_instants, end) - 1
+        if not self._counter_ok or last <= first:
+            return None
+        tick = self._tick_instants[first]
+        joules, variance, _ = self._integrate(begin, tick, begin, end)
+        head = Head(joules, variance, tick, self._tick_widths[first], self._tick_values[first])
+        return self._from_tick(head, begin, end, last)
+
+    def _from_tick(self, head: Head, begin: float, end: float, last: int) -> Energy:
+        after, variance, _ = self._integrate(self._tick_instants[last], end, begin, end)
+        counted = self._tick_values[last] - head.counter
+        span = max(self._tick_instants[last] - head.tick, 1e-9)
+        # A tick that is off by its bracket's half width shifts energy at about the mean power.
+        watts = counted / span
+        variance += head.variance
+        variance += ((head.tick_width**2 + self._tick_widths[last] ** 2) / 3) * watts**2
+        return Energy(head.joules + counted + after, Method.COUNTER, _spread(variance))
+
+    def _note(self) -> str:
+        source = "mean power over about a second" if self._averaged else "instantaneous power"
+        if self._counter_ok:
+            return "" if self._power_ok else "from the counter's slope"
+        return f"{self.counter_note}; integrated from {source}"
+
+    def _integral_at(self, instant: float) -> float:
+        """Running integral of power at an instant, held constant beyond the looks."""
+        right = bisect_right(self._instants, instant)
+        if right == 0:
+            return self._integral[0] - self._watts[0] * (self._instants[0] - instant)
+        gap = instant - self._instants[right - 1]
+        watts = self._watts[right - 1]
+        if right < len(self._instants):
+            whole = self._instants[right] - self._instants[right - 1]
+            watts += (self._watts[right] - watts) * gap / whole / 2
+        return self._integral[right - 1] + watts * gap
+
+    def _integrate(
+        self, begin: float, end: float, inside_from: float, inside_to: float
+    ) -> tuple[float, float, int]:
+        """Integrate power over [begin, end] from looks within [inside_from, inside_to] only.
+
+        Returns:
+            Joules, their variance, and how many looks fell inside.
+        """
+        instants, watts = self._instants, self._watts
+        # Looks low .. high-1 are inside. One at the very edge may be from either side of it: in
+        # virtual time load changes without any time passing.
+        low = bisect_right(instants, inside_from)
+        high = bisect_left(instants, inside_to)
+        duration = end - begin
+        if high <= low:
+            return self._bridge(low, duration)
+        first, final = instants[low], instants[high - 1]
+        joules = variance = 0.0
+        a, b = begin, end
+        if a < first:  # hold the first look back to where the window began
+            held = min(first, b) - a
+            joules += watts[low] * held
+            if low > 0:
+                variance += ((watts[low] - watts[low - 1]) * held) ** 2 / 12
+            a = min(first, b)
+        if b > final:
+            held = b - max(final, a)
+            joules += watts[high - 1] * held
+            if high < len(watts):
+                variance += ((watts[high] - watts[high - 1]) * held) ** 2 / 12
+            b = max(final, a)
+        if b > a:
+            joules += self._integral_at(b) - self._integral_at(a)
+            left = max(bisect_right(instants, a) - 1, 0)
+            right = min(bisect_left(instants, b), len(instants) - 1)
+            variance += (self._steps[right] - self._steps[left]) / 3
+        return joules, variance, high - low
+
+    def _bridge(self, at: int, duration: float) -> tuple[float, float, int]:
+        """No look fell inside so short a window: take the neighbours' mean and difference."""
+        before = self._watts[at - 1] if at > 0 else None
+        after = self._watts[at] if at < len(self._watts) else None
+        if before is None or after is None:
+            known = before if before is not None else after
+            if known is None:
+                return 0.0, math.inf, 0
+            return known * duration, (known * duration / 2) ** 2, 0
+        mean = (before + after) / 2
+        return mean * duration, ((after - before) / 2 * duration) ** 2, 0
+
+
+def _sharper(one: Energy, other: Energy) -> bool:
+    assert one.uncertainty is not None
+    assert other.uncertainty is not None
+    return one.uncertainty < other.uncertainty
+
+
+def _spread(variance: float) -> float:
+    """Two standard deviations, but never less than the drivers' unit."""
+    return max(2 * math.sqrt(variance), _MILLIJOULE)

@@ -1,0 +1,40 @@
+"""Fixtures for all tests: simulated driver libraries, recorded traces, a state directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.drivers.amdsmi_fixtures import amdsmi_library
+from tests.drivers.fixtures import nvml_library
+
+__all__ = ["amdsmi_library", "nvml_library"]
+
+_VISIBILITY = (
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "ZEUS_SIMULATE",
+    "ZEUS_SIMULATE_LOAD",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+)
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(tmp_path, monkeypatch):
+    """No test sees the user's GPUs, launcher or state, nor leaves any behind."""
+    for name in _VISIBILITY:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ZEUS_STATE_DIR", str(tmp_path / "zeus-state"))
+
+
+@pytest.fixture(scope="session")
+def traces() -> Path:
+    """The recorded data; the test is skipped where it is absent."""
+    root = Path(os.environ.get("ZEUS_TRACES", Path(__file__).parents[2] / "shared" / "traces"))
+    if not root.is_dir():
+        pytest.skip(f"recorded traces are not at {root}; set ZEUS_TRACES to where they are")
+    return root

@@ -1,0 +1,257 @@
+/*
+ * The binary layout of the state file that the simulated driver shares with its controller
+ * (nvml_state.py), and the list of functions that can be counted and made to fail.
+ *
+ * Fields have explicit widths and no hidden padding, so that the two descriptions of this layout
+ * can only disagree loudly: both sides check the magic, the version and the total size.
+ */
+#ifndef ZEUS_SIMULATED_NVML_STATE_H
+#define ZEUS_SIMULATED_NVML_STATE_H
+
+#include <stdint.h>
+
+#define STATE_MAGIC "ZEUSNVML"
+#define STATE_VERSION 1u
+
+#define MAX_GPUS 16
+#define MAX_SEGMENTS 4096
+#define MAX_FUNCTIONS 128
+#define MAX_PROCESSES 32
+#define MAX_MIG_DEVICES 8
+#define MAX_MEMORY_CLOCKS 8
+#define MAX_GRAPHICS_CLOCKS 256
+#define MAX_UNSUPPORTED_FIELDS 16
+#define TEXT_LENGTH 96
+
+/*
+ * Every function that callers can count or fault, named without its version suffix: all versions
+ * of one function share one entry. The controller reads this list from this file, so the order
+ * below is the only place where a function gets its number (the first one is number 1; number 0
+ * stands for "any function of this GPU").
+ */
+#define FOR_EACH_FUNCTION(FUNCTION) \
+    FUNCTION(nvmlInit) \
+    FUNCTION(nvmlShutdown) \
+    FUNCTION(nvmlSystemGetDriverVersion) \
+    FUNCTION(nvmlSystemGetNVMLVersion) \
+    FUNCTION(nvmlSystemGetCudaDriverVersion) \
+    FUNCTION(nvmlSystemGetProcessName) \
+    FUNCTION(nvmlDeviceGetCount) \
+    FUNCTION(nvmlDeviceGetHandleByIndex) \
+    FUNCTION(nvmlDeviceGetHandleByUUID) \
+    FUNCTION(nvmlDeviceGetHandleBySerial) \
+    FUNCTION(nvmlDeviceGetHandleByPciBusId) \
+    FUNCTION(nvmlDeviceGetTotalEnergyConsumption) \
+    FUNCTION(nvmlDeviceGetPowerUsage) \
+    FUNCTION(nvmlDeviceGetFieldValues) \
+    FUNCTION(nvmlDeviceGetPowerManagementMode) \
+    FUNCTION(nvmlDeviceGetPowerManagementLimit) \
+    FUNCTION(nvmlDeviceGetPowerManagementDefaultLimit) \
+    FUNCTION(nvmlDeviceGetPowerManagementLimitConstraints) \
+    FUNCTION(nvmlDeviceGetEnforcedPowerLimit) \
+    FUNCTION(nvmlDeviceSetPowerManagementLimit) \
+    FUNCTION(nvmlDeviceGetPersistenceMode) \
+    FUNCTION(nvmlDeviceSetPersistenceMode) \
+    FUNCTION(nvmlDeviceGetSupportedMemoryClocks) \
+    FUNCTION(nvmlDeviceGetSupportedGraphicsClocks) \
+    FUNCTION(nvmlDeviceSetGpuLockedClocks) \
+    FUNCTION(nvmlDeviceResetGpuLockedClocks) \
+    FUNCTION(nvmlDeviceSetMemoryLockedClocks) \
+    FUNCTION(nvmlDeviceResetMemoryLockedClocks) \
+    FUNCTION(nvmlDeviceGetApplicationsClock) \
+    FUNCTION(nvmlDeviceGetDefaultApplicationsClock) \
+    FUNCTION(nvmlDeviceSetApplicationsClocks) \
+    FUNCTION(nvmlDeviceResetApplicationsClocks) \
+    FUNCTION(nvmlDeviceGetClockInfo) \
+    FUNCTION(nvmlDeviceGetMaxClockInfo) \
+    FUNCTION(nvmlDeviceGetClock) \
+    FUNCTION(nvmlDeviceGetCurrentClocksThrottleReasons) \
+    FUNCTION(nvmlDeviceGetSupportedClocksThrottleReasons) \
+    FUNCTION(nvmlDeviceGetTemperature) \
+    FUNCTION(nvmlDeviceGetTemperatureV) \
+    FUNCTION(nvmlDeviceGetTemperatureThreshold) \
+    FUNCTION(nvmlDeviceGetUtilizationRates) \
+    FUNCTION(nvmlDeviceGetEncoderUtilization) \
+    FUNCTION(nvmlDeviceGetDecoderUtilization) \
+    FUNCTION(nvmlDeviceGetProcessUtilization) \
+    FUNCTION(nvmlDeviceGetMemoryInfo) \
+    FUNCTION(nvmlDeviceGetBAR1MemoryInfo) \
+    FUNCTION(nvmlDeviceGetComputeRunningProcesses) \
+    FUNCTION(nvmlDeviceGetGraphicsRunningProcesses) \
+    FUNCTION(nvmlDeviceGetMPSComputeRunningProcesses) \
+    FUNCTION(nvmlDeviceGetName) \
+    FUNCTION(nvmlDeviceGetUUID) \
+    FUNCTION(nvmlDeviceGetSerial) \
+    FUNCTION(nvmlDeviceGetVbiosVersion) \
+    FUNCTION(nvmlDeviceGetIndex) \
+    FUNCTION(nvmlDeviceGetMinorNumber) \
+    FUNCTION(nvmlDeviceGetPciInfo) \
+    FUNCTION(nvmlDeviceGetPcieThroughput) \
+    FUNCTION(nvmlDeviceGetBoardId) \
+    FUNCTION(nvmlDeviceGetBrand) \
+    FUNCTION(nvmlDeviceGetArchitecture) \
+    FUNCTION(nvmlDeviceGetCudaComputeCapability) \
+    FUNCTION(nvmlDeviceGetNumGpuCores) \
+    FUNCTION(nvmlDeviceGetComputeMode) \
+    FUNCTION(nvmlDeviceGetPerformanceState) \
+    FUNCTION(nvmlDeviceGetFanSpeed) \
+    FUNCTION(nvmlDeviceGetEccMode) \
+    FUNCTION(nvmlDeviceGetTotalEccErrors) \
+    FUNCTION(nvmlDeviceGetDisplayMode) \
+    FUNCTION(nvmlDeviceGetDisplayActive) \
+    FUNCTION(nvmlDeviceGetDriverModel) \
+    FUNCTION(nvmlDeviceGetMigMode) \
+    FUNCTION(nvmlDeviceGetMaxMigDeviceCount) \
+    FUNCTION(nvmlDeviceGetMigDeviceHandleByIndex) \
+    FUNCTION(nvmlDeviceGetDeviceHandleFromMigDeviceHandle) \
+    FUNCTION(nvmlDeviceGetGpuInstanceId) \
+    FUNCTION(nvmlDeviceGetComputeInstanceId) \
+    FUNCTION(nvmlDeviceIsMigDeviceHandle) \
+    FUNCTION(nvmlDeviceGetAttributes)
+
+enum function {
+    FN_ANY = 0,
+#define AS_ENUM(name) FN_##name,
+    FOR_EACH_FUNCTION(AS_ENUM)
+#undef AS_ENUM
+    FUNCTION_COUNT
+};
+
+enum fault_kind { FAULT_NONE = 0, FAULT_ERROR = 1, FAULT_HANG = 2, FAULT_DELAY = 3,
+                  FAULT_SENTINEL = 4 };
+
+enum flag {
+    FLAG_NEEDS_ROOT = 1u << 0,
+    FLAG_DENY_CONTROL = 1u << 1,
+    FLAG_LOST_AT_INIT = 1u << 2,
+    FLAG_POWER_USAGE_IS_AVERAGE = 1u << 3,
+    FLAG_PERSISTENCE_SUPPORTED = 1u << 4,
+    FLAG_ECC_SUPPORTED = 1u << 5,
+    FLAG_ECC_ENABLED = 1u << 6,
+    FLAG_FAN_SUPPORTED = 1u << 7,
+    FLAG_DISPLAY = 1u << 8,
+    FLAG_MIG_SUPPORTED = 1u << 9,
+    FLAG_MEMORY_POWER_SUPPORTED = 1u << 10,
+    FLAG_MODULE_POWER_SUPPORTED = 1u << 11,
+};
+
+/* The call counts down `skip` first, then fires `left` times. */
+struct fault {
+    uint32_t kind;
+    uint32_t code;
+    double seconds;
+    int64_t skip;
+    int64_t left;
+};
+
+/* From `start` on, until the next segment, the GPU draws `watts`. `joules` is the energy drawn
+ * up to `start`, so that the energy at any instant takes one binary search and no summing. */
+struct segment {
+    double start;
+    double watts;
+    double joules;
+};
+
+struct process {
+    uint32_t pid;
+    uint32_t is_graphics;
+    uint64_t bytes;
+};
+
+struct gpu {
+    char name[TEXT_LENGTH];
+    char uuid[TEXT_LENGTH];
+    char serial[TEXT_LENGTH];
+    char mig_uuids[MAX_MIG_DEVICES][TEXT_LENGTH];
+
+    uint32_t flags;
+    uint32_t pci_domain;
+    uint32_t pci_bus;
+    uint32_t pci_device;
+    uint32_t pci_device_id;
+    uint32_t pci_subsystem_id;
+    uint32_t minor_number;
+    uint32_t board_id;
+    uint32_t brand;
+    uint32_t architecture;
+    uint32_t compute_major;
+    uint32_t compute_minor;
+    uint32_t cores;
+    uint32_t compute_mode;
+    uint32_t performance_state;
+    uint32_t fan_percent;
+    uint32_t utilization_gpu;
+    uint32_t utilization_memory;
+    uint32_t mig_count;
+    uint32_t unsupported_field_count;
+    uint32_t unsupported_fields[MAX_UNSUPPORTED_FIELDS];
+
+    uint64_t memory_total;
+    uint64_t memory_reserved;
+    uint64_t memory_used;
+
+    double tick_period;
+    double tick_phase;
+    double tick_jitter;
+    double counter_offset;
+    double counter_gain;
+    double power_period;
+    double power_phase;
+    double power_noise;
+    double average_window;
+    double memory_power_fraction;
+    double module_power_extra;
+
+    uint32_t limit_min_mw;
+    uint32_t limit_max_mw;
+    uint32_t limit_default_mw;
+    uint32_t memory_clock_count;
+    uint32_t graphics_clock_count;
+    uint32_t default_graphics_clock;
+    uint32_t memory_clocks[MAX_MEMORY_CLOCKS];
+    uint32_t graphics_clocks[MAX_GRAPHICS_CLOCKS];
+    uint8_t unsupported[MAX_FUNCTIONS];
+
+    /* Written by the clients of the driver. A pair of zeros means "not locked". */
+    uint32_t limit_mw;
+    uint32_t persistence;
+    uint32_t locked_graphics_min;
+    uint32_t locked_graphics_max;
+    uint32_t locked_memory_min;
+    uint32_t locked_memory_max;
+    uint32_t application_memory;
+    uint32_t application_graphics;
+
+    /* `sequence` is odd while the controller rewrites the segments or the processes. */
+    uint64_t sequence;
+    uint64_t process_count;
+    struct process processes[MAX_PROCESSES];
+    uint64_t dropped_segments;
+    uint64_t segment_count;
+    struct segment segments[MAX_SEGMENTS];
+};
+
+struct state {
+    char magic[8];
+    uint32_t version;
+    uint32_t gpu_count;
+    uint64_t size;
+    uint32_t function_count;
+    int32_t cuda_version;
+    double driver_latency;
+    char driver_version[TEXT_LENGTH];
+    char nvml_version[TEXT_LENGTH];
+    uint64_t calls[MAX_FUNCTIONS];
+    /* The last row holds the faults of the driver itself, for functions that name no GPU. */
+    struct fault faults[MAX_GPUS + 1][MAX_FUNCTIONS];
+    struct gpu gpus[MAX_GPUS];
+};
+
+_Static_assert(FUNCTION_COUNT <= MAX_FUNCTIONS, "the function list outgrew its tables");
+_Static_assert(sizeof(struct fault) == 32, "layout of struct fault");
+_Static_assert(sizeof(struct segment) == 24, "layout of struct segment");
+_Static_assert(sizeof(struct process) == 16, "layout of struct process");
+_Static_assert(sizeof(struct gpu) == 101400, "layout of struct gpu");
+_Static_assert(sizeof(struct state) == 1693288, "layout of struct state");
+
+#endif
