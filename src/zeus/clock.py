@@ -11,6 +11,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
@@ -36,8 +37,8 @@ class Runner(Protocol):
     def wake(self) -> None:
         """Ask `due` again now, because it changed."""
 
-    def stop(self) -> None:
-        """End the alarm; returns when it will not fire again (or is stuck in a driver call)."""
+    def stop(self, *, wait: bool = True) -> None:
+        """End the alarm, and wait until it will not fire again (unless it is stuck)."""
 
 
 class Clock(Protocol):
@@ -78,10 +79,10 @@ class _AlarmThread:
     def wake(self) -> None:
         self._wake.set()
 
-    def stop(self) -> None:
+    def stop(self, *, wait: bool = True) -> None:
         self._stopped = True
         self._wake.set()
-        if threading.current_thread() is not self._thread:
+        if wait and threading.current_thread() is not self._thread:
             self._thread.join(timeout=0.5)
 
     def _loop(self) -> None:
@@ -89,6 +90,8 @@ class _AlarmThread:
         now, wake, alarm = self._clock.now, self._wake, self._alarm
         while not self._stopped:
             due = alarm.due()
+            if due is not None and due > threading.TIMEOUT_MAX:
+                due = None  # "never" as a number: more than the system can be told to wait
             wait = None if due is None else due - now()
             if (wait is None or wait > 0) and wake.wait(wait):
                 wake.clear()
@@ -127,7 +130,7 @@ class _VirtualRunner:
     def wake(self) -> None:
         pass  # `advance` asks every alarm anyway
 
-    def stop(self) -> None:
+    def stop(self, *, wait: bool = True) -> None:  # noqa: ARG002  (nothing runs by itself here)
         self._clock.forget(self._alarm)
 
 
@@ -181,7 +184,7 @@ class VirtualClock:
 
     def _advance(self, target: float) -> None:
         begin = self._now
-        fired = 0
+        fired: Counter[int] = Counter()
         while True:
             pending = [(due, alarm) for alarm in self._alarms if (due := alarm.due()) is not None]
             due, alarm = min(pending, key=lambda entry: entry[0], default=(None, None))
@@ -189,9 +192,11 @@ class VirtualClock:
                 break
             self._now = max(self._now, due)
             alarm.fire()
-            fired += 1
+            # Counted for each: many alarms that are due at once must not count as a dense head.
+            fired[id(alarm)] += 1
             head = self._now - begin
-            if fired == self._FIRINGS_AT_EACH_END and target - self._now > 2 * head:
+            enough = fired[id(alarm)] == self._FIRINGS_AT_EACH_END
+            if enough and target - self._now > 2 * head:
                 self._now = target - head
         self._now = target
 

@@ -8,43 +8,17 @@ answers, from the same numbers, what a perfect measurement would have found.
 from __future__ import annotations
 
 import ctypes
-import fcntl
-import math
-import mmap
-import os
-import re
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
 from pathlib import Path
 from typing import Any
 
-# Both simulated drivers draw power in the same segments and fail in the same ways.
-from .nvml_state import (
-    _FAULT_KINDS,
-    _FOR_EVER,
-    ANY_FUNCTION,
-    FaultKind,
-    _Fault,
-    _fields,
-    _joules_at,
-    _replace_segments,
-    _scatter,
-    _Segment,
-    _segment_at,
-)
+from . import segments, shared_state
+from .segments import fields
+from .shared_state import MAX_PROCESSES, Text
 
-MAGIC = b"ZEUS-AMD"
-VERSION = 1
-MAX_GPUS = 16
-MAX_SEGMENTS = 4096
-MAX_FUNCTIONS = 64
-MAX_PROCESSES = 32
 MAX_CLOCKS = 33
-TEXT_LENGTH = 96
 
 STATE_VARIABLE = "ZEUS_SIMULATED_AMDSMI"
 LEVEL_AUTO = 0
@@ -68,8 +42,7 @@ class AmdSmiStatus(IntEnum):
 
 
 class _Flag(IntFlag):
-    NEEDS_ROOT = 1 << 0
-    DENY_CONTROL = 1 << 1
+    NEEDS_ROOT = shared_state.NEEDS_ROOT
     CURRENT_POWER = 1 << 2
     AVERAGE_POWER = 1 << 3
     ENERGY_COUNTER = 1 << 4
@@ -180,14 +153,14 @@ def mi250x_board(board: int = 0, **changes: Any) -> list[AmdGpuSpec]:
 
 class _Process(ctypes.Structure):
     _fields_ = [
-        ("name", ctypes.c_char * TEXT_LENGTH),
+        ("name", Text),
         ("pid", ctypes.c_uint64),
         ("bytes", ctypes.c_uint64),
     ]
 
 
 class _Bounds(ctypes.Structure):
-    _fields_ = _fields(ctypes.c_uint32, "minimum", "maximum")
+    _fields_ = fields(ctypes.c_uint32, "minimum", "maximum")
 
 
 class _Clocks(ctypes.Structure):
@@ -198,10 +171,8 @@ class _Gpu(ctypes.Structure):
     """Must mirror `struct gpu` in amdsmi/state.h."""
 
     _fields_ = [
-        *_fields(
-            ctypes.c_char * TEXT_LENGTH, "name", "uuid", "serial", "board_serial", "partition"
-        ),
-        *_fields(
+        *fields(Text, "name", "uuid", "serial", "board_serial", "partition"),
+        *fields(
             ctypes.c_uint32,
             "flags",
             "device_id",
@@ -212,174 +183,68 @@ class _Gpu(ctypes.Structure):
             "hip_id",
             "gfx_activity",
         ),
-        *_fields(ctypes.c_int32, "hotspot_celsius", "edge_celsius"),
-        *_fields(ctypes.c_uint64, "memory_total", "memory_used"),
-        *_fields(
-            ctypes.c_double,
-            "tick_period",
-            "tick_phase",
-            "counter_offset",
-            "counter_gain",
-            "counter_resolution",
-            "average_window",
-        ),
-        *_fields(ctypes.c_uint64, "limit_min_uw", "limit_max_uw", "limit_default_uw"),
-        *_fields(_Clocks, "graphics", "memory"),
-        ("unsupported", ctypes.c_uint8 * MAX_FUNCTIONS),
+        *fields(ctypes.c_int32, "hotspot_celsius", "edge_celsius"),
+        *fields(ctypes.c_uint64, "memory_total", "memory_used"),
+        ("counter_resolution", ctypes.c_double),
+        *fields(ctypes.c_uint64, "limit_min_uw", "limit_max_uw", "limit_default_uw"),
+        *fields(_Clocks, "graphics", "memory"),
+        ("unsupported", ctypes.c_uint8 * shared_state.MAX_FUNCTIONS),
         ("limit_uw", ctypes.c_uint64),
-        *_fields(ctypes.c_uint32, "performance_level", "unused"),
-        *_fields(_Bounds, "graphics_bounds", "memory_bounds"),
-        *_fields(ctypes.c_uint64, "sequence", "process_count"),
+        *fields(ctypes.c_uint32, "performance_level", "unused"),
+        *fields(_Bounds, "graphics_bounds", "memory_bounds"),
+        ("process_count", ctypes.c_uint64),
         ("processes", _Process * MAX_PROCESSES),
-        *_fields(ctypes.c_uint64, "dropped_segments", "segment_count"),
-        ("segments", _Segment * MAX_SEGMENTS),
+        ("power", segments.Power),
     ]
 
 
 class _State(ctypes.Structure):
     """Must mirror `struct state` in amdsmi/state.h."""
 
-    _fields_ = [
-        ("magic", ctypes.c_char * 8),
-        *_fields(ctypes.c_uint32, "version", "gpu_count"),
-        ("size", ctypes.c_uint64),
-        *_fields(ctypes.c_uint32, "function_count", "unused"),
-        ("calls", ctypes.c_uint64 * MAX_FUNCTIONS),
-        ("faults", _Fault * MAX_FUNCTIONS * (MAX_GPUS + 1)),
-        ("gpus", _Gpu * MAX_GPUS),
-    ]
+    _fields_ = [("header", shared_state.Header), ("gpus", _Gpu * shared_state.MAX_GPUS)]
 
 
-def _read_function_numbers() -> dict[str, int]:
-    text = (Path(__file__).parent / "amdsmi" / "state.h").read_text()
-    names = re.findall(r"^\s+FUNCTION\((\w+)\)", text, re.MULTILINE)
-    return {ANY_FUNCTION: 0} | {name: number for number, name in enumerate(names, start=1)}
-
-
-_FUNCTION_NUMBERS = _read_function_numbers()
+_FUNCTION_NUMBERS = shared_state.FunctionNumbers("amdsmi")
 
 
 def function_number(name: str) -> int:
     """The number of a function that does something in the simulated library."""
-    if name not in _FUNCTION_NUMBERS:
-        raise ValueError(f"the simulated library has no function {name!r}")
     return _FUNCTION_NUMBERS[name]
 
 
-class SimulatedAmdSmi:
+class SimulatedAmdSmi(shared_state.SimulatedState):
     """The state file of one simulated library, seen from the side that decides what happens."""
 
-    def __init__(self, path: Path) -> None:
-        """Map an existing state file; `create` makes a new one."""
-        self.path = Path(path)
-        self._lock = threading.Lock()
-        self._file = self.path.open("r+b")
-        size = os.fstat(self._file.fileno()).st_size
-        if size != ctypes.sizeof(_State):
-            self._file.close()
-            raise ValueError(f"{self.path} has {size} bytes, not {ctypes.sizeof(_State)}")
-        self._map = mmap.mmap(self._file.fileno(), size)
-        self._state = _State.from_buffer(self._map)
-        if (self._state.magic, self._state.version) != (MAGIC, VERSION):
-            self.close()
-            raise ValueError(f"{self.path} is no state file of this version")
+    _layout = _State
+    _magic = b"ZEUS-AMD"
+    _variable = STATE_VARIABLE
+    _functions = _FUNCTION_NUMBERS
+    _code_of_errors = AmdSmiStatus.IO
+    _code_when_lost = AmdSmiStatus.IO
 
     @classmethod
     def create(cls, path: Path, gpus: Sequence[AmdGpuSpec]) -> SimulatedAmdSmi:
         """Write a new state file that describes `gpus`, in the library's order, and map it."""
-        if len(gpus) > MAX_GPUS:
-            raise ValueError(f"at most {MAX_GPUS} GPUs")
-        state = _State(
-            version=VERSION,
-            gpu_count=len(gpus),
-            size=ctypes.sizeof(_State),
-            function_count=len(_FUNCTION_NUMBERS),
-        )
-        now = time.monotonic()
-        for index, spec in enumerate(gpus):
-            _describe(state.gpus[index], spec, index, now)
-        state.magic = MAGIC
-        Path(path).write_bytes(bytes(state))
-        return cls(path)
+        return cls._create(path, gpus)
 
-    def close(self) -> None:
-        """Unmap the state file; the file stays."""
-        if self._file.closed:
-            return
-        del self._state
-        self._map.close()
-        self._file.close()
-
-    def __enter__(self) -> SimulatedAmdSmi:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __len__(self) -> int:
-        return self._state.gpu_count
+    @classmethod
+    def _describe(cls, gpu: Any, spec: AmdGpuSpec, index: int) -> None:
+        _describe(gpu, spec, index)
 
     def environment(self, library_dir: Path) -> dict[str, str]:
         """Variables that make a process load the library from `library_dir` and this state.
 
         Whoever uses them must not pass on ROCM_HOME or ROCM_PATH, which the binding prefers.
         """
-        earlier = os.environ.get("LD_LIBRARY_PATH")
-        folders = [str(library_dir), *([earlier] if earlier else [])]
-        return {"LD_LIBRARY_PATH": os.pathsep.join(folders), STATE_VARIABLE: str(self.path)}
+        return super().environment(library_dir)
 
-    # What the GPUs draw.
-
-    def set_power(self, gpu: int, watts: float) -> float:
-        """From now on `gpu` draws `watts`; forgets what was scheduled. Returns that instant."""
-        with self._rewriting(gpu) as state:
-            now = time.monotonic()
-            _replace_segments(state, [(now, watts)], now)
-        return now
-
-    def schedule(self, gpu: int, points: Sequence[tuple[float, float]]) -> None:
-        """Draw `watts` from each absolute CLOCK_MONOTONIC instant on: (instant, watts) pairs."""
-        instants = [instant for instant, _ in points]
-        if not points or instants != sorted(instants):
-            raise ValueError("the schedule needs instants in ascending order")
-        with self._rewriting(gpu) as state:
-            _replace_segments(state, points, time.monotonic())
-
-    def power(self, gpu: int, instant: float) -> float:
-        """The watts that `gpu` really draws at one instant."""
-        with self._lock:
-            return _segment_at(self._gpu(gpu), instant).watts
-
-    def energy(self, gpu: int, start: float, end: float) -> float:
-        """The exact joules that `gpu` draws between two CLOCK_MONOTONIC instants."""
-        state = self._gpu(gpu)
-        if state.dropped_segments and min(start, end) < state.segments[0].start:
-            raise ValueError("this part of the power history has been dropped to make room")
-        with self._lock:
-            return _joules_at(state, end) - _joules_at(state, start)
-
-    def last_tick(self, gpu: int, instant: float) -> float:
-        """The instant of the last refresh of the energy counter at or before `instant`."""
-        state = self._gpu(gpu)
-        if state.tick_period <= 0:
-            return instant
-        tick = math.floor((instant - state.tick_phase) / state.tick_period)
-        return state.tick_phase + tick * state.tick_period
+    # What the GPUs report.
 
     def counter(self, gpu: int, instant: float) -> float:
         """The joules that the energy counter stands for at `instant`, before it is rounded down."""
-        state = self._gpu(gpu)
-        if state.flags & _Flag.SECONDARY_DIE:
+        if self._gpu(gpu).flags & _Flag.SECONDARY_DIE:
             return 0.0
-        with self._lock:
-            joules = _joules_at(state, self.last_tick(gpu, instant))
-        return max(0.0, state.counter_offset + state.counter_gain * joules)
-
-    # What else the GPUs report.
-
-    def set_memory_used(self, gpu: int, used: int) -> None:
-        """Bytes of memory in use."""
-        self._gpu(gpu).memory_used = used
+        return max(0.0, self._counted_joules(gpu, instant))
 
     def set_utilization(self, gpu: int, percent: int) -> None:
         """The load that the GPU reports."""
@@ -390,14 +255,7 @@ class SimulatedAmdSmi:
         with self._rewriting(gpu) as state:
             _write_processes(state, processes)
 
-    # What clients may set and have set.
-
-    def deny_control(self, denied: bool = True, gpu: int | None = None) -> None:
-        """Refuse changes with NO_PERM whoever asks, on one GPU or on all of them."""
-        for index in range(len(self)) if gpu is None else [gpu]:
-            state = self._gpu(index)
-            flag = _Flag.DENY_CONTROL
-            state.flags = (state.flags | flag) if denied else (state.flags & ~flag)
+    # What clients have set.
 
     def power_limit(self, gpu: int) -> float:
         """The power limit in force, in watts."""
@@ -425,85 +283,8 @@ class SimulatedAmdSmi:
         bounds = self._gpu(gpu).memory_bounds
         return bounds.minimum, bounds.maximum
 
-    def calls(self, function: str) -> int:
-        """How often processes have called a function so far."""
-        if function == ANY_FUNCTION:
-            return sum(self._state.calls)
-        return self._state.calls[function_number(function)]
 
-    # Faults.
-
-    def fault(
-        self,
-        gpu: int | None,
-        function: str,
-        kind: FaultKind,
-        *,
-        code: int = AmdSmiStatus.IO,
-        seconds: float = 0.0,
-        skip: int = 0,
-        times: int | None = None,
-    ) -> None:
-        """Make calls of `function` on `gpu` go wrong, starting now.
-
-        Args:
-            gpu: which GPU, or None for functions that name no GPU (amdsmi_init and the like).
-            function: one function, or "*" for all that ask the GPU itself. What the library
-                remembers from its start (PCI address, type) is not among them.
-            kind: "error" returns `code`; "hang" blocks until the fault is cleared; "delay" takes
-                `seconds`; "sentinel" succeeds with all bits set in the numbers.
-            code: the status of an error.
-            seconds: how long a delayed call takes.
-            skip: how many calls go well before the first that does not.
-            times: how many calls go wrong, None for all of them.
-        """
-        fault = self._fault(gpu, function)
-        fault.kind = 0
-        fault.code, fault.seconds, fault.skip = int(code), seconds, skip
-        fault.left = _FOR_EVER if times is None else times
-        # The kind is what makes the fault take effect, so it comes last.
-        fault.kind = _FAULT_KINDS[kind]
-
-    def lose(self, gpu: int) -> None:
-        """Make every question to this GPU fail because it fell off the bus."""
-        self.fault(gpu, ANY_FUNCTION, "error", code=AmdSmiStatus.IO)
-
-    def clear_faults(self, gpu: int | None = None, function: str | None = None) -> None:
-        """End the faults of one GPU (None: of the library itself), or of one function on it."""
-        if function is not None:
-            self._fault(gpu, function).kind = 0
-            return
-        for number in range(MAX_FUNCTIONS):
-            self._state.faults[MAX_GPUS if gpu is None else gpu][number].kind = 0
-
-    # Internals.
-
-    def _gpu(self, gpu: int) -> Any:
-        if not 0 <= gpu < len(self):
-            raise IndexError(f"no simulated GPU {gpu}")
-        return self._state.gpus[gpu]
-
-    def _fault(self, gpu: int | None, function: str) -> Any:
-        if gpu is not None:
-            self._gpu(gpu)
-        row = MAX_GPUS if gpu is None else gpu
-        return self._state.faults[row][function_number(function)]
-
-    @contextmanager
-    def _rewriting(self, gpu: int) -> Iterator[Any]:
-        """Hold off the readers of this GPU and other writers, in this and other processes."""
-        state = self._gpu(gpu)
-        with self._lock:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-            state.sequence += 1
-            try:
-                yield state
-            finally:
-                state.sequence += 1
-                fcntl.flock(self._file, fcntl.LOCK_UN)
-
-
-def _describe(gpu: Any, spec: AmdGpuSpec, index: int, now: float) -> None:
+def _describe(gpu: Any, spec: AmdGpuSpec, index: int) -> None:
     """Fill in a GPU of a state file that nobody reads yet."""
     _describe_identity(gpu, spec, index)
     _describe_behaviour(gpu, spec, index)
@@ -514,11 +295,7 @@ def _describe(gpu: Any, spec: AmdGpuSpec, index: int, now: float) -> None:
     gpu.limit_max_uw = round(spec.max_power_limit * _MICRO)
     gpu.limit_default_uw = gpu.limit_uw = round(spec.default_power_limit * _MICRO)
     gpu.performance_level = LEVEL_AUTO
-    for function in spec.unsupported:
-        gpu.unsupported[function_number(function)] = 1
     _write_processes(gpu, spec.processes)
-    gpu.segments[0] = _Segment(start=now, watts=spec.watts, joules=0.0)
-    gpu.segment_count = 1
 
 
 def _describe_identity(gpu: Any, spec: AmdGpuSpec, index: int) -> None:
@@ -541,14 +318,9 @@ def _describe_behaviour(gpu: Any, spec: AmdGpuSpec, index: int) -> None:
     gpu.edge_celsius = spec.edge or 0
     gpu.memory_total = spec.memory_total
     gpu.memory_used = spec.memory_used
-    gpu.tick_period = spec.tick_period
-    phase = _scatter(index, 1) * spec.tick_period
-    gpu.tick_phase = phase if spec.tick_phase is None else spec.tick_phase
-    gpu.counter_offset = spec.counter_offset
-    gpu.counter_gain = spec.counter_gain
+    shared_state.describe_power(gpu.power, spec, index)
     # The library reports the resolution as a C float, so that is what it counts in.
     gpu.counter_resolution = ctypes.c_float(spec.counter_resolution).value
-    gpu.average_window = spec.average_window
 
 
 def _describe_clocks(clocks: Any, bounds: Any, offered: Sequence[int]) -> None:
@@ -558,7 +330,7 @@ def _describe_clocks(clocks: Any, bounds: Any, offered: Sequence[int]) -> None:
     bounds.minimum, bounds.maximum = ascending[0], ascending[-1]
 
 
-def _flags_of(spec: AmdGpuSpec) -> _Flag:
+def _flags_of(spec: AmdGpuSpec) -> int:
     chosen = {
         _Flag.NEEDS_ROOT: spec.needs_root,
         _Flag.CURRENT_POWER: spec.current_power,
@@ -570,10 +342,7 @@ def _flags_of(spec: AmdGpuSpec) -> _Flag:
         _Flag.CLOCK_LIMITS: spec.clock_limits,
         _Flag.HIP_ID: spec.hip_id is not None,
     }
-    flags = _Flag(0)
-    for flag, on in chosen.items():
-        flags |= flag if on else _Flag(0)
-    return flags
+    return shared_state.chosen_flags(chosen)
 
 
 def _write_processes(gpu: Any, processes: Sequence[tuple[int, int, str]]) -> None:

@@ -1,7 +1,8 @@
 """Compiles the simulated driver libraries.
 
-Each library is one folder of C files next to this module. The result carries the name that the
-vendor's binding asks the loader for, so a folder on LD_LIBRARY_PATH is all a process needs.
+Each library is one folder of C files next to this module, plus the folder `common` that all of
+them share. The result carries the name that the vendor's binding asks the loader for, so a folder
+on LD_LIBRARY_PATH is all a process needs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ SONAMES = {
 }
 
 _SOURCES = Path(__file__).parent
+_COMMON = "common"
 # Contracted multiply-adds would make the library and its controller differ in the last bit.
 _FLAGS = ["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-ffp-contract=off"]
 
@@ -38,14 +40,15 @@ def build(name: str, into: Path) -> Path:
     # Renaming a finished file into place lets several test processes share one folder.
     with tempfile.TemporaryDirectory(dir=into) as scratch:
         fresh = Path(scratch) / SONAMES[name]
-        _compile(sources, fresh)
+        _compile(sources + sorted((_SOURCES / _COMMON).glob("*.c")), fresh)
         fresh.replace(library)
     return library
 
 
 def _compile(sources: list[Path], library: Path) -> None:
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    command = [*compiler, *_FLAGS, f"-Wl,-soname,{library.name}", "-o", str(library)]
+    command = [*compiler, *_FLAGS, "-I", str(_SOURCES / _COMMON)]
+    command += [f"-Wl,-soname,{library.name}", "-o", str(library)]
     command += [str(source) for source in sources] + ["-pthread"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

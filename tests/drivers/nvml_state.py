@@ -8,41 +8,30 @@ answers, from the same numbers, what a perfect measurement would have found.
 from __future__ import annotations
 
 import ctypes
-import fcntl
-import math
-import mmap
-import os
 import re
-import threading
-import time
-import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-MAGIC = b"ZEUSNVML"
-VERSION = 1
-MAX_GPUS = 16
-MAX_SEGMENTS = 4096
-MAX_FUNCTIONS = 128
-MAX_PROCESSES = 32
+if __package__:
+    from . import segments, shared_state
+else:
+    # Loaded by its path, which is how to get at this file where another package is `tests`.
+    sys.path.append(str(Path(__file__).parents[1]))
+    from drivers import segments, shared_state
+
+MAX_SEGMENTS = segments.MAX_SEGMENTS
 MAX_MIG_DEVICES = 7
 MAX_MEMORY_CLOCKS = 8
 MAX_GRAPHICS_CLOCKS = 256
 MAX_UNSUPPORTED_FIELDS = 16
-TEXT_LENGTH = 96
 
 STATE_VARIABLE = "ZEUS_SIMULATED_NVML"
-ANY_FUNCTION = "*"
-_FOR_EVER = 2**62
-# When the segments run out of room, this many of the oldest go at once.
-_DROP_AT_LEAST = 1024
 
-FaultKind = Literal["error", "hang", "delay", "sentinel"]
-_FAULT_KINDS: dict[str, int] = {"error": 1, "hang": 2, "delay": 3, "sentinel": 4}
+_fields, _Text = segments.fields, shared_state.Text
 
 
 class NvmlReturn(IntEnum):
@@ -68,8 +57,7 @@ class NvmlReturn(IntEnum):
 
 
 class _Flag(IntFlag):
-    NEEDS_ROOT = 1 << 0
-    DENY_CONTROL = 1 << 1
+    NEEDS_ROOT = shared_state.NEEDS_ROOT
     LOST_AT_INIT = 1 << 2
     POWER_USAGE_IS_AVERAGE = 1 << 3
     PERSISTENCE_SUPPORTED = 1 << 4
@@ -197,37 +185,12 @@ class GpuSpec:
             raise ValueError("a GPU has at least one memory clock and one graphics clock")
 
 
-class _Fault(ctypes.Structure):
-    _fields_ = [
-        ("kind", ctypes.c_uint32),
-        ("code", ctypes.c_uint32),
-        ("seconds", ctypes.c_double),
-        ("skip", ctypes.c_int64),
-        ("left", ctypes.c_int64),
-    ]
-
-
-class _Segment(ctypes.Structure):
-    _fields_ = [
-        ("start", ctypes.c_double),
-        ("watts", ctypes.c_double),
-        ("joules", ctypes.c_double),
-    ]
-
-
 class _Process(ctypes.Structure):
     _fields_ = [
         ("pid", ctypes.c_uint32),
         ("is_graphics", ctypes.c_uint32),
         ("bytes", ctypes.c_uint64),
     ]
-
-
-def _fields(kind: type, *names: str) -> list[tuple[str, type]]:
-    return [(name, kind) for name in names]
-
-
-_Text = ctypes.c_char * TEXT_LENGTH
 
 
 class _Gpu(ctypes.Structure):
@@ -263,15 +226,9 @@ class _Gpu(ctypes.Structure):
         *_fields(ctypes.c_uint64, "memory_total", "memory_reserved", "memory_used"),
         *_fields(
             ctypes.c_double,
-            "tick_period",
-            "tick_phase",
-            "tick_jitter",
-            "counter_offset",
-            "counter_gain",
             "power_period",
             "power_phase",
             "power_noise",
-            "average_window",
             "memory_power_fraction",
             "module_power_extra",
         ),
@@ -286,7 +243,7 @@ class _Gpu(ctypes.Structure):
         ),
         ("memory_clocks", ctypes.c_uint32 * MAX_MEMORY_CLOCKS),
         ("graphics_clocks", ctypes.c_uint32 * MAX_GRAPHICS_CLOCKS),
-        ("unsupported", ctypes.c_uint8 * MAX_FUNCTIONS),
+        ("unsupported", ctypes.c_uint8 * shared_state.MAX_FUNCTIONS),
         *_fields(
             ctypes.c_uint32,
             "limit_mw",
@@ -298,10 +255,9 @@ class _Gpu(ctypes.Structure):
             "application_memory",
             "application_graphics",
         ),
-        *_fields(ctypes.c_uint64, "sequence", "process_count"),
-        ("processes", _Process * MAX_PROCESSES),
-        *_fields(ctypes.c_uint64, "dropped_segments", "segment_count"),
-        ("segments", _Segment * MAX_SEGMENTS),
+        ("process_count", ctypes.c_uint64),
+        ("processes", _Process * shared_state.MAX_PROCESSES),
+        ("power", segments.Power),
     ]
 
 
@@ -309,47 +265,22 @@ class _State(ctypes.Structure):
     """Must mirror `struct state` in nvml/state.h."""
 
     _fields_ = [
-        ("magic", ctypes.c_char * 8),
-        ("version", ctypes.c_uint32),
-        ("gpu_count", ctypes.c_uint32),
-        ("size", ctypes.c_uint64),
-        ("function_count", ctypes.c_uint32),
-        ("cuda_version", ctypes.c_int32),
+        ("header", shared_state.Header),
         ("driver_latency", ctypes.c_double),
+        ("cuda_version", ctypes.c_int32),
+        ("unused", ctypes.c_uint32),
         *_fields(_Text, "driver_version", "nvml_version"),
-        ("calls", ctypes.c_uint64 * MAX_FUNCTIONS),
-        ("faults", _Fault * MAX_FUNCTIONS * (MAX_GPUS + 1)),
-        ("gpus", _Gpu * MAX_GPUS),
+        ("gpus", _Gpu * shared_state.MAX_GPUS),
     ]
 
 
-def _read_function_numbers() -> dict[str, int]:
-    text = (Path(__file__).parent / "nvml" / "state.h").read_text()
-    names = re.findall(r"^\s+FUNCTION\((\w+)\)", text, re.MULTILINE)
-    return {ANY_FUNCTION: 0} | {name: number for number, name in enumerate(names, start=1)}
-
-
-_FUNCTION_NUMBERS = _read_function_numbers()
+_FUNCTION_NUMBERS = shared_state.FunctionNumbers("nvml")
 
 
 def function_number(name: str) -> int:
     """The number of a function; versions of one function (`_v2`, `_v3`) share a number."""
     plain = re.sub(r"_v\d+$", "", name)
-    plain = "nvmlInit" if plain == "nvmlInitWithFlags" else plain
-    if plain not in _FUNCTION_NUMBERS:
-        raise ValueError(f"the simulated driver has no function {name!r}")
-    return _FUNCTION_NUMBERS[plain]
-
-
-def _scatter(number: int, salt: int) -> float:
-    """A number in [0, 1) that depends on its arguments only; the C side computes the same."""
-    mask = 2**64 - 1
-    mixed = number * 0xDF7C85303DD46B6B + salt * 0xF820571E8B29C9DD + 0x3C4F9A1D70E6B285
-    mixed &= mask
-    mixed = (mixed ^ (mixed >> 31)) * 0x94C5AD41FD4DAED1 & mask
-    mixed = (mixed ^ (mixed >> 29)) * 0xA5A8B7D8486604E9 & mask
-    mixed ^= mixed >> 32
-    return (mixed >> 11) * 2.0**-53
+    return _FUNCTION_NUMBERS["nvmlInit" if plain == "nvmlInitWithFlags" else plain]
 
 
 def _milliwatts(watts: float) -> int:
@@ -360,24 +291,15 @@ def _or(value: float | int | str | None, default: float | int | str) -> float | 
     return default if value is None else value
 
 
-class SimulatedNvml:
+class SimulatedNvml(shared_state.SimulatedState):
     """The state file of one simulated driver, seen from the side that decides what happens."""
 
-    def __init__(self, path: Path) -> None:
-        """Map an existing state file; `create` makes a new one."""
-        self.path = Path(path)
-        self._lock = threading.Lock()
-        self._file = os.open(self.path, os.O_RDWR)
-        self._close_file = weakref.finalize(self, os.close, self._file)
-        size = os.fstat(self._file).st_size
-        if size != ctypes.sizeof(_State):
-            self._close_file()
-            raise ValueError(f"{self.path} has {size} bytes, not {ctypes.sizeof(_State)}")
-        self._map = mmap.mmap(self._file, size)
-        self._state = _State.from_buffer(self._map)
-        if (self._state.magic, self._state.version) != (MAGIC, VERSION):
-            self.close()
-            raise ValueError(f"{self.path} is no state file of this version")
+    _layout = _State
+    _magic = b"ZEUSNVML"
+    _variable = STATE_VARIABLE
+    _functions = _FUNCTION_NUMBERS
+    _code_of_errors = NvmlReturn.UNKNOWN
+    _code_when_lost = NvmlReturn.GPU_IS_LOST
 
     @classmethod
     def create(
@@ -391,111 +313,32 @@ class SimulatedNvml:
         driver_latency: float = 0.0,
     ) -> SimulatedNvml:
         """Write a new state file that describes `gpus` and map it."""
-        if len(gpus) > MAX_GPUS:
-            raise ValueError(f"at most {MAX_GPUS} GPUs")
-        state = _State(
-            version=VERSION,
-            gpu_count=len(gpus),
-            size=ctypes.sizeof(_State),
-            function_count=len(_FUNCTION_NUMBERS),
+        return cls._create(
+            path,
+            gpus,
             cuda_version=cuda_version,
             driver_latency=driver_latency,
             driver_version=driver_version.encode(),
             nvml_version=nvml_version.encode(),
         )
-        now = time.monotonic()
-        for index, spec in enumerate(gpus):
-            _describe(state.gpus[index], spec, index, now)
-        state.magic = MAGIC
-        Path(path).write_bytes(bytes(state))
-        return cls(path)
 
-    def close(self) -> None:
-        """Unmap the state file; the file stays."""
-        if not self._close_file.alive:
-            return
-        del self._state
-        # Whoever still holds a part of the state keeps the mapping until they let go.
-        with suppress(BufferError):
-            self._map.close()
-        self._close_file()
+    @classmethod
+    def _describe(cls, gpu: _Gpu, spec: GpuSpec, index: int) -> None:
+        _describe(gpu, spec, index)
 
-    def __enter__(self) -> SimulatedNvml:
-        return self
+    @classmethod
+    def _number(cls, function: str) -> int:
+        return function_number(function)
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __len__(self) -> int:
-        return self._state.gpu_count
-
-    def environment(self, library_dir: Path) -> dict[str, str]:
-        """Variables that make a process load the library from `library_dir` and this state."""
-        earlier = os.environ.get("LD_LIBRARY_PATH")
-        folders = [str(library_dir), *([earlier] if earlier else [])]
-        return {"LD_LIBRARY_PATH": os.pathsep.join(folders), STATE_VARIABLE: str(self.path)}
-
-    # What the GPUs draw.
-
-    def set_power(self, gpu: int, watts: float) -> float:
-        """From now on `gpu` draws `watts`; forgets what was scheduled. Returns that instant."""
-        with self._rewriting(gpu) as state:
-            # Readers wait while the state is being rewritten, so whoever looks after this instant
-            # sees the new power, and nobody has looked past it with the old one.
-            now = time.monotonic()
-            _replace_segments(state, [(now, watts)], now)
-        return now
-
-    def schedule(self, gpu: int, points: Sequence[tuple[float, float]]) -> None:
-        """Draw `watts` from each absolute CLOCK_MONOTONIC instant on: (instant, watts) pairs.
-
-        Replaces whatever was known from the first instant on. A first instant in the past
-        rewrites history, which readers may already have seen differently.
-        """
-        instants = [instant for instant, _ in points]
-        if not points or instants != sorted(instants):
-            raise ValueError("the schedule needs instants in ascending order")
-        with self._rewriting(gpu) as state:
-            _replace_segments(state, points, time.monotonic())
-
-    def power(self, gpu: int, instant: float) -> float:
-        """The watts that `gpu` really draws at one instant."""
-        with self._lock:
-            return _segment_at(self._gpu(gpu), instant).watts
-
-    def energy(self, gpu: int, start: float, end: float) -> float:
-        """The exact joules that `gpu` draws between two CLOCK_MONOTONIC instants."""
-        state = self._gpu(gpu)
-        if state.dropped_segments and min(start, end) < state.segments[0].start:
-            raise ValueError("this part of the power history has been dropped to make room")
-        with self._lock:
-            return _joules_at(state, end) - _joules_at(state, start)
-
-    def last_tick(self, gpu: int, instant: float) -> float:
-        """The instant of the last refresh of the energy counter at or before `instant`."""
-        state = self._gpu(gpu)
-        if state.tick_period <= 0:
-            return instant
-        tick = math.floor((instant - state.tick_phase) / state.tick_period)
-        last = _tick_instant(state, gpu, tick)
-        return last if last <= instant else _tick_instant(state, gpu, tick - 1)
+    # What the GPUs report.
 
     def counter(self, gpu: int, instant: float) -> int:
         """What the energy counter shows at `instant`, in millijoules."""
-        state = self._gpu(gpu)
-        with self._lock:
-            joules = _joules_at(state, self.last_tick(gpu, instant))
-        return max(0, int(1000.0 * (state.counter_offset + state.counter_gain * joules)))
+        return max(0, int(1000.0 * self._counted_joules(gpu, instant)))
 
     def set_counter_offset(self, gpu: int, joules: float) -> None:
         """Shift the energy counter, for example to act out a reloaded driver."""
-        self._gpu(gpu).counter_offset = joules
-
-    # What else the GPUs report.
-
-    def set_memory_used(self, gpu: int, used: int) -> None:
-        """Bytes of memory in use, without what the driver reserves."""
-        self._gpu(gpu).memory_used = used
+        self._gpu(gpu).power.counter_offset = joules
 
     def set_utilization(self, gpu: int, percent: int, memory_percent: int = 0) -> None:
         """The load that the GPU reports."""
@@ -526,12 +369,7 @@ class SimulatedNvml:
         """Make every call on a device take at least this long."""
         self._state.driver_latency = seconds
 
-    # What clients may set and have set.
-
-    def deny_control(self, denied: bool = True, gpu: int | None = None) -> None:
-        """Refuse changes with NO_PERMISSION whoever asks, on one GPU or on all of them."""
-        for index in range(len(self)) if gpu is None else [gpu]:
-            self._set_flag(index, _Flag.DENY_CONTROL, denied)
+    # What clients have set.
 
     def power_limit(self, gpu: int) -> float:
         """The power limit in force, in watts."""
@@ -557,89 +395,11 @@ class SimulatedNvml:
             application_graphics=state.application_graphics,
         )
 
-    def calls(self, function: str) -> int:
-        """How often processes have called a function so far, all versions of it together."""
-        if function == ANY_FUNCTION:
-            return sum(self._state.calls)
-        return self._state.calls[function_number(function)]
-
-    # Faults.
-
-    def fault(
-        self,
-        gpu: int | None,
-        function: str,
-        kind: FaultKind,
-        *,
-        code: int = NvmlReturn.UNKNOWN,
-        seconds: float = 0.0,
-        skip: int = 0,
-        times: int | None = None,
-    ) -> None:
-        """Make calls of `function` on `gpu` go wrong, starting now.
-
-        Args:
-            gpu: which GPU, or None for functions that name no GPU (nvmlInit, nvmlDeviceGetCount).
-            function: one function, or "*" for all that take a handle of this GPU. Looking up the
-                handle is not among them and has to be named.
-            kind: "error" returns `code`; "hang" blocks until the fault is cleared; "delay" only
-                takes `seconds`; "sentinel" succeeds with all bits set in every number.
-            code: the return code of an error.
-            seconds: how long the call takes, for every kind but "hang".
-            skip: how many calls go well before the first that does not.
-            times: how many calls go wrong, None for all of them.
-        """
-        fault = self._fault(gpu, function)
-        fault.kind = 0
-        fault.code, fault.seconds, fault.skip = int(code), seconds, skip
-        fault.left = _FOR_EVER if times is None else times
-        # The kind is what makes the fault take effect, so it comes last.
-        fault.kind = _FAULT_KINDS[kind]
-
-    def lose(self, gpu: int) -> None:
-        """Make every call on this GPU fail because it fell off the bus."""
-        self.fault(gpu, ANY_FUNCTION, "error", code=NvmlReturn.GPU_IS_LOST)
-
-    def clear_faults(self, gpu: int | None = None, function: str | None = None) -> None:
-        """End the faults of one GPU (None: of the driver itself), or of one function on it."""
-        if function is not None:
-            self._fault(gpu, function).kind = 0
-            return
-        for number in range(MAX_FUNCTIONS):
-            self._state.faults[MAX_GPUS if gpu is None else gpu][number].kind = 0
-
-    # Internals.
-
-    def _gpu(self, gpu: int) -> _Gpu:
-        if not 0 <= gpu < len(self):
-            raise IndexError(f"no simulated GPU {gpu}")
-        return self._state.gpus[gpu]
-
-    def _fault(self, gpu: int | None, function: str) -> _Fault:
-        if gpu is not None:
-            self._gpu(gpu)
-        row = MAX_GPUS if gpu is None else gpu
-        return self._state.faults[row][function_number(function)]
-
-    def _set_flag(self, gpu: int, flag: _Flag, on: bool) -> None:
-        state = self._gpu(gpu)
-        state.flags = (state.flags | flag) if on else (state.flags & ~flag)
-
-    @contextmanager
-    def _rewriting(self, gpu: int) -> Iterator[_Gpu]:
-        """Hold off the readers of this GPU and other writers, in this and other processes."""
-        state = self._gpu(gpu)
-        with self._lock:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-            state.sequence += 1
-            try:
-                yield state
-            finally:
-                state.sequence += 1
-                fcntl.flock(self._file, fcntl.LOCK_UN)
+    def _sensor_memory(self, state: Any) -> float:
+        return max(super()._sensor_memory(state), 2 * state.power_period)
 
 
-def _describe(gpu: _Gpu, spec: GpuSpec, index: int, now: float) -> None:
+def _describe(gpu: _Gpu, spec: GpuSpec, index: int) -> None:
     """Fill in a GPU of a state file that nobody reads yet."""
     _describe_identity(gpu, spec, index)
     _describe_behaviour(gpu, spec, index)
@@ -652,12 +412,8 @@ def _describe(gpu: _Gpu, spec: GpuSpec, index: int, now: float) -> None:
     gpu.memory_total = spec.memory_total
     gpu.memory_reserved = spec.memory_reserved
     gpu.memory_used = spec.memory_used
-    for function in spec.unsupported:
-        gpu.unsupported[function_number(function)] = 1
     _write_unsupported_fields(gpu, spec.unsupported_fields)
     _write_processes(gpu, spec.compute_processes, spec.graphics_processes)
-    gpu.segments[0] = _Segment(start=now, watts=spec.watts, joules=0.0)
-    gpu.segment_count = 1
 
 
 def _describe_identity(gpu: _Gpu, spec: GpuSpec, index: int) -> None:
@@ -687,15 +443,11 @@ def _describe_behaviour(gpu: _Gpu, spec: GpuSpec, index: int) -> None:
     gpu.fan_percent = spec.fan_percent or 0
     gpu.utilization_gpu = spec.utilization_gpu
     gpu.utilization_memory = spec.utilization_memory
-    gpu.tick_period = spec.tick_period
-    gpu.tick_phase = _or(spec.tick_phase, _scatter(index, 1) * spec.tick_period)
-    gpu.tick_jitter = spec.tick_jitter
-    gpu.counter_offset = spec.counter_offset
-    gpu.counter_gain = spec.counter_gain
+    shared_state.describe_power(gpu.power, spec, index)
+    gpu.power.tick_jitter = spec.tick_jitter
     gpu.power_period = spec.power_period
-    gpu.power_phase = _or(spec.power_phase, _scatter(index, 2) * spec.power_period)
+    gpu.power_phase = _or(spec.power_phase, segments.scatter(index, 2) * spec.power_period)
     gpu.power_noise = spec.power_noise
-    gpu.average_window = spec.average_window
     gpu.memory_power_fraction = spec.memory_power_fraction or 0.0
     gpu.module_power_extra = spec.module_power_extra or 0.0
 
@@ -711,7 +463,7 @@ def _describe_clocks(gpu: _Gpu, spec: GpuSpec) -> None:
     gpu.application_graphics = gpu.default_graphics_clock
 
 
-def _flags_of(spec: GpuSpec) -> _Flag:
+def _flags_of(spec: GpuSpec) -> int:
     chosen = {
         _Flag.NEEDS_ROOT: spec.needs_root,
         _Flag.LOST_AT_INIT: spec.lost_at_init,
@@ -725,10 +477,7 @@ def _flags_of(spec: GpuSpec) -> _Flag:
         _Flag.MEMORY_POWER_SUPPORTED: spec.memory_power_fraction is not None,
         _Flag.MODULE_POWER_SUPPORTED: spec.module_power_extra is not None,
     }
-    flags = _Flag(0)
-    for flag, on in chosen.items():
-        flags |= flag if on else _Flag(0)
-    return flags
+    return shared_state.chosen_flags(chosen)
 
 
 def _write_unsupported_fields(gpu: _Gpu, fields: Sequence[int]) -> None:
@@ -740,71 +489,9 @@ def _write_unsupported_fields(gpu: _Gpu, fields: Sequence[int]) -> None:
 def _write_processes(
     gpu: _Gpu, compute: Sequence[tuple[int, int]], graphics: Sequence[tuple[int, int]]
 ) -> None:
-    if len(compute) + len(graphics) > MAX_PROCESSES:
-        raise ValueError(f"at most {MAX_PROCESSES} processes")
+    if len(compute) + len(graphics) > shared_state.MAX_PROCESSES:
+        raise ValueError(f"at most {shared_state.MAX_PROCESSES} processes")
     entries = [(pid, 0, used) for pid, used in compute] + [(pid, 1, used) for pid, used in graphics]
     for position, entry in enumerate(entries):
         gpu.processes[position] = _Process(*entry)
     gpu.process_count = len(entries)
-
-
-def _segment_number(gpu: _Gpu, instant: float) -> int:
-    """The last segment that starts at or before `instant`; the first reaches back for ever."""
-    low, high = 0, gpu.segment_count
-    while high - low > 1:
-        middle = (low + high) // 2
-        if gpu.segments[middle].start <= instant:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def _segment_at(gpu: _Gpu, instant: float) -> _Segment:
-    return gpu.segments[_segment_number(gpu, instant)]
-
-
-def _joules_at(gpu: _Gpu, instant: float) -> float:
-    segment = _segment_at(gpu, instant)
-    return segment.joules + segment.watts * (instant - segment.start)
-
-
-def _tick_instant(gpu: _Gpu, index: int, tick: int) -> float:
-    instant = gpu.tick_phase + tick * gpu.tick_period
-    if gpu.tick_jitter > 0:
-        instant += gpu.tick_jitter * _scatter(tick, index)
-    return instant
-
-
-def _replace_segments(gpu: _Gpu, points: Sequence[tuple[float, float]], now: float) -> None:
-    """Draw what `points` say from the first of them on, keeping the history before it."""
-    first = points[0][0]
-    joules = _joules_at(gpu, first)
-    kept = _segment_number(gpu, first)
-    if gpu.segments[kept].start < first:
-        kept += 1
-    kept = _make_room(gpu, kept, len(points), now)
-    for position, (start, watts) in enumerate(points):
-        if position:
-            before = gpu.segments[kept + position - 1]
-            joules = before.joules + before.watts * (start - before.start)
-        gpu.segments[kept + position] = _Segment(start=start, watts=watts, joules=joules)
-    gpu.segment_count = kept + len(points)
-
-
-def _make_room(gpu: _Gpu, kept: int, wanted: int, now: float) -> int:
-    """Drop the oldest of the `kept` segments if need be; returns how many are left."""
-    missing = kept + wanted - MAX_SEGMENTS
-    if missing <= 0:
-        return kept
-    # Sensors still report what was drawn a moment ago, so that has to stay.
-    memory = max(gpu.average_window, 2 * gpu.tick_period, 2 * gpu.power_period)
-    droppable = _segment_number(gpu, now - memory)
-    dropped = min(max(missing, _DROP_AT_LEAST), droppable, kept)
-    if dropped < missing:
-        raise ValueError(f"at most {MAX_SEGMENTS} power segments that are still of use")
-    size = ctypes.sizeof(_Segment)
-    base = ctypes.addressof(gpu.segments)
-    ctypes.memmove(base, base + dropped * size, (kept - dropped) * size)
-    gpu.dropped_segments += dropped
-    return kept - dropped

@@ -1,25 +1,30 @@
 """AMD GPUs, through AMD's own Python binding `amdsmi` (the extra `amd`).
 
-The binding is imported only once its C library has been seen to load: without it, or with one of
-another release, importing it prints to stdout and fails in several ways. It speaks microwatts,
-hertz, MiB and counter steps; all of that stays in this file.
+The binding speaks microwatts, hertz, MiB and counter steps, and some boards share one sensor
+between two GPUs; all of that stays in this file. Loading and calling the binding is next door, in
+`amd_binding`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import importlib
-import importlib.util
 import math
-import os
-import sys
-import threading
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
+from zeus.device.amd_binding import (
+    ALL_64_BITS,
+    LIBRARY,
+    NOT_FILLED_IN,
+    GpuHandle,
+    SuppressUnsupported,
+    UnusableLibraryError,
+    filled_in,
+    implausible,
+    load_binding,
+    start,
+)
 from zeus.device.base import (
     AbsentGpuDriver,
     Capability,
@@ -37,13 +42,7 @@ from zeus.device.base import (
 from zeus.device.guard import Guard
 from zeus.errors import CapabilityError, KnobError, Reason
 
-_LIBRARY = "libamd_smi.so"
 _WHAT = "AMD GPUs"
-_INSTALL_PACKAGE = "pip install 'zeus-energy[amd]'"
-_INSTALL_LIBRARY = "install AMD SMI, which ROCm packages as amd-smi-lib"
-_MATCH_RELEASES = "install the amdsmi release of this ROCm: pip install /opt/rocm/share/amd_smi"
-_GRANT_READING = "join the groups that may read it, `usermod -aG render,video $USER`, or use root"
-_GRANT_CONTROL = "run as root: the amdgpu driver takes settings from root only"
 
 _DISCOVERY_TIMEOUT = 30.0  # seconds; a node of eight that has slept takes a few
 
@@ -51,33 +50,9 @@ _MICRO = 1e-6
 _HERTZ_PER_MHZ = 1_000_000
 _MEBIBYTE = 2**20
 
-# A field with all bits set is one that this part does not fill in. The binding replaces most of
-# them by "N/A", but not in every width.
-_ALL_64_BITS = 2**64 - 1
-_NOT_FILLED_IN = ("N/A", 2**16 - 1, 2**32 - 1, _ALL_64_BITS)
 # No GPU package comes near these; a reading beyond them is rubbish.
 _IMPOSSIBLE_WATTS = 10_000
 _POSSIBLE_CELSIUS = (-60, 250)
-
-# Numbers of amdsmi_status_t.
-_INVALID, _OUT_OF_BOUNDS = 1, 17
-_NOT_FOUND, _NOT_INITIALIZED = 31, 32
-_DRIVER_NOT_LOADED = 34
-_REASONS = {
-    4: Reason.DRIVER_ABSENT,  # FAIL_LOAD_MODULE
-    8: Reason.HANGS,  # TIMEOUT
-    10: Reason.NO_PERMISSION,  # NO_PERM
-    12: Reason.LOST,  # IO, what the kernel answers for a GPU that is off the bus
-    18: Reason.DRIVER_ABSENT,  # INIT_ERROR
-    _NOT_FOUND: Reason.LOST,
-    _NOT_INITIALIZED: Reason.DRIVER_ABSENT,
-    33: Reason.LOST,  # NO_SLOT
-    _DRIVER_NOT_LOADED: Reason.DRIVER_ABSENT,
-    42: Reason.IMPLAUSIBLE,  # UNEXPECTED_SIZE
-    43: Reason.IMPLAUSIBLE,  # UNEXPECTED_DATA
-    51: Reason.DRIVER_ABSENT,  # NO_DRV
-    54: Reason.LOST,  # AMDGPU_RESTART_ERR
-}
 
 # PCI device numbers of the MI250 and MI250X. Each is a board of two dies, which frameworks see as
 # two GPUs. The board has one power sensor, one energy counter and one power cap, all of them the
@@ -85,8 +60,6 @@ _REASONS = {
 # number, or the name, is how it is known. (The MI210, 0x740f, is the same chip with one die.)
 _TWO_DIE_PARTS = frozenset({"0x7408", "0x740c"})
 _TWO_DIE_NAME = "MI250"
-# The compute partition in which the framework sees a package as one GPU.
-_WHOLE_PACKAGE = "SPX"
 
 
 @dataclass(frozen=True)
@@ -115,24 +88,24 @@ class AmdGpuDriver(GpuDriver):
             chip's serial number in hexadecimal; the key if the chip has none.
     """
 
-    def __init__(self, binding: Any, handle: Any, pci_address: str | None) -> None:
+    def __init__(self, handle: GpuHandle) -> None:
         """Ask the GPU for its names.
 
         Raises:
             CapabilityError: If it does not answer, or could not be told from another.
         """
-        self._binding = binding
         self._handle = handle
-        self._pci_address = pci_address
+        self._binding = handle.binding
+        self._call = handle.call
         chip = self._call("amdsmi_get_gpu_asic_info")
-        name = self._product_name(str(chip.get("market_name", "N/A")))
+        name = handle.product_name(str(chip.get("market_name", "N/A")))
         self._shares_board = chip.get("device_id") in _TWO_DIE_PARTS or _TWO_DIE_NAME in name
         self.identity = GpuIdentity(
-            key=self._key(),
+            key=handle.key(),
             name=name,
             vendor="AMD",
-            pci_address=pci_address,
-            whole_module=self._shares_board or self._is_partition(),
+            pci_address=handle.pci_address,
+            whole_module=self._shares_board or handle.is_partition(),
         )
         serial = str(chip.get("asic_serial", "N/A"))
         self.visible_uuid = self.identity.key if serial == "N/A" else _visible_uuid(serial)
@@ -146,10 +119,10 @@ class AmdGpuDriver(GpuDriver):
         """Joules since some fixed moment; moves in ticks."""
         count = self._call("amdsmi_get_energy_count")
         steps, microjoules = count["energy_accumulator"], count["counter_resolution"]
-        if steps == _ALL_64_BITS:
+        if steps == ALL_64_BITS:
             raise unsupported(Capability.ENERGY_COUNTER, "this part does not fill it in")
         if not (math.isfinite(microjoules) and microjoules > 0):
-            raise _implausible(Capability.ENERGY_COUNTER, f"{microjoules} µJ per step")
+            raise implausible(Capability.ENERGY_COUNTER, f"{microjoules} µJ per step")
         self._refuse_zero_of_second_die(Capability.ENERGY_COUNTER, steps)
         joules: float = steps * microjoules * _MICRO
         return joules
@@ -163,9 +136,9 @@ class AmdGpuDriver(GpuDriver):
         return self._power(Capability.AVERAGE_POWER, "average_socket_power")
 
     def _power(self, what: Capability, field: str) -> float:
-        watts = _filled_in(what, self._call("amdsmi_get_power_info")[field])
+        watts = filled_in(what, self._call("amdsmi_get_power_info")[field])
         if watts > _IMPOSSIBLE_WATTS:
-            raise _implausible(what, f"{watts} W")
+            raise implausible(what, f"{watts} W")
         self._refuse_zero_of_second_die(what, watts)
         return float(watts)
 
@@ -190,36 +163,31 @@ class AmdGpuDriver(GpuDriver):
             getattr(self._binding.AmdSmiTemperatureType, sensor),
             self._binding.AmdSmiTemperatureMetric.CURRENT,
         )
-        celsius = _filled_in(Capability.TEMPERATURE, celsius)
+        celsius = filled_in(Capability.TEMPERATURE, celsius)
         if not _POSSIBLE_CELSIUS[0] <= celsius <= _POSSIBLE_CELSIUS[1]:
-            raise _implausible(Capability.TEMPERATURE, f"{celsius} °C")
+            raise implausible(Capability.TEMPERATURE, f"{celsius} °C")
         return float(celsius)
 
     def utilization(self) -> float:
         """Share of recent time during which the compute engines were busy, 0 to 1."""
         what = Capability.UTILIZATION
-        percent = _filled_in(what, self._call("amdsmi_get_gpu_activity")["gfx_activity"])
+        percent = filled_in(what, self._call("amdsmi_get_gpu_activity")["gfx_activity"])
         if not 0 <= percent <= 100:
-            raise _implausible(what, f"{percent} %")
+            raise implausible(what, f"{percent} %")
         return percent / 100
 
     def memory(self) -> MemoryUse:
         """Bytes of device memory in use and in all."""
-        try:
+        what = Capability.MEMORY
+        with SuppressUnsupported():
             kind = self._binding.AmdSmiMemoryType.VRAM
             total = self._call("amdsmi_get_gpu_memory_total", kind)
             used = self._call("amdsmi_get_gpu_memory_usage", kind)
-            total, used = (_filled_in(Capability.MEMORY, value) for value in (total, used))
-        except CapabilityError as error:
-            if error.reason is not Reason.UNSUPPORTED:
-                raise
-            # The other way to ask rounds to whole MiB.
-            usage = self._call("amdsmi_get_gpu_vram_usage")
-            total, used = (
-                _filled_in(Capability.MEMORY, usage[field]) * _MEBIBYTE
-                for field in ("vram_total", "vram_used")
-            )
-        return MemoryUse(used=used, total=total)
+            return MemoryUse(used=filled_in(what, used), total=filled_in(what, total))
+        # The other way to ask rounds to whole MiB.
+        usage = self._call("amdsmi_get_gpu_vram_usage")
+        used, total = (filled_in(what, usage[field]) for field in ("vram_used", "vram_total"))
+        return MemoryUse(used=used * _MEBIBYTE, total=total * _MEBIBYTE)
 
     def processes(self) -> tuple[GpuProcess, ...]:
         """Processes that use this GPU."""
@@ -248,7 +216,7 @@ class AmdGpuDriver(GpuDriver):
             KnobError: If the GPU does not accept so many watts.
         """
         try:
-            self._control("amdsmi_set_power_cap", 0, round(watts / _MICRO))
+            self._handle.control("amdsmi_set_power_cap", 0, round(watts / _MICRO))
         except KnobError:
             limits = self.power_limits()
             raise KnobError(
@@ -259,7 +227,7 @@ class AmdGpuDriver(GpuDriver):
     def _power_cap(self) -> dict[str, int]:
         cap: dict[str, int] = self._call("amdsmi_get_power_cap_info")
         # Zero is how a part without a power cap answers, the second die of a board among them.
-        if cap["max_power_cap"] == 0 or cap["power_cap"] in (0, *_NOT_FILLED_IN):
+        if cap["max_power_cap"] == 0 or cap["power_cap"] in (0, *NOT_FILLED_IN):
             raise unsupported(Capability.POWER_LIMIT)
         return cap
 
@@ -273,14 +241,11 @@ class AmdGpuDriver(GpuDriver):
         return CurrentClocks(graphics, self._current_clock(_MEMORY))
 
     def _current_clock(self, domain: _ClockDomain) -> int | None:
-        try:
+        with SuppressUnsupported():
             info = self._call("amdsmi_get_clock_info", self._clock_type(domain))
-        except CapabilityError as error:
-            if error.reason is not Reason.UNSUPPORTED:
-                raise
-            return None
-        mhz: int | str = info["clk"]
-        return None if mhz in _NOT_FILLED_IN or isinstance(mhz, str) else mhz
+            mhz: int | str = info["clk"]
+            return None if mhz in NOT_FILLED_IN or isinstance(mhz, str) else mhz
+        return None
 
     def supported_clocks(self) -> SupportedClocks:
         """The clocks that can be locked, in MHz; memory clocks are empty if there are none.
@@ -289,19 +254,16 @@ class AmdGpuDriver(GpuDriver):
         the current one): every clock in the range can be locked on those.
         """
         graphics = self._supported_clocks(_GRAPHICS)
-        try:
+        with SuppressUnsupported():
             return SupportedClocks(graphics, self._supported_clocks(_MEMORY))
-        except CapabilityError as error:
-            if error.reason is not Reason.UNSUPPORTED:
-                raise
-            return SupportedClocks(graphics, ())
+        return SupportedClocks(graphics, ())
 
     def _supported_clocks(self, domain: _ClockDomain) -> tuple[int, ...]:
         listed = self._call("amdsmi_get_clk_freq", self._clock_type(domain))["frequency"]
         clocks = {
             hertz // _HERTZ_PER_MHZ
             for hertz in listed
-            if hertz >= _HERTZ_PER_MHZ and hertz not in _NOT_FILLED_IN
+            if hertz >= _HERTZ_PER_MHZ and hertz not in NOT_FILLED_IN
         }
         # While a clock is locked, Instinct parts list no clock beyond the lock.
         offered = self._offered_range(domain)
@@ -380,7 +342,7 @@ class AmdGpuDriver(GpuDriver):
     def _leave_manual_level(self) -> None:
         levels = self._binding.AmdSmiDevPerfLevel
         level = getattr(levels, self._level_before_lock, levels.AUTO)
-        self._control("amdsmi_set_gpu_perf_level", level)
+        self._handle.control("amdsmi_set_gpu_perf_level", level)
         self._level_before_lock = _AUTOMATIC
 
     def _set_bounds(self, domain: _ClockDomain, clock: ClockRange) -> None:
@@ -395,7 +357,7 @@ class AmdGpuDriver(GpuDriver):
             self._set_bound(domain, "min", clock.minimum)
 
     def _set_bound(self, domain: _ClockDomain, which: str, mhz: int) -> None:
-        self._control("amdsmi_set_gpu_clk_limit", domain.limit_name, which, mhz)
+        self._handle.control("amdsmi_set_gpu_clk_limit", domain.limit_name, which, mhz)
 
     def _with_room(self, domain: _ClockDomain, clock: ClockRange) -> ClockRange:
         if clock.minimum < clock.maximum:
@@ -405,27 +367,21 @@ class AmdGpuDriver(GpuDriver):
         return ClockRange(minimum, max(clock.maximum, minimum + 1))
 
     def _lock_in_force(self, domain: _ClockDomain) -> ClockRange | None:
-        try:
+        with SuppressUnsupported():
             level = self._performance_level()
             bounds = self._clock_range(f"curr_{domain.limit_name}_range")
-        except CapabilityError as error:
-            if error.reason is not Reason.UNSUPPORTED:
-                raise
-            return None
-        return bounds if level == _MANUAL and bounds != self._offered_range(domain) else None
+            return bounds if level == _MANUAL and bounds != self._offered_range(domain) else None
+        return None
 
     def _offered_range(self, domain: _ClockDomain) -> ClockRange | None:
-        try:
+        with SuppressUnsupported():
             return self._clock_range(f"{domain.limit_name}_freq_limits")
-        except CapabilityError as error:
-            if error.reason is not Reason.UNSUPPORTED:
-                raise
-            return None
+        return None
 
     def _clock_range(self, field: str) -> ClockRange | None:
         bounds = self._call("amdsmi_get_gpu_od_volt_info")[field]
         hertz = [bounds["lower_bound"], bounds["upper_bound"]]
-        if any(bound in _NOT_FILLED_IN for bound in hertz) or hertz[1] < _HERTZ_PER_MHZ:
+        if any(bound in NOT_FILLED_IN for bound in hertz) or hertz[1] < _HERTZ_PER_MHZ:
             return None
         return ClockRange(*(bound // _HERTZ_PER_MHZ for bound in hertz))
 
@@ -435,53 +391,6 @@ class AmdGpuDriver(GpuDriver):
 
     def _clock_type(self, domain: _ClockDomain) -> Any:
         return getattr(self._binding.AmdSmiClkType, domain.type_name)
-
-    # Names, asked for once.
-
-    def _key(self) -> str:
-        uuid: str = _answer(self._binding, "amdsmi_get_gpu_device_uuid", self._handle) or ""
-        key = uuid or self._pci_address
-        if key is None:
-            raise CapabilityError(Reason.LOST, "a GPU tells neither UUID nor PCI address")
-        return key
-
-    def _product_name(self, market_name: str) -> str:
-        if market_name != "N/A":
-            return market_name
-        with contextlib.suppress(CapabilityError):
-            board_name: str = self._call("amdsmi_get_gpu_board_info")["product_name"]
-            if board_name != "N/A":
-                return board_name
-        return "AMD GPU"
-
-    def _is_partition(self) -> bool:
-        with contextlib.suppress(CapabilityError):
-            mode = self._call("amdsmi_get_gpu_compute_partition")
-            return mode not in ("", "N/A", _WHOLE_PACKAGE)
-        return False
-
-    # Calling the binding.
-
-    def _call(self, function: str, *arguments: Any, cure: str = _GRANT_READING) -> Any:
-        try:
-            return _call(self._binding, function, self._handle, *arguments, cure=cure)
-        except _StaleHandleError:
-            self._find_handle_again()
-            return _call(self._binding, function, self._handle, *arguments, cure=cure)
-
-    def _control(self, function: str, *arguments: Any) -> None:
-        self._call(function, *arguments, cure=_GRANT_CONTROL)
-
-    def _find_handle_again(self) -> None:
-        # The library does not count its users: when another part of the program shuts it down,
-        # it is shut for us too, and handles of the next start are new ones.
-        _call(self._binding, "amdsmi_init")
-        for handle in _call(self._binding, "amdsmi_get_processor_handles"):
-            address = _answer(self._binding, "amdsmi_get_gpu_device_bdf", handle)
-            if address is not None and address == self._pci_address:
-                self._handle = handle
-                return
-        raise CapabilityError(Reason.LOST, f"no GPU answers at {self._pci_address} any more")
 
 
 def discover(root: Path = Path("/")) -> tuple[list[GpuDriver], list[Problem]]:
@@ -497,189 +406,36 @@ def discover(root: Path = Path("/")) -> tuple[list[GpuDriver], list[Problem]]:
         return Guard("the AMD driver", _DISCOVERY_TIMEOUT).call(_discover)
     except CapabilityError as error:
         # Without a GPU nobody misses its driver, but a library that cannot be used is a mistake.
-        is_mistake = isinstance(error, _UnusableLibraryError)
+        is_mistake = isinstance(error, UnusableLibraryError)
         if is_mistake or error.reason is not Reason.DRIVER_ABSENT or _has_amd_gpu(root):
             return [], [Problem(_WHAT, error)]
         return [], []
     except Exception as error:
-        detail = f"{_LIBRARY} failed: {type(error).__name__}: {error}"
+        detail = f"{LIBRARY} failed: {type(error).__name__}: {error}"
         return [], [Problem(_WHAT, CapabilityError(Reason.DRIVER_ABSENT, detail))]
 
 
 def _discover() -> tuple[list[GpuDriver], list[Problem]]:
-    binding = _load_binding()
-    _call(binding, "amdsmi_init")
-    return _list_gpus(binding)
-
-
-class _UnusableLibraryError(CapabilityError):
-    """The library is there, but its binding is not, or does not fit it."""
-
-
-class _StaleHandleError(CapabilityError):
-    """The library was shut down, and perhaps started again, since the handle was made."""
+    return _list_gpus(start(load_binding()))
 
 
 def _has_amd_gpu(root: Path) -> bool:
     return (root / "sys/class/kfd").exists() or (root / "dev/kfd").exists()
 
 
-def _load_binding() -> Any:
-    """Import the binding without letting it print.
-
-    Raises:
-        CapabilityError: If the library or the binding is missing, or they do not fit together.
-    """
-    if "amdsmi" not in sys.modules and not _library_loads():
-        raise CapabilityError(
-            Reason.DRIVER_ABSENT, f"{_LIBRARY} cannot be loaded", _INSTALL_LIBRARY
-        )
-    try:
-        with _quiet_stdout():
-            return importlib.import_module("amdsmi")
-    except ImportError as error:
-        raise _UnusableLibraryError(Reason.DRIVER_ABSENT, str(error), _INSTALL_PACKAGE) from error
-    except Exception as error:
-        # A library of another release lacks symbols, which the binding looks up all at once.
-        detail = f"{_LIBRARY} and the amdsmi package do not fit: {error}"
-        raise _UnusableLibraryError(Reason.DRIVER_ABSENT, detail, _MATCH_RELEASES) from error
-
-
-def _library_loads() -> bool:
-    """Whether one of the places where the binding looks, in its order, has the library."""
-    rocm = os.environ.get("ROCM_HOME", os.environ.get("ROCM_PATH"))
-    places = [str(Path(rocm) / "lib" / _LIBRARY)] if rocm else []
-    places.append(_LIBRARY)
-    package = _package_folder()
-    if package is not None:
-        places.append(str(package / _LIBRARY))
-    places.append(str(Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / "lib" / _LIBRARY))
-    return any(_loads(place) for place in places)
-
-
-def _loads(place: str) -> bool:
-    try:
-        ctypes.CDLL(place)
-    except OSError:
-        return False
-    return True
-
-
-def _package_folder() -> Path | None:
-    with contextlib.suppress(ImportError, ValueError):
-        spec = importlib.util.find_spec("amdsmi")
-        if spec is not None and spec.origin is not None:
-            return Path(spec.origin).resolve().parent
-    return None
-
-
-class _QuietStdout:
-    """Standard output that swallows what this thread prints and passes on the others'."""
-
-    def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream
-        self._thread = threading.get_ident()
-
-    def write(self, text: str) -> int:
-        if self._stream is None or threading.get_ident() == self._thread:
-            return len(text)
-        return self._stream.write(text)
-
-    def flush(self) -> None:
-        if self._stream is not None:
-            self._stream.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-@contextlib.contextmanager
-def _quiet_stdout() -> Iterator[None]:
-    quiet: Any = _QuietStdout(sys.stdout)
-    with contextlib.redirect_stdout(quiet):
-        yield
-
-
-def _list_gpus(binding: Any) -> tuple[list[GpuDriver], list[Problem]]:
+def _list_gpus(handles: list[GpuHandle]) -> tuple[list[GpuDriver], list[Problem]]:
     drivers: list[GpuDriver] = []
     problems: list[Problem] = []
-    for number, (handle, pci_address) in enumerate(_handles_in_hip_order(binding)):
+    for number, handle in enumerate(handles):
         try:
-            drivers.append(AmdGpuDriver(binding, handle, pci_address))
+            drivers.append(AmdGpuDriver(handle))
         except CapabilityError as error:
+            pci_address = handle.pci_address
             name = f"AMD GPU at {pci_address}" if pci_address else f"AMD GPU {number}"
             identity = GpuIdentity(pci_address or name, name, "AMD", pci_address)
             drivers.append(AbsentGpuDriver(identity, error))
             problems.append(Problem(name, error))
     return drivers, problems
-
-
-def _handles_in_hip_order(binding: Any) -> list[tuple[Any, str | None]]:
-    """All GPU handles with their PCI addresses.
-
-    HIP counts GPUs as the library says where it knows (since ROCm 6.4), else by PCI address.
-    """
-    handles = _call(binding, "amdsmi_get_processor_handles")
-    gpus = [(handle, _answer(binding, "amdsmi_get_gpu_device_bdf", handle)) for handle in handles]
-    numbers = [_hip_number(binding, handle) for handle in handles]
-    if None not in numbers and len(set(numbers)) == len(numbers):
-        return [gpus[place] for place in sorted(range(len(gpus)), key=lambda i: numbers[i] or 0)]
-    if any(address is None for _, address in gpus):
-        return gpus
-    return sorted(gpus, key=lambda gpu: gpu[1] or "")
-
-
-def _hip_number(binding: Any, handle: Any) -> int | None:
-    info = _answer(binding, "amdsmi_get_gpu_enumeration_info", handle)
-    number = info.get("hip_id") if info else None
-    return number if isinstance(number, int) else None
-
-
-def _answer(binding: Any, function: str, handle: Any) -> Any:
-    """What a function answers, or `None` if it does not."""
-    with contextlib.suppress(CapabilityError):
-        return _call(binding, function, handle)
-    return None
-
-
-def _call(binding: Any, function: str, *arguments: Any, cure: str = _GRANT_READING) -> Any:
-    """Call a function of the binding, with its errors turned into ours.
-
-    Raises:
-        CapabilityError: If there is no answer.
-        KnobError: If the library does not accept an argument.
-    """
-    call: Callable[..., Any] | None = getattr(binding, function, None)
-    if call is None:
-        raise unsupported(function, "this release of amdsmi does not have it")
-    try:
-        return call(*arguments)
-    except binding.AmdSmiException as error:
-        raise _translated(function, error, cure) from error
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # The binding trips over values that it did not expect from the library.
-        raise _implausible(function, f"{type(error).__name__}: {error}") from error
-
-
-def _translated(function: str, error: Any, cure: str) -> CapabilityError | KnobError:
-    code = getattr(error, "err_code", None)
-    detail = f"{function}: {getattr(error, 'err_info', error)}"
-    if code in (_INVALID, _OUT_OF_BOUNDS) and "_set_" in function:
-        return KnobError(detail)
-    reason = _REASONS.get(code, Reason.UNSUPPORTED) if code is not None else Reason.UNSUPPORTED
-    if code in (_NOT_INITIALIZED, _NOT_FOUND):
-        return _StaleHandleError(reason, detail)
-    return CapabilityError(reason, detail, cure if reason is Reason.NO_PERMISSION else "")
-
-
-def _filled_in(what: Capability, value: int | str) -> int:
-    if value in _NOT_FILLED_IN or isinstance(value, str):
-        raise unsupported(what, "this part does not fill it in")
-    return value
-
-
-def _implausible(what: Capability | str, value: str) -> CapabilityError:
-    return CapabilityError(Reason.IMPLAUSIBLE, f"{what}: {value}")
 
 
 def _visible_uuid(serial: str) -> str:
@@ -690,5 +446,5 @@ def _process(entry: dict[str, Any]) -> GpuProcess:
     # A process that uses a GPU has some of its memory: zero means that it may not be read.
     memory: int = entry["memory_usage"]["vram_mem"] or entry["mem"]
     name: str = entry["name"]
-    known = memory > 0 and memory not in _NOT_FILLED_IN
+    known = memory > 0 and memory not in NOT_FILLED_IN
     return GpuProcess(entry["pid"], memory if known else None, None if name == "N/A" else name)

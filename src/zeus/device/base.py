@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from zeus.device.guard import Guard
-from zeus.errors import CapabilityError, Reason, UnknownDeviceError
+from zeus.errors import CapabilityError, KnobError, Reason, UnknownDeviceError
 
 if TYPE_CHECKING:
     from zeus.device.hold import Hold
@@ -378,13 +378,16 @@ class Gpu:
             _PROBES[capability](self)
         except CapabilityError as error:
             return Support.refused(error)
+        except KnobError as error:
+            return Support(False, Reason.UNSUPPORTED, str(error))
         return Support(True)
 
 
 def _rewrite_power_limit(gpu: Gpu) -> None:
     # Setting what is set already changes nothing and tells whether setting is allowed.
-    current = gpu.power_limit()
-    gpu.apply(lambda: gpu.driver.set_power_limit(current))
+    from zeus.device.hold import rewrite_power_limit  # noqa: PLC0415  (hold builds on this module)
+
+    rewrite_power_limit(gpu)
 
 
 def _clock_control(gpu: Gpu) -> None:

@@ -6,8 +6,10 @@ time the caller gets an error, and the device is left alone until the stuck call
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -20,30 +22,81 @@ DEFAULT_TIMEOUT = 3.0
 
 
 class _Call:
+    """A call on its way. Waits on a bare lock, because releasing one can never block.
+
+    An event could not be set while its waiter is interrupted at a bad moment; and that waiter may
+    be in a signal handler which needs the next call of this very device.
+    """
+
     def __init__(self, function: Callable[[], Any]) -> None:
-        self.function = function
-        self.done = threading.Event()
+        self._function = function
+        self._gate = threading.Lock()
+        self._gate.acquire()
+        self.since = 0.0
+        self.finished = False
+        self.abandoned = False
         self.result: Any = None
         self.error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            self.result = self.function()
+            # Nobody waits for it any more: what it would set now, nobody would know of.
+            if not self.abandoned:
+                self.result = self._function()
         except BaseException as error:  # handed to the caller, whatever it is
             self.error = error
-        self.done.set()
+        self.finished = True
+        self._gate.release()
+
+    def wait(self, seconds: float) -> bool:
+        return self.finished or self._gate.acquire(timeout=seconds) or self.finished
+
+
+class _Worker:
+    """The thread of a device and the calls it is to make."""
+
+    def __init__(self) -> None:
+        self.calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self.current: _Call | None = None
+        self.thread = threading.Thread(target=self._serve, name="zeus-driver-calls", daemon=True)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        while (call := self.calls.get()) is not None:
+            call.since = time.monotonic()
+            self.current = call
+            call.run()
+            self.current = call = None  # keep no result alive while waiting
 
 
 class Guard:
-    """Runs the driver calls of one device, one at a time, each with a time limit."""
+    """Runs the driver calls of one device, one at a time, each with a time limit.
 
-    def __init__(self, device: str, timeout: float = DEFAULT_TIMEOUT) -> None:
+    No lock is held while a call is under way. A signal handler may interrupt a caller at any point
+    and call again, and other threads may wait for what that handler's thread holds.
+    """
+
+    def __init__(self, device: str, timeout: float | None = None) -> None:
+        """Guard a device.
+
+        Args:
+            device: Its name, for the error.
+            timeout: Seconds; `DEFAULT_TIMEOUT` as it is at the time of a call if not given.
+        """
         self._device = device
         self._timeout = timeout
-        self._calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._starting = threading.RLock()
+        self._worker: _Worker | None = None
         self._stuck: _Call | None = None
+
+    def __del__(self) -> None:
+        worker = getattr(self, "_worker", None)
+        if worker is not None:
+            worker.calls.put(None)
 
     def call(self, function: Callable[[], T]) -> T:
         """Run the function in the device's thread.
@@ -52,33 +105,38 @@ class Guard:
             CapabilityError: With `Reason.HANGS` if it does not return in time, or at once while
                 an earlier call is still stuck.
         """
-        with self._lock:
-            if self._stuck is not None and not self._stuck.done.is_set():
-                raise self._hanging()
+        timeout = DEFAULT_TIMEOUT if self._timeout is None else self._timeout
+        worker = self._ready_worker()
+        if self._stuck is not None:
+            if not self._stuck.finished:
+                raise self._hanging(timeout)
             self._stuck = None
-            if self._thread is None or not self._thread.is_alive():
-                # Also after a fork, which keeps the object but not its thread.
-                self._calls = queue.SimpleQueue()
-                self._thread = threading.Thread(
-                    target=_serve, args=(self._calls,), name="zeus-driver-calls", daemon=True
-                )
-                self._thread.start()
-            call = _Call(function)
-            self._calls.put(call)
-            if not call.done.wait(self._timeout):
-                self._stuck = call
-                raise self._hanging()
+        call = _Call(function)
+        worker.calls.put(call)
+        left = timeout
+        while not call.wait(left):
+            # The time limit is that of the call under way, which may be somebody else's.
+            now = time.monotonic()
+            current = worker.current
+            left = timeout if current is None else current.since + timeout - now
+            if current is not None and left <= 0:
+                call.abandoned = True
+                self._stuck = current
+                raise self._hanging(timeout)
         if call.error is not None:
             raise call.error
         result: T = call.result
         return result
 
-    def _hanging(self) -> CapabilityError:
-        return CapabilityError(
-            Reason.HANGS, f"{self._device} did not answer within {self._timeout:g} s"
-        )
+    def _ready_worker(self) -> _Worker:
+        if self._process != os.getpid():
+            self._begin()  # a fork keeps the objects, but neither threads nor who held the lock
+        if self._worker is not None:
+            return self._worker
+        with self._starting:
+            if self._worker is None:
+                self._worker = _Worker()
+            return self._worker
 
-
-def _serve(calls: queue.SimpleQueue[_Call]) -> None:
-    while True:
-        calls.get().run()
+    def _hanging(self, timeout: float) -> CapabilityError:
+        return CapabilityError(Reason.HANGS, f"{self._device} did not answer within {timeout:g} s")

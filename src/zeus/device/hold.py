@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import operator
 import os
 import signal
 import threading
@@ -62,15 +63,17 @@ class Hold:
         """Set the knobs. If one is refused, those set already are put back."""
         if self._entries:
             raise KnobError("the hold is in force already")
-        self._owner = os.getpid()
-        _holds.add(self)
         try:
-            for knob, value in self._wanted.items():
-                self._entries[knob] = self._journal.push(
-                    knob,
-                    value,
-                    lambda knob=knob: _read(self.gpu, knob),  # type: ignore[misc]
-                )
+            # Around all of it: a signal must not find a knob set that this hold knows nothing of.
+            with critical_section:
+                self._owner = os.getpid()
+                _holds.add(self)
+                for knob, value in self._wanted.items():
+                    self._entries[knob] = self._journal.push(
+                        knob,
+                        value,
+                        lambda knob=knob: _read(self.gpu, knob),  # type: ignore[misc]
+                    )
         except BaseException:
             self.release()
             raise
@@ -85,29 +88,36 @@ class Hold:
         """Set knobs of this hold anew; what comes back at the end stays the same.
 
         Raises:
-            KnobError: If the hold is not in force or does not hold that knob.
+            KnobError: If the hold is not in force (a forked child has no part in it), does not
+                hold that knob, or the value lies outside what this GPU accepts.
         """
-        for knob, value in _checked(self.gpu, power_limit, graphics_clock, memory_clock).items():
-            if knob not in self._entries:
-                raise KnobError(f"the hold holds {sorted(self._entries)}, but got {knob}")
-            self._journal.change(knob, self._entries[knob], value)
+        wanted = _checked(self.gpu, power_limit, graphics_clock, memory_clock)
+        with critical_section:
+            if not self._entries or self._owner != os.getpid():
+                raise KnobError(f"the hold must be in force in this process to change {[*wanted]}")
+            for knob in wanted:
+                if knob not in self._entries:
+                    raise KnobError(f"the hold holds {sorted(self._entries)}, but got {knob}")
+            for knob, value in wanted.items():
+                self._journal.change(knob, self._entries[knob], value)
 
     def release(self) -> None:
         """Put everything back. Safe to call more than once, and in a forked child (no effect)."""
         if self._owner != os.getpid():
             return
-        for knob in reversed(list(self._entries)):
-            try:
-                self._journal.pop(knob, self._entries[knob].id)
-            except (CapabilityError, KnobError) as error:
-                logger.error(
-                    "could not put back the %s of %s: %s; `zeus restore` tries again",
-                    knob,
-                    self.gpu,
-                    error,
-                )
-            del self._entries[knob]
-        _holds.discard(self)
+        with critical_section:
+            for knob in reversed(list(self._entries)):
+                try:
+                    self._journal.pop(knob, self._entries[knob].id)
+                except (CapabilityError, KnobError, OSError) as error:
+                    logger.error(
+                        "could not put back the %s of %s: %s; `zeus restore` tries again",
+                        knob,
+                        self.gpu,
+                        error,
+                    )
+                del self._entries[knob]
+            _holds.discard(self)
 
 
 def knob_setter(driver: GpuDriver, gpu: Gpu | None = None) -> Any:
@@ -124,7 +134,8 @@ def knob_setter(driver: GpuDriver, gpu: Gpu | None = None) -> Any:
 
 def _set(driver: GpuDriver, knob: str, value: Value) -> None:
     if knob == POWER_LIMIT:
-        assert isinstance(value, int | float)
+        if not isinstance(value, int | float):
+            raise KnobError(f"a power limit must be a number of watts, but got {value!r}")
         driver.set_power_limit(float(value))
     elif knob == GRAPHICS_CLOCK:
         driver.lock_graphics_clock(_range(value))
@@ -137,11 +148,25 @@ def _set(driver: GpuDriver, knob: str, value: Value) -> None:
 def _read(gpu: Gpu, knob: str) -> Value:
     if knob == POWER_LIMIT:
         return gpu.power_limit()
-    driver = gpu.driver
-    lock = (
-        driver.locked_graphics_clock() if knob == GRAPHICS_CLOCK else driver.locked_memory_clock()
-    )
+    lock = gpu.locked_graphics_clock() if knob == GRAPHICS_CLOCK else gpu.locked_memory_clock()
     return None if lock is None else [lock.minimum, lock.maximum]
+
+
+def rewrite_power_limit(gpu: Gpu) -> None:
+    """Set the power limit to what it is, which tells whether setting it is allowed.
+
+    Raises:
+        CapabilityError: If it is not.
+        KnobError: If the driver does not even take its own value.
+    """
+    with contextlib.ExitStack() as alone:
+        # Between reading and writing somebody else's hold could begin, and would be undone.
+        with contextlib.suppress(OSError):  # no place for records: then there are no holds either
+            memory = None if gpu.driver.shared else gpu.held
+            journal = Journal(gpu.key, knob_setter(gpu.driver, gpu), memory)
+            alone.enter_context(journal.exclusive())
+        current = gpu.power_limit()
+        gpu.apply(lambda: gpu.driver.set_power_limit(current))
 
 
 def _range(value: Value) -> ClockRange | None:
@@ -170,7 +195,12 @@ def _checked(
 
 
 def _checked_clock(gpu: Gpu, knob: str, clock: int | tuple[int, int]) -> list[int]:
-    low, high = (clock, clock) if isinstance(clock, int) else clock
+    try:
+        low, high = map(operator.index, clock if isinstance(clock, tuple | list) else (clock,) * 2)
+    except (TypeError, ValueError):
+        raise KnobError(
+            f"{knob} must be whole MHz or a pair (lowest, highest) of them, but got {clock!r}"
+        ) from None
     clocks = gpu.supported_clocks()
     supported = clocks.graphics if knob == GRAPHICS_CLOCK else clocks.memory
     if not supported:
@@ -192,7 +222,6 @@ class _Holds:
 
     def __init__(self) -> None:
         self._active: set[Hold] = set()
-        self._previous: dict[int, Any] = {}
         self._registered = False
 
     def add(self, hold: Hold) -> None:
@@ -203,32 +232,43 @@ class _Holds:
         if threading.current_thread() is threading.main_thread():
             for number in self._SIGNALS:
                 current = signal.getsignal(number)
-                if current in (self._handle, signal.SIG_IGN, None):
+                if isinstance(current, _Handler) or current in (signal.SIG_IGN, None):
                     continue  # ours already; or the user wants to survive it; or not Python's
-                self._previous[number] = current
-                signal.signal(number, self._handle)
+                signal.signal(number, _Handler(self, current))
 
     def discard(self, hold: Hold) -> None:
         self._active.discard(hold)
         if self._active or threading.current_thread() is not threading.main_thread():
             return
-        for number, previous in list(self._previous.items()):
-            if signal.getsignal(number) == self._handle:
-                signal.signal(number, previous)
-            del self._previous[number]
+        for number in self._SIGNALS:
+            current = signal.getsignal(number)
+            if isinstance(current, _Handler):
+                signal.signal(number, current.previous)
 
     def release_all(self) -> None:
         for hold in list(self._active):
-            hold.release()
+            try:
+                hold.release()
+            except Exception:  # the next one deserves its try; the record has the rest
+                logger.exception("could not end %s", hold)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        previous = self._previous.get(number, signal.SIG_DFL)
 
+class _Handler:
+    """Ends all holds, then does what would have been done about the signal without Zeus.
+
+    Each one remembers the handler it replaced. So a program that chains its own handler between
+    two of these does not send the signal round in circles.
+    """
+
+    def __init__(self, holds: _Holds, previous: Any) -> None:
+        self._holds = holds
+        self.previous = previous
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
         def finish() -> None:
-            with contextlib.suppress(Exception):  # dying comes first; the journal has the rest
-                self.release_all()
-            if callable(previous):
-                previous(number, frame)
+            self._holds.release_all()
+            if callable(self.previous):
+                self.previous(number, frame)
             else:
                 signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)

@@ -13,12 +13,15 @@ import json
 import logging
 import os
 import re
+import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from zeus.device.state import (
     boot_id,
@@ -27,6 +30,7 @@ from zeus.device.state import (
     state_directory,
     write_atomically,
 )
+from zeus.errors import CapabilityError, KnobError, Reason
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +39,7 @@ Value = float | list[int] | bool | None
 Apply = Callable[[str, Value], None]
 
 _VERSION = 1
+_ENDED = "ended"  # in the place of a start time, which is a number: fits no process
 
 
 @dataclass
@@ -51,6 +56,10 @@ class Entry:
     def abandoned(self) -> bool:
         """Whether the process behind it is gone."""
         return self.boot != boot_id() or process_start(self.pid) != self.started
+
+    def abandon(self) -> None:
+        """Let whoever comes next end it, although this process lives on."""
+        self.started = _ENDED
 
 
 Stacks = dict[str, list[Entry]]
@@ -70,6 +79,13 @@ class Journal:
         self._apply = apply
         self._memory = memory
         self._path = None if memory is not None else journal_path(gpu_key)
+        self._on_disk = ""
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep everybody, here and in other processes, from changing knobs of this GPU."""
+        with self._open():
+            yield
 
     def push(self, knob: str, value: Value, read: Callable[[], Value]) -> Entry:
         """Set a knob, remembering what it was.
@@ -81,48 +97,85 @@ class Journal:
         """
         with self._open() as stacks:
             stack = stacks.setdefault(knob, [])
+            with suppress(CapabilityError, KnobError):  # refused: then it stays on record
+                self._end_abandoned(stacks, knob)
             previous = read()
             if previous is None and stack:
                 previous = stack[-1].value
             entry = Entry(value, previous)
             stack.append(entry)
-            # On disk before the knob moves: a crash in between restores what is set already.
-            self._save(stacks)
             try:
+                # On disk before the knob moves: a crash in between restores what is set already.
+                self._save(stacks)
                 self._apply(knob, value)
-            except BaseException:
-                stack.remove(entry)
+            except BaseException as error:
+                self._take_back(stack, knob, entry, error)
                 raise
             return entry
+
+    def _take_back(self, stack: list[Entry], knob: str, entry: Entry, error: BaseException) -> None:
+        """Forget a hold that did not come about, unless the knob may have moved for all that."""
+        refused = isinstance(error, KnobError | OSError) or (
+            isinstance(error, CapabilityError) and error.reason is not Reason.HANGS
+        )
+        if not refused:
+            try:
+                self._apply(knob, entry.previous)
+            except Exception:
+                entry.abandon()  # stays on record: the next to come puts the value back
+                return
+        stack.remove(entry)
 
     def change(self, knob: str, entry: Entry, value: Value) -> None:
         """Set a knob anew under a hold that exists."""
         with self._open() as stacks:
-            stack = stacks.get(knob, [])
-            mine = next((other for other in stack if other.id == entry.id), None)
-            if mine is None:
-                return
-            if stack[-1] is mine:
+            stack = stacks.setdefault(knob, [])
+            at = next((i for i, other in enumerate(stack) if other.id == entry.id), None)
+            if at is None:  # the record was lost, not the hold: what it remembers, it still knows
+                stack.append(entry)
+                self._save(stacks)
+                at = len(stack) - 1
+            if at + 1 < len(stack):
+                stack[at + 1].previous = value  # what the hold above it puts back
+            else:
                 self._apply(knob, value)
-            mine.value = entry.value = value
+            stack[at].value = entry.value = value
 
     def pop(self, knob: str, entry_id: str) -> None:
         """End a hold: put back what it remembers, or hand that to the hold above it."""
         with self._open() as stacks:
+            with suppress(CapabilityError, KnobError):
+                # Killed while this one held: nothing else would bring the first value back now.
+                self._end_abandoned(stacks, knob)
             self._remove(stacks, knob, entry_id)
 
     def recover(self) -> int:
-        """End the holds of processes that are gone; return how many there were."""
+        """End the holds of processes that are gone; return how many there were.
+
+        Raises:
+            CapabilityError: If the GPU refuses; the record of that knob stays for another try.
+            KnobError: If the GPU does not take the value any more; likewise.
+        """
         ended = 0
+        refusal: CapabilityError | KnobError | None = None
         with self._open() as stacks:
-            for knob, stack in stacks.items():
-                for entry in [entry for entry in stack if entry.abandoned()]:
-                    if entry.boot != boot_id():
-                        stack.remove(entry)  # a reboot has put the knob back already
-                    else:
-                        self._remove(stacks, knob, entry.id)
-                    ended += 1
+            for knob in stacks:
+                try:
+                    ended += self._end_abandoned(stacks, knob)
+                except (CapabilityError, KnobError) as error:
+                    refusal = refusal or error  # one knob's obstacle is not another's
+        if refusal is not None:
+            raise refusal
         return ended
+
+    def _end_abandoned(self, stacks: Stacks, knob: str) -> int:
+        abandoned = [entry for entry in stacks.get(knob, []) if entry.abandoned()]
+        for entry in abandoned:
+            if entry.boot != boot_id():
+                stacks[knob].remove(entry)  # a reboot has put the knob back already
+            else:
+                self._remove(stacks, knob, entry.id)
+        return len(abandoned)
 
     def _remove(self, stacks: Stacks, knob: str, entry_id: str) -> None:
         stack = stacks.get(knob, [])
@@ -132,8 +185,12 @@ class Journal:
         if at + 1 < len(stack):
             stack[at + 1].previous = stack[at].previous
         else:
-            # If this fails the entry stays, and the next start tries again.
-            self._apply(knob, stack[at].previous)
+            # If this fails the entry stays, and whoever comes next tries again.
+            try:
+                self._apply(knob, stack[at].previous)
+            except BaseException:
+                stack[at].abandon()
+                raise
         del stack[at]
 
     @contextmanager
@@ -145,33 +202,37 @@ class Journal:
             assert self._path is not None
             with locked(self._path.with_suffix(".lock")):
                 stacks = self._load()
-                before = _encode(stacks)
                 try:
                     yield stacks
                 finally:
-                    if _encode(stacks) != before or not any(stacks.values()):
+                    if _encode(stacks) != self._on_disk:
                         self._save(stacks)
 
     def _load(self) -> Stacks:
         assert self._path is not None
+        self._on_disk = _encode({})
         try:
-            return _decode(self._path.read_text(encoding="utf-8"))
+            stacks = _decode(self._path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             # Written atomically, so this is not a crash of ours. Keep it for a person to read.
             kept = self._path.with_suffix(".unreadable")
             os.replace(self._path, kept)  # noqa: PTH105
             logger.error("the record of changed knobs %s is unreadable (%s); kept", kept, error)
             return {}
+        self._on_disk = _encode(stacks)
+        return stacks
 
     def _save(self, stacks: Stacks) -> None:
         if self._path is None:
             return
+        text = _encode(stacks)
         if any(stacks.values()):
-            write_atomically(self._path, _encode(stacks))
+            write_atomically(self._path, text)
         else:
             self._path.unlink(missing_ok=True)
+        self._on_disk = text
 
 
 def _encode(stacks: Stacks) -> str:
@@ -183,9 +244,26 @@ def _decode(text: str) -> Stacks:
     record = json.loads(text)
     if record["version"] != _VERSION:
         raise ValueError(f"version {record['version']}, expected {_VERSION}")
-    return {
+    stacks = {
         str(knob): [Entry(**entry) for entry in stack] for knob, stack in record["knobs"].items()
     }
+    for stack in stacks.values():
+        for entry in stack:
+            _check(entry)
+    return stacks
+
+
+def _check(entry: Any) -> None:  # not yet known to be what it says
+    for value in (entry.value, entry.previous):
+        if isinstance(value, list):
+            known = len(value) == 2 and all(isinstance(bound, int) for bound in value)
+        else:
+            known = value is None or isinstance(value, int | float)
+        if not known:
+            raise ValueError(f"{value!r} is no value of a knob")
+    texts = (entry.id, entry.started, entry.boot)
+    if not isinstance(entry.pid, int) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{entry} does not name a process")
 
 
 def journal_path(gpu_key: str) -> Path:
@@ -207,7 +285,8 @@ def recover(gpu_key: str, apply: Apply) -> int:
     """End the holds of processes that are gone on one GPU; return how many there were.
 
     Raises:
-        CapabilityError: If the GPU refuses the value; the record stays for another try.
+        CapabilityError: If the GPU refuses; the record stays for another try.
+        KnobError: If the GPU does not take the value any more; likewise.
     """
     if journal_path(gpu_key).stem not in recorded_gpus():
         return 0
@@ -219,40 +298,60 @@ class _CriticalSection:
 
     A handler runs on top of whatever the main thread does. Restoring knobs from within a handler
     while the same thread is changing one would wait for itself for ever; so the handler asks to be
-    called back when the section ends.
+    called back when the section ends. Ctrl-C waits for the end as well: an exception from the
+    middle would leave a knob changed that no hold knows of.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._owner: int | None = None
-        self._depth = 0
         self._afterwards: list[Callable[[], None]] = []
+        self._on_interrupt: Any = None
 
     def __enter__(self) -> None:
+        if not self._inside() and threading.current_thread() is threading.main_thread():
+            self._postpone_interrupts()
         self._lock.acquire()
-        self._owner = threading.get_ident()
-        self._depth += 1
 
     def __exit__(self, *_: object) -> None:
-        self._depth -= 1
-        pending: list[Callable[[], None]] = []
-        if self._depth == 0:
-            self._owner = None
-            pending, self._afterwards = self._afterwards, []
         self._lock.release()
-        for action in pending:
-            action()
+        if self._inside() or threading.current_thread() is not threading.main_thread():
+            return  # handlers run in the main thread, so only there is anything waiting
+        self._allow_interrupts()
+        with ExitStack() as actions:  # each of them runs, whatever the others raise
+            while self._afterwards:
+                actions.callback(self._afterwards.pop())
+
+    def _inside(self) -> bool:
+        # Asked of the lock itself: a handler may come between taking it and taking note of that.
+        return bool(self._lock._is_owned())  # type: ignore[attr-defined]
+
+    def _postpone_interrupts(self) -> None:
+        handler = signal.getsignal(signal.SIGINT)
+        if callable(handler) and handler != self._interrupted:
+            self._on_interrupt = handler
+            signal.signal(signal.SIGINT, self._interrupted)
+
+    def _allow_interrupts(self) -> None:
+        if self._on_interrupt is not None and signal.getsignal(signal.SIGINT) == self._interrupted:
+            signal.signal(signal.SIGINT, self._on_interrupt)
+        self._on_interrupt = None
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        handler = self._on_interrupt
+        if handler is not None:
+            self.when_free(lambda: handler(number, frame))
 
     def when_free(self, action: Callable[[], None]) -> None:
         """Run the action now, or, if this very thread is inside the section, when it leaves."""
-        if self._owner == threading.get_ident():
+        if self._inside():
             self._afterwards.append(action)
         else:
             action()
 
     def reset_after_fork(self) -> None:
         """A forked child must not wait for a thread it does not have."""
-        self.__init__()  # type: ignore[misc]
+        self._lock = threading.RLock()
+        self._afterwards = []
 
 
 critical_section = _CriticalSection()

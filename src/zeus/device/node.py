@@ -18,8 +18,9 @@ from zeus.device import simulated
 from zeus.device.base import Cpu, DeviceSet, Gpu, GpuDriver, Problem, Soc
 from zeus.device.hold import knob_setter
 from zeus.device.journal import recorded_gpus, recover
+from zeus.device.state import STATE_VARIABLE
 from zeus.device.visible import Candidate, Visible, visible_amd, visible_nvidia
-from zeus.errors import CapabilityError
+from zeus.errors import CapabilityError, KnobError, Reason
 
 logger = logging.getLogger(__name__)
 
@@ -79,10 +80,20 @@ class Node:
             if not driver.shared:
                 continue
             try:
-                ended += recover(driver.identity.key, knob_setter(driver))
-            except CapabilityError as error:
-                problems.append(Problem(f"restoring {driver.identity.name}", error))
+                # Through a `Gpu`, whose guard keeps a hanging driver from hanging us.
+                ended += recover(driver.identity.key, knob_setter(driver, Gpu(0, driver)))
+            except (CapabilityError, KnobError, OSError) as error:
+                problems.append(Problem(f"restoring {driver.identity.name}", _obstacle(error)))
         return ended, problems
+
+
+def _obstacle(error: CapabilityError | KnobError | OSError) -> CapabilityError:
+    if isinstance(error, CapabilityError):
+        return error
+    if isinstance(error, KnobError):
+        return CapabilityError(Reason.UNSUPPORTED, str(error))
+    cure = f"make the directory {STATE_VARIABLE} names (or its default) writable"
+    return CapabilityError(Reason.NO_PERMISSION, f"the record of changed knobs: {error}", cure)
 
 
 def current_node() -> Node:
@@ -104,12 +115,23 @@ def override(node: Node) -> Iterator[Node]:
     try:
         yield node
     finally:
-        _overrides.remove(node)
+        # The latest of its kind: the same node may stand in twice, with another one in between.
+        at = next(i for i in reversed(range(len(_overrides))) if _overrides[i] is node)
+        del _overrides[at]
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _discovered: dict[tuple[int | str | None, ...], Node] = {}
 _overrides: list[Node] = []
+
+
+def _reset_after_fork() -> None:
+    # The thread that was looking for devices, if any, is not in the child.
+    global _lock  # noqa: PLW0603
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def _discover() -> Node:
@@ -134,7 +156,12 @@ def simulated_node(spec: str, clock: Clock | None = None, load: float | None = N
     if load is None:
         load = simulated.parse_load(os.environ.get(simulated.LOAD_VARIABLE))
     drivers = simulated.build(spec, clock, load)
-    candidates = [Candidate(driver.identity.key, driver.model.speed) for driver in drivers]
+    # Numbered as they were written, unless CUDA's other order is asked for by name.
+    fastest_first = os.environ.get("CUDA_DEVICE_ORDER") == "FASTEST_FIRST"
+    candidates = [
+        Candidate(driver.identity.key, driver.model.speed if fastest_first else 0.0)
+        for driver in drivers
+    ]
     gpus = DeviceSet(_visible(drivers, candidates))
     if clock.virtual:
         return Node(clock, drivers, gpus, simulated=spec)
@@ -143,21 +170,27 @@ def simulated_node(spec: str, clock: Clock | None = None, load: float | None = N
 
 
 def _real_node() -> Node:
+    drivers, candidates, problems = _real_gpus()
+    gpus = DeviceSet(_visible(drivers, candidates), problems)
+    cpus, soc, host_problems = _host()
+    return Node(MonotonicClock(), drivers, gpus, cpus, soc, problems=[*problems, *host_problems])
+
+
+def _real_gpus() -> tuple[list[GpuDriver], list[Candidate], list[Problem]]:
     from zeus.device import amd, nvml  # noqa: PLC0415  (not needed for a simulated node)
 
     drivers, candidates, problems = nvml.discover()
     amd_drivers, amd_problems = amd.discover()
-    drivers = [*drivers, *amd_drivers]
-    candidates = [
-        *candidates,
-        *(Candidate(driver.visible_uuid or driver.identity.key) for driver in amd_drivers),
-    ]
-    gpu_problems = [*problems, *amd_problems]
-    gpus = DeviceSet(_visible(drivers, candidates), gpu_problems)
-    cpus, soc, host_problems = _host()
-    return Node(
-        MonotonicClock(), drivers, gpus, cpus, soc, problems=[*gpu_problems, *host_problems]
-    )
+    for driver in amd_drivers:
+        candidates.append(Candidate(driver.visible_uuid or driver.identity.key))
+    return [*drivers, *amd_drivers], candidates, [*problems, *amd_problems]
+
+
+def find_drivers() -> dict[str, GpuDriver]:
+    """All GPUs of the machine (or of its simulation) by key, to look at them and no more."""
+    spec = os.environ.get(simulated.SIMULATE_VARIABLE, "").strip()
+    found = simulated.build(spec, MonotonicClock(), None) if spec else _real_gpus()[0]
+    return {driver.identity.key: driver for driver in found}
 
 
 def _host() -> tuple[DeviceSet[Cpu], Soc | None, list[Problem]]:

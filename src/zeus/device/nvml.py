@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from zeus.device.base import (
@@ -33,6 +37,8 @@ _INIT_TIMEOUT = 30.0  # seconds; without persistence mode a node of eight takes 
 _MILLI = 1e-3
 _NO_32 = 0xFFFFFFFF
 _NO_64 = 0xFFFFFFFFFFFFFFFF
+_MOST_GPUS = 1024  # far more than a machine has; a driver that counts more counts wrong
+_HIGHEST_CLOCK = 100_000  # MHz
 _FIRST_COMPUTE_CAPABILITY_WITH_AVERAGED_POWER = (8, 6)
 
 
@@ -42,35 +48,49 @@ def discover() -> tuple[list[GpuDriver], list[Candidate], list[Problem]]:
     Returns:
         Drivers, what visibility rules need to know of each, and what stood in the way.
     """
+    guard = Guard("the NVIDIA driver", _INIT_TIMEOUT)
     try:
-        return Guard("the NVIDIA driver", _INIT_TIMEOUT).call(_discover)
+        count = guard.call(_start)
     except CapabilityError as error:
         return [], [], [Problem("NVIDIA GPUs", error)]
-
-
-def _discover() -> tuple[list[GpuDriver], list[Candidate], list[Problem]]:
-    import pynvml  # noqa: PLC0415  (costs 25 ms; only who looks for GPUs pays)
-
-    try:
-        pynvml.nvmlInit()
-        count = pynvml.nvmlDeviceGetCount()
-    except pynvml.NVMLError as error:
-        raise _translated(error, "NVML", _READ_CURE) from None
     drivers: list[GpuDriver] = []
     candidates: list[Candidate] = []
     for index in range(count):
         try:
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            driver: GpuDriver = NvmlGpuDriver(handle, pynvml)
-            candidates.append(_candidate(handle, driver.identity.key, pynvml))
-        except (CapabilityError, pynvml.NVMLError) as error:
-            if not isinstance(error, CapabilityError):
-                error = _translated(error, f"GPU {index}", _READ_CURE)
+            driver, candidate = guard.call(partial(_open, index))
+        except CapabilityError as error:
             identity = GpuIdentity(f"nvml-index-{index}", f"NVIDIA GPU {index}", "NVIDIA")
-            driver = AbsentGpuDriver(identity, error)
-            candidates.append(Candidate(identity.key))
+            driver, candidate = AbsentGpuDriver(identity, error), Candidate(identity.key)
+            if error.reason is Reason.HANGS:
+                guard = Guard("the NVIDIA driver", _INIT_TIMEOUT)  # the others may still answer
         drivers.append(driver)
+        candidates.append(candidate)
     return drivers, candidates, []
+
+
+def _start() -> int:
+    """Load the library; the number of GPUs."""
+    import pynvml  # noqa: PLC0415  (costs 25 ms; only who looks for GPUs pays)
+
+    try:
+        pynvml.nvmlInit()
+        count = int(pynvml.nvmlDeviceGetCount())
+    except pynvml.NVMLError as error:
+        raise _translated(error, "NVML", _READ_CURE) from None
+    if count > _MOST_GPUS:
+        raise _implausible("number of GPUs", count)
+    return count
+
+
+def _open(index: int) -> tuple[GpuDriver, Candidate]:
+    import pynvml  # noqa: PLC0415
+
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    except pynvml.NVMLError as error:
+        raise _translated(error, f"GPU {index}", _READ_CURE) from None
+    driver = NvmlGpuDriver(handle, pynvml)
+    return driver, _candidate(handle, driver.identity.key, pynvml)
 
 
 def _candidate(handle: Any, key: str, nvml: Any) -> Candidate:
@@ -104,6 +124,9 @@ def _translated(error: Any, what: str, permission_cure: str) -> CapabilityError:
     reasons = {
         nvml.NVML_ERROR_NOT_SUPPORTED: Reason.UNSUPPORTED,
         nvml.NVML_ERROR_FUNCTION_NOT_FOUND: Reason.UNSUPPORTED,
+        # The arguments are ours and fit newer drivers: this one does not know them.
+        nvml.NVML_ERROR_INVALID_ARGUMENT: Reason.UNSUPPORTED,
+        nvml.NVML_ERROR_NO_DATA: Reason.UNSUPPORTED,
         nvml.NVML_ERROR_NO_PERMISSION: Reason.NO_PERMISSION,
         nvml.NVML_ERROR_DRIVER_NOT_LOADED: Reason.DRIVER_ABSENT,
         nvml.NVML_ERROR_LIBRARY_NOT_FOUND: Reason.DRIVER_ABSENT,
@@ -124,18 +147,14 @@ def _translated(error: Any, what: str, permission_cure: str) -> CapabilityError:
 class NvmlGpuDriver(GpuDriver):
     """One NVIDIA GPU."""
 
-    def __init__(self, handle: Any, nvml: Any, slice_uuid: str | None = None) -> None:
-        """Wrap an NVML handle; `slice_uuid` says that the user sees only this MIG slice of it."""
+    def __init__(self, handle: Any, nvml: Any) -> None:
         self._handle = handle
         self._nvml = nvml
-        name = _text(self._call("name", nvml.nvmlDeviceGetName))
-        uuid = _text(self._call("UUID", nvml.nvmlDeviceGetUUID))
         self.identity = GpuIdentity(
-            key=uuid,
-            name=name if slice_uuid is None else f"{name} (whole GPU of {slice_uuid})",
+            key=_text(self._call("UUID", nvml.nvmlDeviceGetUUID)),
+            name=_text(self._call("name", nvml.nvmlDeviceGetName)),
             vendor="NVIDIA",
             pci_address=self._pci_address(),
-            whole_module=slice_uuid is not None,
         )
         # Both are asked up to a hundred times a second: look everything up once.
         self._read_counter = nvml.nvmlDeviceGetTotalEnergyConsumption
@@ -143,12 +162,17 @@ class NvmlGpuDriver(GpuDriver):
 
     def seen_as_slice(self, slice_uuid: str) -> NvmlGpuDriver:
         """The same GPU for somebody who sees one MIG slice of it: slices have no meter."""
-        return NvmlGpuDriver(self._handle, self._nvml, slice_uuid)
+        driver = copy.copy(self)  # without asking the GPU again, which may hang by now
+        name = f"{self.identity.name} (whole GPU of {slice_uuid})"
+        driver.identity = replace(self.identity, name=name, whole_module=True)
+        return driver
 
     def _pci_address(self) -> str | None:
         try:
             pci = self._nvml.nvmlDeviceGetPciInfo(self._handle)
         except self._nvml.NVMLError:
+            return None
+        if _NO_32 in (pci.domain, pci.bus, pci.device):
             return None
         return f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
 
@@ -178,8 +202,8 @@ class NvmlGpuDriver(GpuDriver):
 
     def _choose_instant(self) -> Callable[[], float]:
         nvml = self._nvml
-        field = self._field_reader(nvml.NVML_FI_DEV_POWER_INSTANT, nvml.NVML_POWER_SCOPE_GPU)
         try:
+            field = self._field_reader(nvml.NVML_FI_DEV_POWER_INSTANT, nvml.NVML_POWER_SCOPE_GPU)
             field()
             return field
         except CapabilityError as error:
@@ -195,6 +219,8 @@ class NvmlGpuDriver(GpuDriver):
         major, minor = self._call(
             "compute capability", self._nvml.nvmlDeviceGetCudaComputeCapability
         )
+        if min(major, minor) < 0 or _NO_32 in (major, minor):
+            raise _implausible("compute capability", major)
         return int(major), int(minor)
 
     def average_power(self) -> float:
@@ -218,26 +244,33 @@ class NvmlGpuDriver(GpuDriver):
 
     def _field_reader(self, field: int, scope: int) -> Callable[[], float]:
         """A reader of one power field that reuses its memory from call to call."""
-        nvml = self._nvml
-        values = (nvml.c_nvmlFieldValue_t * 1)()
-        values[0].fieldId, values[0].scopeId = field, scope
-        value, handle = values[0], self._handle
+        nvml, handle = self._nvml, self._handle
         # The binding's own wrapper builds this array anew each time; the entry point it uses is
         # public in NVML and the same.
-        entry = nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
-        one, pointer = ctypes.c_int(1), ctypes.byref(values)
-        check = nvml._nvmlCheckReturn
+        try:
+            entry = nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
+        except nvml.NVMLError as error:
+            raise _translated(error, "power", _READ_CURE) from None
+        one, check = ctypes.c_int(1), nvml._nvmlCheckReturn
+        # Per thread: a sampler and a caller may ask at the same time, and an answer under way is
+        # no answer.
+        memory = threading.local()
 
         def read() -> float:
             try:
-                check(entry(handle, one, pointer))
-                check(value.nvmlReturn)
+                values = memory.values
+            except AttributeError:
+                values = memory.values = (nvml.c_nvmlFieldValue_t * 1)()
+                values[0].fieldId, values[0].scopeId = field, scope
+            try:
+                check(entry(handle, one, values))
+                check(values[0].nvmlReturn)
             except nvml.NVMLError as error:
                 # The field was added to drivers over time: those that know it not call it invalid.
                 if error.value == nvml.NVML_ERROR_INVALID_ARGUMENT:
                     raise unsupported("power field", f"{field} is unknown to the driver") from None
                 raise _translated(error, "power", _READ_CURE) from None
-            return _watts(value.value.uiVal)
+            return _watts(values[0].value.uiVal)
 
         return read
 
@@ -259,19 +292,23 @@ class NvmlGpuDriver(GpuDriver):
 
     def memory(self) -> MemoryUse:
         info = self._call(Capability.MEMORY, self._nvml.nvmlDeviceGetMemoryInfo)
+        if info.used > info.total or info.total == _NO_64:
+            raise _implausible(Capability.MEMORY, info.used)
         return MemoryUse(int(info.used), int(info.total))
 
     def processes(self) -> tuple[GpuProcess, ...]:
         nvml = self._nvml
+        listed = list(self._call(Capability.PROCESSES, nvml.nvmlDeviceGetComputeRunningProcesses))
+        try:
+            listed += self._call(Capability.PROCESSES, nvml.nvmlDeviceGetGraphicsRunningProcesses)
+        except CapabilityError as error:
+            if error.reason is not Reason.UNSUPPORTED:  # parts that only compute have none
+                raise
         found: dict[int, GpuProcess] = {}
-        for query in (
-            nvml.nvmlDeviceGetComputeRunningProcesses,
-            nvml.nvmlDeviceGetGraphicsRunningProcesses,
-        ):
-            for process in self._call(Capability.PROCESSES, query):
-                used = process.usedGpuMemory
-                used = None if used in (None, _NO_64) else int(used)
-                found[int(process.pid)] = GpuProcess(int(process.pid), used)
+        for process in listed:
+            pid, used = int(process.pid), process.usedGpuMemory
+            if found.get(pid, GpuProcess(pid, None)).memory is None:  # in both lists, told in one
+                found[pid] = GpuProcess(pid, None if used in (None, _NO_64) else int(used))
         return tuple(found.values())
 
     def current_clocks(self) -> CurrentClocks:
@@ -283,7 +320,7 @@ class NvmlGpuDriver(GpuDriver):
             memory = self._call("clock", nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM)
         except CapabilityError:
             memory = None
-        return CurrentClocks(int(graphics), None if memory is None else int(memory))
+        return CurrentClocks(_clock(graphics), None if memory is None else _clock(memory))
 
     def supported_clocks(self) -> SupportedClocks:
         nvml = self._nvml
@@ -296,10 +333,7 @@ class NvmlGpuDriver(GpuDriver):
                 )
             except CapabilityError:
                 continue
-        return SupportedClocks(
-            tuple(sorted(map(int, graphics), reverse=True)),
-            tuple(sorted(map(int, memory), reverse=True)),
-        )
+        return SupportedClocks(_highest_first(graphics), _highest_first(memory))
 
     def power_limit(self) -> float:
         return _watts(
@@ -315,7 +349,10 @@ class NvmlGpuDriver(GpuDriver):
         return PowerLimits(_watts(low), _watts(high), _watts(default))
 
     def persistence(self) -> bool:
-        return bool(self._call(Capability.PERSISTENCE, self._nvml.nvmlDeviceGetPersistenceMode))
+        mode = self._call(Capability.PERSISTENCE, self._nvml.nvmlDeviceGetPersistenceMode)
+        if mode not in (0, 1):
+            raise _implausible(Capability.PERSISTENCE, mode)
+        return bool(mode)
 
     # --- knobs ------------------------------------------------------------------------------
 
@@ -366,6 +403,16 @@ def _watts(milliwatts: int) -> float:
     if milliwatts == _NO_32:
         raise _implausible("power", milliwatts)
     return float(milliwatts) * _MILLI
+
+
+def _clock(megahertz: int) -> int:
+    if megahertz > _HIGHEST_CLOCK:
+        raise _implausible(Capability.CLOCKS, megahertz)
+    return int(megahertz)
+
+
+def _highest_first(clocks: Sequence[int] | set[int]) -> tuple[int, ...]:
+    return tuple(sorted(map(_clock, clocks), reverse=True))
 
 
 def _implausible(what: str, value: int) -> CapabilityError:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import mmap
 import os
 import re
-import threading
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from zeus.device.base import (
     SupportedClocks,
     unsupported,
 )
+from zeus.device.journal import critical_section
 from zeus.device.simulated_models import MODELS, GpuModel, exponential
 from zeus.device.state import boot_id, locked, state_directory
 from zeus.errors import KnobError, SimulationError
@@ -97,7 +97,7 @@ _FIELDS = (
     "time", "energy", "counter", "temperature", "average_power", "activity", "power_limit",
     "graphics_low", "graphics_high", "memory_low", "memory_high", "persistence", "share",
 )  # fmt: skip
-_SLOT = len(_FIELDS) + 1  # the first number of a slot counts changes, odd while one is under way
+_SLOT = 1 + 2 * len(_FIELDS)  # the number of changes so far, and two copies of the state
 
 
 @dataclass
@@ -126,12 +126,12 @@ class GpuState:
 class StateMemory:
     """Numbers of all GPUs of a node, in this process or shared through a file.
 
-    Writers are serialised; readers never wait: they take a copy and take it again if a change was
-    under way.
+    Writers are serialised. They fill in the copy that is not in use and make it the one in use by
+    storing one number, so a writer that dies half-way has changed nothing. Readers never wait: they
+    take the copy in use, and take it again if it has gone out of use meanwhile.
     """
 
     def __init__(self, gpus: int, file: Path | None = None) -> None:
-        self._lock = threading.RLock()
         self._file = file
         size = gpus * _SLOT * 8
         if file is None:
@@ -139,7 +139,6 @@ class StateMemory:
         else:
             self._bytes = self._map(file, size)
         self._numbers = memoryview(self._bytes).cast("d")
-        self._process = os.getpid()
 
     @staticmethod
     def _map(file: Path, size: int) -> mmap.mmap:
@@ -153,28 +152,27 @@ class StateMemory:
         """The state of one GPU; `None` before the first write."""
         base = gpu * _SLOT
         while True:
-            before = self._numbers[base]
-            values = self._numbers[base + 1 : base + _SLOT].tolist()
-            if before == self._numbers[base] and before % 2 == 0:
-                return GpuState(*values) if before else None
-            if self._file is not None:
-                with locked(self._file.with_suffix(".lock")):
-                    if self._numbers[base] % 2:  # the writer died: what it wrote stands
-                        self._numbers[base] += 1
+            changes = self._numbers[base]
+            first = _first_number(base, changes)
+            values = self._numbers[first : first + len(_FIELDS)].tolist()
+            if self._numbers[base] == changes:
+                return GpuState(*values) if changes else None
 
     def write(self, gpu: int, state: GpuState) -> None:
         """Replace the state of one GPU; only inside `exclusive`."""
         base = gpu * _SLOT
-        change = self._numbers[base] + 1
-        self._numbers[base] = change
-        for offset, field in enumerate(_FIELDS, 1):
-            self._numbers[base + offset] = getattr(state, field)
-        self._numbers[base] = change + 1
+        changes = self._numbers[base] + 1
+        for at, field in enumerate(_FIELDS, _first_number(base, changes)):
+            self._numbers[at] = getattr(state, field)
+        self._numbers[base] = changes
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Keep other writers out, in this process and others."""
-        with self._lock:
+        """Keep other writers out, in this process and others.
+
+        Signal handlers that set knobs wait for the end, as they do for any change of a knob.
+        """
+        with critical_section:
             if self._file is None:
                 yield
             else:
@@ -182,13 +180,21 @@ class StateMemory:
                     yield
 
 
+def _first_number(base: int, changes: float) -> int:
+    return base + 1 + int(changes) % 2 * len(_FIELDS)
+
+
+def node_name(spec: str) -> str:
+    """One name for all ways to write a specification."""
+    return re.sub(r"[^a-z0-9,]", "", spec.lower())
+
+
 def shared_memory(spec: str, gpus: int) -> StateMemory:
     """The state shared by all processes of this user that simulate the same node."""
     directory = state_directory() / "simulated"
     directory.mkdir(parents=True, exist_ok=True)
     boot = boot_id()[:8] or "0"
-    name = re.sub(r"[^a-z0-9,]", "", spec.lower())
-    return StateMemory(gpus, directory / f"{name}-{boot}-{_SLOT}.state")
+    return StateMemory(gpus, directory / f"{node_name(spec)}-{boot}-{_SLOT}.state")
 
 
 class SimulatedGpuDriver(GpuDriver):
@@ -196,13 +202,32 @@ class SimulatedGpuDriver(GpuDriver):
 
     may_hang = False
 
-    def __init__(self, model: GpuModel, slot: int, memory: StateMemory, clock: Clock) -> None:
+    def __init__(
+        self,
+        model: GpuModel,
+        slot: int,
+        memory: StateMemory,
+        clock: Clock,
+        *,
+        node: str = "",
+        activity: float = IDLE,
+    ) -> None:
+        """Take part in simulating one GPU.
+
+        Args:
+            model: What it is.
+            slot: Its place in the node.
+            memory: Where its state lives.
+            clock: Its time.
+            node: The node's name: slot 0 of one node is not slot 0 of another.
+            activity: The load it begins with, if this is the first to simulate it.
+        """
         self.model = model
         self.shared = not clock.virtual
         self._slot = slot
         self._memory = memory
         self._clock = clock
-        unique = uuid.uuid5(uuid.NAMESPACE_OID, f"zeus simulated {model.key} {slot}")
+        unique = uuid.uuid5(uuid.NAMESPACE_OID, f"zeus simulated {model.key} {slot} {node}")
         self.identity = GpuIdentity(
             key=f"GPU-{unique}",
             name=model.name,
@@ -215,11 +240,11 @@ class SimulatedGpuDriver(GpuDriver):
         self._phase = (model.counter_period or 0.0) * ((slot * 0.37 + 0.13) % 1.0)
         with memory.exclusive():
             if memory.read(slot) is None:
-                memory.write(slot, self._fresh())
+                memory.write(slot, self._fresh(activity))
 
-    def _fresh(self) -> GpuState:
+    def _fresh(self, activity: float) -> GpuState:
         now = self._clock.now()
-        state = GpuState(time=now, power_limit=self.model.maximum_limit)
+        state = GpuState(time=now, power_limit=self.model.maximum_limit, activity=activity)
         state.average_power = self.model.idle_power
         state.temperature = _AMBIENT + self.model.thermal_resistance * self.model.idle_power
         return state
@@ -397,11 +422,13 @@ def build(spec: str, clock: Clock, load: float | None) -> list[SimulatedGpuDrive
     """
     models = parse_spec(spec)
     memory = StateMemory(len(models)) if clock.virtual else shared_memory(spec, len(models))
+    activity = IDLE if clock.virtual else 1.0
     drivers: list[SimulatedGpuDriver] = []
     for slot, model in enumerate(models):
-        fresh = memory.read(slot) is None
-        driver = SimulatedGpuDriver(model, slot, memory, clock)
-        if load is not None or (fresh and not clock.virtual):
-            driver.set_load(1.0 if load is None else load)
+        driver = SimulatedGpuDriver(
+            model, slot, memory, clock, node=node_name(spec), activity=activity
+        )
+        if load is not None:
+            driver.set_load(load)
         drivers.append(driver)
     return drivers

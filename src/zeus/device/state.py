@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,10 +25,12 @@ def state_directory() -> Path:
         directory.mkdir(parents=True, exist_ok=True)
         return directory
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
-    for directory in (Path(base) / "zeus", _private_temporary()):
+    home = Path(base) / "zeus"
+    for directory in (home, _private_temporary()):
         with contextlib.suppress(OSError):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if os.access(directory, os.W_OK | os.X_OK):
+            writable = os.access(directory, os.W_OK | os.X_OK)
+            if writable and (directory == home or _nobody_elses(directory)):
                 return directory
     raise PermissionError(
         f"no writable state directory (tried {base} and the temporary directory); "
@@ -39,13 +42,25 @@ def _private_temporary() -> Path:
     return Path(tempfile.gettempdir()) / f"zeus-{os.getuid()}"
 
 
+def _nobody_elses(directory: Path) -> bool:
+    # Whoever can write here decides what knobs are set to, and in the temporary directory anybody
+    # may have been first.
+    status = directory.lstat()
+    others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not others_write
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold an exclusive lock between processes; it ends with the process that holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        try:
+            yield
+        finally:
+            # Closing is not enough if another thread forked meanwhile: the child has a copy.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
 
@@ -65,7 +80,8 @@ def write_atomically(path: Path, text: str) -> None:
         raise
     directory = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        with contextlib.suppress(OSError):  # some network file systems cannot; the file is there
+            os.fsync(directory)
     finally:
         os.close(directory)
 

@@ -6,8 +6,10 @@ variables, so that index 0 here is index 0 there. Pure functions over strings.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,8 @@ class Candidate:
 
     Attributes:
         uuid: Such as "GPU-8932f937-...".
-        speed: Any figure that grows with the GPU's throughput; decides who is first.
+        speed: Any figure that grows with the GPU's throughput; decides who is first. Zero if
+            unknown.
         mig_uuids: UUIDs of its MIG slices.
     """
 
@@ -39,12 +42,14 @@ def visible_nvidia(
     """Apply `CUDA_DEVICE_ORDER` and `CUDA_VISIBLE_DEVICES`."""
     order = _cuda_order(candidates, environment.get("CUDA_DEVICE_ORDER"))
     value = environment.get("CUDA_VISIBLE_DEVICES")
-    if value is None:
-        return [Visible(position) for position in order]
-    if value.startswith("MIG-"):
+    if value is not None and value.startswith("MIG-"):
         return _mig_slice(value.split(",")[0], candidates)
-    uuids = [candidates[position].uuid for position in order]
-    return [Visible(order[ordinal]) for ordinal in _ordinals(value, uuids)]
+    if value is not None:
+        uuids = [candidates[position].uuid for position in order]
+        order = [order[ordinal] for ordinal in _ordinals(value, uuids)]
+    # A GPU that is cut into slices shows itself as the first of them.
+    first_slices = [next(iter(candidate.mig_uuids), None) for candidate in candidates]
+    return [Visible(position, first_slices[position]) for position in order]
 
 
 def visible_amd(candidates: Sequence[Candidate], environment: Mapping[str, str]) -> list[Visible]:
@@ -64,6 +69,8 @@ def _cuda_order(candidates: Sequence[Candidate], device_order: str | None) -> li
     positions = list(range(len(candidates)))
     if device_order == "PCI_BUS_ID" or not candidates:
         return positions
+    if not all(candidate.speed for candidate in candidates):
+        return positions  # one does not answer: rather no guess than one that renumbers the rest
     # By default CUDA puts the fastest GPU first and promises nothing about the rest; in practice
     # they stay in PCI order. `max` keeps the first of equals, so equal GPUs are not reordered.
     fastest = max(positions, key=lambda position: candidates[position].speed)
@@ -71,35 +78,29 @@ def _cuda_order(candidates: Sequence[Candidate], device_order: str | None) -> li
 
 
 def _ordinals(value: str, uuids: Sequence[str]) -> list[int]:
-    """Ordinals named by a list, up to the first entry that names none; repetition hides all."""
-    by_uuid = value.startswith("GPU-")
-    found: list[int] = []
-    for entry in value.split(","):
-        ordinal = _by_uuid(entry, uuids) if by_uuid else _by_number(entry.strip(), len(uuids))
-        if ordinal is None:
-            break
-        if ordinal in found:
-            return []
-        found.append(ordinal)
-    return found
+    """Ordinals named by a list, up to the first entry that names no GPU; repetition hides all."""
+    if value.startswith("GPU-"):
+        written = list(takewhile(lambda entry: entry.startswith("GPU-"), value.split(",")))
+        ordinals = [_by_uuid(entry, uuids) for entry in written]
+        repeated = len(set(written)) < len(written)
+    else:
+        numbers = map(_leading_number, value.split(","))
+        ordinals = list(takewhile(lambda number: number >= 0, numbers))
+        repeated = len(set(ordinals)) < len(ordinals)
+    found = list(takewhile(lambda ordinal: 0 <= ordinal < len(uuids), ordinals))
+    # Repetition counts over all that is written, also behind an entry that names no GPU.
+    return [] if repeated or len(set(found)) < len(found) else found
 
 
-def _by_number(entry: str, count: int) -> int | None:
+def _leading_number(entry: str) -> int:
     # The runtimes read a leading number and ignore what follows it: "1gpu" is 1.
-    sign = entry[:1] if entry[:1] in ("+", "-") else ""
-    digits = entry[len(sign) :]
-    length = next((i for i, c in enumerate(digits) if c not in "0123456789"), len(digits))
-    if length == 0 or (sign == "-" and int(digits[:length]) != 0):
-        return None
-    ordinal = int(digits[:length])
-    return ordinal if ordinal < count else None
+    number = re.match(r"[+-]?[0-9]+", entry.strip())
+    return int(number[0]) if number else -1
 
 
-def _by_uuid(entry: str, uuids: Sequence[str]) -> int | None:
-    if not entry.startswith("GPU-"):
-        return None
+def _by_uuid(entry: str, uuids: Sequence[str]) -> int:
     matches = [ordinal for ordinal, uuid in enumerate(uuids) if uuid.startswith(entry)]
-    return matches[0] if len(matches) == 1 else None
+    return matches[0] if len(matches) == 1 else -1
 
 
 def _mig_slice(entry: str, candidates: Sequence[Candidate]) -> list[Visible]:
@@ -108,7 +109,7 @@ def _mig_slice(entry: str, candidates: Sequence[Candidate]) -> list[Visible]:
         # The older form names the parent: MIG-<GPU UUID>/<GPU instance>/<compute instance>.
         parent_uuid = entry.removeprefix("MIG-").split("/")[0]
         parent = _by_uuid(parent_uuid, [candidate.uuid for candidate in candidates])
-        return [] if parent is None else [Visible(parent, entry)]
+        return [Visible(parent, entry)] if parent >= 0 and candidates[parent].mig_uuids else []
     matches = [
         Visible(position, uuid)
         for position, candidate in enumerate(candidates)

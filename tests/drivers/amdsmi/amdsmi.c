@@ -80,7 +80,7 @@ EXPORT status_t amdsmi_get_socket_handles(uint32_t *count, handle_t *sockets)
     struct call call = enter_system(FN_amdsmi_get_socket_handles);
     if (call.result != SUCCESS)
         return call.result;
-    uint32_t present = call.state->gpu_count;
+    uint32_t present = call.state->header.gpu_count;
     for (uint32_t index = 0; sockets != NULL && index < present && index < *count; index++)
         sockets[index] = handle_of(index);
     *count = present;
@@ -120,7 +120,7 @@ EXPORT status_t amdsmi_get_processor_handle_from_bdf(union bdf bdf, handle_t *ha
     struct call call = enter_system(FN_amdsmi_get_processor_handle_from_bdf);
     if (call.result != SUCCESS)
         return call.result;
-    for (uint32_t index = 0; index < call.state->gpu_count; index++) {
+    for (uint32_t index = 0; index < call.state->header.gpu_count; index++) {
         if (address_of(&call.state->gpus[index]).whole == bdf.whole) {
             *handle = handle_of(index);
             return SUCCESS;
@@ -222,10 +222,9 @@ EXPORT status_t amdsmi_get_gpu_compute_partition(handle_t handle, char *partitio
 
 /* --- Power and energy --------------------------------------------------------------------------- */
 
-static uint64_t count_energy(const struct gpu *gpu, double instant)
+static uint64_t count_energy(const struct gpu *gpu, double tick)
 {
-    double joules = gpu->counter_offset + gpu->counter_gain * joules_at(gpu, instant);
-    double counted = joules * MICRO / gpu->counter_resolution;
+    double counted = counted_joules(&gpu->power, tick) * MICRO / gpu->counter_resolution;
     return counted > 0 && !has(gpu, FLAG_SECONDARY_DIE) ? (uint64_t)counted : 0;
 }
 
@@ -235,7 +234,7 @@ EXPORT status_t amdsmi_get_energy_count(handle_t handle, uint64_t *accumulator, 
     ENTER(device, amdsmi_get_energy_count, handle);
     if (!has(gpu, FLAG_ENERGY_COUNTER))
         return NOT_SUPPORTED;
-    double tick = last_tick(gpu, monotonic_now());
+    double tick = last_tick(&gpu->power, (int)handle->index, monotonic_now());
     *accumulator = call.sentinel ? UNKNOWN_64 : count_energy(gpu, tick);
     *resolution = (float)gpu->counter_resolution;
     *timestamp = tick > 0 ? (uint64_t)(tick * 1e9) : 0;
@@ -256,8 +255,8 @@ EXPORT status_t amdsmi_get_power_info(handle_t handle, struct power_info *info)
     bool average = has(gpu, FLAG_AVERAGE_POWER) && !call.sentinel;
     *info = (struct power_info){.gfx_voltage = UNKNOWN_16, .soc_voltage = UNKNOWN_16,
                                 .mem_voltage = UNKNOWN_16};
-    info->current_socket_power = current ? whole_watts(gpu, watts_at(gpu, now)) : unknown;
-    info->average_socket_power = average ? whole_watts(gpu, average_watts(gpu, now)) : unknown;
+    info->current_socket_power = current ? whole_watts(gpu, watts_at(&gpu->power, now)) : unknown;
+    info->average_socket_power = average ? whole_watts(gpu, average_watts(&gpu->power, now)) : unknown;
     info->socket_power = current ? info->current_socket_power : info->average_socket_power;
     info->power_limit = (uint32_t)(gpu->limit_uw / MICRO);
     return SUCCESS;

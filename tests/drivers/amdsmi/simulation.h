@@ -1,11 +1,13 @@
 /*
- * What stands behind the exported functions: the shared state, the common entry of every call
- * (counting and faults) and the physics of power and energy.
+ * What stands behind the exported functions: the common entry of every call (counting and faults)
+ * and handles.
  */
 #ifndef ZEUS_SIMULATED_AMDSMI_SIMULATION_H
 #define ZEUS_SIMULATED_AMDSMI_SIMULATION_H
 
 #include "abi.h"
+#include "physics.h"
+#include "shared_state.h"
 #include "state.h"
 
 #pragma GCC visibility push(hidden)
@@ -32,11 +34,6 @@ struct call enter_device(enum function function, handle_t handle);
 struct call enter_control(enum function function, handle_t handle);
 handle_t handle_of(uint32_t index);
 
-double monotonic_now(void);
-double watts_at(const struct gpu *gpu, double instant);
-double average_watts(const struct gpu *gpu, double now);
-double last_tick(const struct gpu *gpu, double now);
-double joules_at(const struct gpu *gpu, double instant);
 uint32_t copy_processes(const struct gpu *gpu, struct process *into);
 
 #pragma GCC visibility pop

@@ -1,28 +1,18 @@
 /*
  * The binary layout of the state file that the simulated AMD SMI library shares with its
  * controller (amdsmi_state.py), and the list of functions that can be counted and made to fail.
- *
- * Widths are explicit and there is no hidden padding; both sides check magic, version and size.
+ * What it shares with other simulated libraries is in layout.h.
  */
 #ifndef ZEUS_SIMULATED_AMDSMI_STATE_H
 #define ZEUS_SIMULATED_AMDSMI_STATE_H
 
-#include <stdint.h>
+#include "layout.h"
 
 #define STATE_MAGIC "ZEUS-AMD"
-#define STATE_VERSION 1u
 
-#define MAX_GPUS 16
-#define MAX_SEGMENTS 4096
-#define MAX_FUNCTIONS 64
-#define MAX_PROCESSES 32
 #define MAX_CLOCKS 33
-#define TEXT_LENGTH 96
 
-/*
- * The functions that do something. The controller reads this list from this file, so its order is
- * the only place where a function gets its number (the first is 1; 0 means "any of this GPU").
- */
+/* The functions that do something, which callers can count or fault. */
 #define FOR_EACH_FUNCTION(FUNCTION) \
     FUNCTION(amdsmi_init) \
     FUNCTION(amdsmi_shut_down) \
@@ -62,20 +52,9 @@
     FUNCTION(amdsmi_get_gpu_perf_level) \
     FUNCTION(amdsmi_set_gpu_perf_level)
 
-enum function {
-    FN_ANY = 0,
-#define AS_ENUM(name) FN_##name,
-    FOR_EACH_FUNCTION(AS_ENUM)
-#undef AS_ENUM
-    FUNCTION_COUNT
-};
-
-enum fault_kind { FAULT_NONE = 0, FAULT_ERROR = 1, FAULT_HANG = 2, FAULT_DELAY = 3,
-                  FAULT_SENTINEL = 4 };
+NUMBER_FUNCTIONS(FOR_EACH_FUNCTION);
 
 enum flag {
-    FLAG_NEEDS_ROOT = 1u << 0,       /* settings are taken from root only */
-    FLAG_DENY_CONTROL = 1u << 1,     /* settings are refused whoever asks */
     FLAG_CURRENT_POWER = 1u << 2,    /* power_info has the momentary power */
     FLAG_AVERAGE_POWER = 1u << 3,    /* power_info has the averaged power */
     FLAG_ENERGY_COUNTER = 1u << 4,
@@ -84,22 +63,6 @@ enum flag {
     FLAG_SECONDARY_DIE = 1u << 7,    /* power and energy are those of the other die: zero here */
     FLAG_CLOCK_LIMITS = 1u << 8,     /* the clocks can be bounded and the bounds be read */
     FLAG_HIP_ID = 1u << 9,           /* the library knows how HIP counts the GPUs */
-};
-
-/* The call counts down `skip` first, then fires `left` times. */
-struct fault {
-    uint32_t kind;
-    uint32_t code;
-    double seconds;
-    int64_t skip;
-    int64_t left;
-};
-
-/* From `start` to the next segment the GPU draws `watts`; `joules` were drawn up to `start`. */
-struct segment {
-    double start;
-    double watts;
-    double joules;
 };
 
 struct process {
@@ -140,13 +103,7 @@ struct gpu {
     uint64_t memory_total;
     uint64_t memory_used;
 
-    double tick_period;
-    double tick_phase;
-    double counter_offset;
-    double counter_gain;
     double counter_resolution;
-    double average_window;
-
     uint64_t limit_min_uw;
     uint64_t limit_max_uw;
     uint64_t limit_default_uw;
@@ -161,31 +118,16 @@ struct gpu {
     struct bounds graphics_bounds;
     struct bounds memory_bounds;
 
-    /* `sequence` is odd while the controller rewrites the segments or the processes. */
-    uint64_t sequence;
     uint64_t process_count;
     struct process processes[MAX_PROCESSES];
-    uint64_t dropped_segments;
-    uint64_t segment_count;
-    struct segment segments[MAX_SEGMENTS];
+    struct power power;
 };
 
 struct state {
-    char magic[8];
-    uint32_t version;
-    uint32_t gpu_count;
-    uint64_t size;
-    uint32_t function_count;
-    uint32_t unused;
-    uint64_t calls[MAX_FUNCTIONS];
-    /* The last row is for functions that name no GPU. */
-    struct fault faults[MAX_GPUS + 1][MAX_FUNCTIONS];
+    struct header header;
     struct gpu gpus[MAX_GPUS];
 };
 
-_Static_assert(FUNCTION_COUNT <= MAX_FUNCTIONS, "the function list outgrew its tables");
-_Static_assert(sizeof(struct fault) == 32, "layout of struct fault");
-_Static_assert(sizeof(struct segment) == 24, "layout of struct segment");
 _Static_assert(sizeof(struct process) == 112, "layout of struct process");
 _Static_assert(sizeof(struct clocks) == 136, "layout of struct clocks");
 

@@ -1,27 +1,19 @@
 /*
- * The shared state, the common entry of every call and the physics of the simulated driver.
- *
- * The controller owns the power segments; this side only integrates them. Everything it reports
- * is a pure function of the state file and of CLOCK_MONOTONIC, so any process gets the same answer.
+ * The life of the simulated driver, the common entry of every call, and what its sensors add to
+ * the physics: sampling and noise.
  */
 #define _GNU_SOURCE
 #include "simulation.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
-#define STATE_VARIABLE "ZEUS_SIMULATED_NVML"
-#define HANG_POLL_SECONDS 0.005
-#define BUSY_WAIT_BELOW_SECONDS 50e-6
+static const struct expectation expected = {
+    .variable = "ZEUS_SIMULATED_NVML",
+    .magic = STATE_MAGIC,
+    .function_count = FUNCTION_COUNT,
+    .size = sizeof(struct state),
+};
 
 static pthread_mutex_t lifecycle = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct state *) shared;
@@ -40,45 +32,20 @@ __attribute__((constructor)) static void number_devices(void)
     }
 }
 
-/* --- The state file --- */
-
-static bool looks_right(const struct state *candidate)
-{
-    return memcmp(candidate->magic, STATE_MAGIC, sizeof candidate->magic) == 0 &&
-           candidate->version == STATE_VERSION && candidate->size == sizeof(struct state) &&
-           candidate->function_count == FUNCTION_COUNT && candidate->gpu_count <= MAX_GPUS;
-}
-
-static result_t map_state(const char *path, struct state **mapped)
-{
-    int file = open(path, O_RDWR | O_CLOEXEC);
-    if (file < 0)
-        return DRIVER_NOT_LOADED;
-    struct stat status;
-    if (fstat(file, &status) != 0 || (uint64_t)status.st_size != sizeof(struct state)) {
-        close(file);
-        return LIB_RM_VERSION_MISMATCH;
-    }
-    void *memory = mmap(NULL, sizeof(struct state), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    close(file);
-    if (memory == MAP_FAILED)
-        return DRIVER_NOT_LOADED;
-    if (!looks_right(memory)) {
-        munmap(memory, sizeof(struct state));
-        return LIB_RM_VERSION_MISMATCH;
-    }
-    *mapped = memory;
-    return SUCCESS;
-}
+/* --- Starting and stopping --- */
 
 result_t open_state(void)
 {
+    static const result_t results[] = {
+        [MAPPED] = SUCCESS,
+        [FILE_ABSENT] = DRIVER_NOT_LOADED,
+        [FILE_MISFITS] = LIB_RM_VERSION_MISMATCH,
+    };
     result_t result = SUCCESS;
     pthread_mutex_lock(&lifecycle);
     if (atomic_load(&users) == 0) {
-        const char *path = getenv(STATE_VARIABLE);
-        struct state *mapped = NULL;
-        result = path == NULL || *path == '\0' ? DRIVER_NOT_LOADED : map_state(path, &mapped);
+        void *mapped = NULL;
+        result = results[map_state(&expected, &mapped)];
         /* An earlier mapping stays in place: another thread may be hanging inside a call. */
         if (result == SUCCESS)
             atomic_store(&shared, mapped);
@@ -106,78 +73,14 @@ struct state *state(void)
     return atomic_load_explicit(&shared, memory_order_acquire);
 }
 
-/* --- Time --- */
-
-double monotonic_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static void sleep_for(double seconds)
-{
-    struct timespec left = {.tv_sec = (time_t)seconds};
-    left.tv_nsec = (long)((seconds - (double)left.tv_sec) * 1e9);
-    while (nanosleep(&left, &left) != 0 && errno == EINTR)
-        ;
-}
-
-static void pass_time(double seconds)
-{
-    if (seconds <= 0)
-        return;
-    if (seconds >= BUSY_WAIT_BELOW_SECONDS) {
-        sleep_for(seconds);
-        return;
-    }
-    double end = monotonic_now() + seconds;
-    while (monotonic_now() < end)
-        ;
-}
-
 /* --- The common entry of every call --- */
-
-static bool fires(struct fault *fault)
-{
-    if (__atomic_load_n(&fault->kind, __ATOMIC_ACQUIRE) == FAULT_NONE)
-        return false;
-    if (__atomic_load_n(&fault->skip, __ATOMIC_RELAXED) > 0 &&
-        __atomic_fetch_sub(&fault->skip, 1, __ATOMIC_RELAXED) > 0)
-        return false;
-    return __atomic_load_n(&fault->left, __ATOMIC_RELAXED) > 0 &&
-           __atomic_fetch_sub(&fault->left, 1, __ATOMIC_RELAXED) > 0;
-}
-
-static void apply(struct fault *fault, struct call *call)
-{
-    while (__atomic_load_n(&fault->kind, __ATOMIC_ACQUIRE) == FAULT_HANG)
-        sleep_for(HANG_POLL_SECONDS);
-    pass_time(fault->seconds);
-    switch (__atomic_load_n(&fault->kind, __ATOMIC_ACQUIRE)) {
-    case FAULT_ERROR:
-        call->result = fault->code;
-        break;
-    case FAULT_SENTINEL:
-        call->sentinel = true;
-        break;
-    default:
-        break;
-    }
-}
 
 static void apply_faults(struct fault *row, enum function function, bool also_any,
                          struct call *call)
 {
-    if (fires(&row[function]))
-        apply(&row[function], call);
-    if (also_any && call->result == SUCCESS && fires(&row[FN_ANY]))
-        apply(&row[FN_ANY], call);
-}
-
-static void count(struct state *s, enum function function)
-{
-    __atomic_fetch_add(&s->calls[function], 1, __ATOMIC_RELAXED);
+    apply_fault(&row[function], &call->result, &call->sentinel);
+    if (also_any && call->result == SUCCESS)
+        apply_fault(&row[FN_ANY], &call->result, &call->sentinel);
 }
 
 static bool is_running(void)
@@ -192,8 +95,8 @@ struct call enter_system(enum function function)
         call.result = UNINITIALIZED;
         return call;
     }
-    count(state(), function);
-    apply_faults(state()->faults[MAX_GPUS], function, true, &call);
+    count_call(&state()->header, function);
+    apply_faults(state()->header.faults[MAX_GPUS], function, true, &call);
     return call;
 }
 
@@ -208,7 +111,7 @@ struct call enter_lookup(enum function function, int gpu)
     if (call.gpu->flags & FLAG_LOST_AT_INIT)
         call.result = GPU_IS_LOST;
     pass_time(s->driver_latency);
-    apply_faults(s->faults[gpu], function, false, &call);
+    apply_faults(s->header.faults[gpu], function, false, &call);
     return call;
 }
 
@@ -227,7 +130,7 @@ static bool is_handle(handle_t handle)
 
 static bool exists(const struct state *s, const struct device *device)
 {
-    return device->gpu < (int)s->gpu_count &&
+    return device->gpu < (int)s->header.gpu_count &&
            (device->mig == NO_MIG || device->mig < (int)s->gpus[device->gpu].mig_count);
 }
 
@@ -239,7 +142,7 @@ struct call enter_device(enum function function, handle_t handle, enum mig_polic
         return call;
     }
     struct state *s = state();
-    count(s, function);
+    count_call(&s->header, function);
     if (!is_handle(handle) || !exists(s, handle)) {
         call.result = INVALID_ARGUMENT;
         return call;
@@ -248,7 +151,7 @@ struct call enter_device(enum function function, handle_t handle, enum mig_polic
     call.mig = handle->mig;
     call.gpu = &s->gpus[handle->gpu];
     pass_time(s->driver_latency);
-    apply_faults(s->faults[handle->gpu], function, true, &call);
+    apply_faults(s->header.faults[handle->gpu], function, true, &call);
     if (call.result != SUCCESS)
         return call;
     if (call.gpu->unsupported[function] || (policy == GPU_ONLY && call.mig != NO_MIG))
@@ -258,9 +161,7 @@ struct call enter_device(enum function function, handle_t handle, enum mig_polic
 
 result_t check_control_permission(const struct gpu *gpu)
 {
-    uint32_t flags = __atomic_load_n(&gpu->flags, __ATOMIC_ACQUIRE);
-    bool denied = (flags & FLAG_DENY_CONTROL) || ((flags & FLAG_NEEDS_ROOT) && geteuid() != 0);
-    return denied ? NO_PERMISSION : SUCCESS;
+    return may_control(&gpu->flags) ? SUCCESS : NO_PERMISSION;
 }
 
 handle_t handle_of_gpu(int gpu)
@@ -274,22 +175,6 @@ handle_t handle_of_mig(int gpu, int mig)
 }
 
 /* --- Reading what the controller rewrites --- */
-
-static uint64_t begin_reading(const struct gpu *gpu)
-{
-    for (;;) {
-        uint64_t sequence = __atomic_load_n(&gpu->sequence, __ATOMIC_ACQUIRE);
-        if (sequence % 2 == 0)
-            return sequence;
-        sched_yield();
-    }
-}
-
-static bool was_rewritten(const struct gpu *gpu, uint64_t sequence)
-{
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    return __atomic_load_n(&gpu->sequence, __ATOMIC_RELAXED) != sequence;
-}
 
 static unsigned int gather_processes(const struct gpu *gpu, bool graphics, struct process *into)
 {
@@ -306,88 +191,35 @@ unsigned int copy_processes(const struct gpu *gpu, bool graphics, struct process
     unsigned int found;
     uint64_t sequence;
     do {
-        sequence = begin_reading(gpu);
+        sequence = begin_reading(&gpu->power);
         found = gather_processes(gpu, graphics, into);
-    } while (was_rewritten(gpu, sequence));
+    } while (was_rewritten(&gpu->power, sequence));
     return found;
 }
 
-/* --- Power and energy --- */
+/* --- Memory --- */
 
-/* The last segment that started at or before `instant`; the first one reaches back for ever. */
-static struct segment find_segment(const struct gpu *gpu, double instant)
+/* MIG devices share the memory of their GPU evenly and stand empty. */
+struct memory_v2 memory_of(const struct call *call)
 {
-    uint64_t low = 0, high = gpu->segment_count <= MAX_SEGMENTS ? gpu->segment_count : MAX_SEGMENTS;
-    while (high - low > 1) {
-        uint64_t middle = (low + high) / 2;
-        if (gpu->segments[middle].start <= instant)
-            low = middle;
-        else
-            high = middle;
+    const struct gpu *gpu = call->gpu;
+    struct memory_v2 memory = {.total = gpu->memory_total};
+    if (call->mig == NO_MIG) {
+        memory.reserved = gpu->memory_reserved;
+        memory.used = __atomic_load_n(&gpu->memory_used, __ATOMIC_ACQUIRE);
+    } else {
+        memory.total /= gpu->mig_count;
     }
-    return gpu->segments[low];
+    memory.free = memory.total - memory.reserved - memory.used;
+    return memory;
 }
 
-static struct segment segment_at(const struct gpu *gpu, double instant)
-{
-    struct segment segment;
-    uint64_t sequence;
-    do {
-        sequence = begin_reading(gpu);
-        segment = find_segment(gpu, instant);
-    } while (was_rewritten(gpu, sequence));
-    return segment;
-}
-
-double watts_at(const struct gpu *gpu, double instant)
-{
-    return segment_at(gpu, instant).watts;
-}
-
-static double joules_at(const struct gpu *gpu, double instant)
-{
-    struct segment segment = segment_at(gpu, instant);
-    return segment.joules + segment.watts * (instant - segment.start);
-}
-
-static int64_t round_down(double value)
-{
-    int64_t truncated = (int64_t)value;
-    return (double)truncated > value ? truncated - 1 : truncated;
-}
-
-/* A number in [0, 1) that depends on nothing but its arguments (and matches the controller's). */
-static double scatter(uint64_t number, uint64_t salt)
-{
-    uint64_t mixed = number * 0xDF7C85303DD46B6Bu + salt * 0xF820571E8B29C9DDu;
-    mixed += 0x3C4F9A1D70E6B285u;
-    mixed = (mixed ^ (mixed >> 31)) * 0x94C5AD41FD4DAED1u;
-    mixed = (mixed ^ (mixed >> 29)) * 0xA5A8B7D8486604E9u;
-    mixed ^= mixed >> 32;
-    return (double)(mixed >> 11) * 0x1p-53;
-}
-
-static double tick_instant(const struct gpu *gpu, int index, int64_t tick)
-{
-    double instant = gpu->tick_phase + (double)tick * gpu->tick_period;
-    if (gpu->tick_jitter > 0)
-        instant += gpu->tick_jitter * scatter((uint64_t)tick, (uint64_t)index);
-    return instant;
-}
-
-static double last_tick(const struct gpu *gpu, int index, double now)
-{
-    if (gpu->tick_period <= 0)
-        return now;
-    int64_t tick = round_down((now - gpu->tick_phase) / gpu->tick_period);
-    double instant = tick_instant(gpu, index, tick);
-    return instant <= now ? instant : tick_instant(gpu, index, tick - 1);
-}
+/* --- Sensors --- */
 
 uint64_t energy_counter_mj(const struct gpu *gpu, int index, double now)
 {
-    double joules = joules_at(gpu, last_tick(gpu, index, now));
-    double counted = 1000.0 * (gpu->counter_offset + gpu->counter_gain * joules);
+    double tick = last_tick(&gpu->power, index, now);
+    double counted = 1000.0 * counted_joules(&gpu->power, tick);
     return counted > 0 ? (uint64_t)counted : 0;
 }
 
@@ -408,15 +240,13 @@ static int64_t live_sample(double now)
 double sensed_watts(const struct gpu *gpu, int index, double now)
 {
     if (gpu->power_period <= 0)
-        return with_noise(gpu, index, watts_at(gpu, now), live_sample(now));
+        return with_noise(gpu, index, watts_at(&gpu->power, now), live_sample(now));
     int64_t sample = round_down((now - gpu->power_phase) / gpu->power_period);
     double instant = gpu->power_phase + (double)sample * gpu->power_period;
-    return with_noise(gpu, index, watts_at(gpu, instant), sample);
+    return with_noise(gpu, index, watts_at(&gpu->power, instant), sample);
 }
 
-double average_watts(const struct gpu *gpu, int index, double now)
+double sensed_average_watts(const struct gpu *gpu, int index, double now)
 {
-    double start = now - gpu->average_window;
-    double watts = (joules_at(gpu, now) - joules_at(gpu, start)) / gpu->average_window;
-    return with_noise(gpu, index, watts, live_sample(now));
+    return with_noise(gpu, index, average_watts(&gpu->power, now), live_sample(now));
 }

@@ -1,6 +1,6 @@
 /*
- * What stands behind the exported functions: the shared state, the common entry of every call
- * (counting, latency, faults) and the physics of power and energy.
+ * What stands behind the exported functions: the common entry of every call (counting, latency,
+ * faults), handles and sensors.
  */
 #ifndef ZEUS_SIMULATED_NVML_SIMULATION_H
 #define ZEUS_SIMULATED_NVML_SIMULATION_H
@@ -8,6 +8,8 @@
 #include <stdbool.h>
 
 #include "abi.h"
+#include "physics.h"
+#include "shared_state.h"
 #include "state.h"
 
 #pragma GCC visibility push(hidden)
@@ -44,11 +46,10 @@ result_t check_control_permission(const struct gpu *gpu);
 handle_t handle_of_gpu(int gpu);
 handle_t handle_of_mig(int gpu, int mig);
 
-double monotonic_now(void);
-double watts_at(const struct gpu *gpu, double instant);
 double sensed_watts(const struct gpu *gpu, int index, double now);
-double average_watts(const struct gpu *gpu, int index, double now);
+double sensed_average_watts(const struct gpu *gpu, int index, double now);
 uint64_t energy_counter_mj(const struct gpu *gpu, int index, double now);
+struct memory_v2 memory_of(const struct call *call);
 unsigned int copy_processes(const struct gpu *gpu, bool graphics, struct process *into);
 
 #pragma GCC visibility pop

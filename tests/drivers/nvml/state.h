@@ -1,33 +1,23 @@
 /*
  * The binary layout of the state file that the simulated driver shares with its controller
  * (nvml_state.py), and the list of functions that can be counted and made to fail.
- *
- * Fields have explicit widths and no hidden padding, so that the two descriptions of this layout
- * can only disagree loudly: both sides check the magic, the version and the total size.
+ * What it shares with other simulated libraries is in layout.h.
  */
 #ifndef ZEUS_SIMULATED_NVML_STATE_H
 #define ZEUS_SIMULATED_NVML_STATE_H
 
-#include <stdint.h>
+#include "layout.h"
 
 #define STATE_MAGIC "ZEUSNVML"
-#define STATE_VERSION 1u
 
-#define MAX_GPUS 16
-#define MAX_SEGMENTS 4096
-#define MAX_FUNCTIONS 128
-#define MAX_PROCESSES 32
 #define MAX_MIG_DEVICES 8
 #define MAX_MEMORY_CLOCKS 8
 #define MAX_GRAPHICS_CLOCKS 256
 #define MAX_UNSUPPORTED_FIELDS 16
-#define TEXT_LENGTH 96
 
 /*
  * Every function that callers can count or fault, named without its version suffix: all versions
- * of one function share one entry. The controller reads this list from this file, so the order
- * below is the only place where a function gets its number (the first one is number 1; number 0
- * stands for "any function of this GPU").
+ * of one function share one entry.
  */
 #define FOR_EACH_FUNCTION(FUNCTION) \
     FUNCTION(nvmlInit) \
@@ -109,20 +99,9 @@
     FUNCTION(nvmlDeviceIsMigDeviceHandle) \
     FUNCTION(nvmlDeviceGetAttributes)
 
-enum function {
-    FN_ANY = 0,
-#define AS_ENUM(name) FN_##name,
-    FOR_EACH_FUNCTION(AS_ENUM)
-#undef AS_ENUM
-    FUNCTION_COUNT
-};
-
-enum fault_kind { FAULT_NONE = 0, FAULT_ERROR = 1, FAULT_HANG = 2, FAULT_DELAY = 3,
-                  FAULT_SENTINEL = 4 };
+NUMBER_FUNCTIONS(FOR_EACH_FUNCTION);
 
 enum flag {
-    FLAG_NEEDS_ROOT = 1u << 0,
-    FLAG_DENY_CONTROL = 1u << 1,
     FLAG_LOST_AT_INIT = 1u << 2,
     FLAG_POWER_USAGE_IS_AVERAGE = 1u << 3,
     FLAG_PERSISTENCE_SUPPORTED = 1u << 4,
@@ -133,23 +112,6 @@ enum flag {
     FLAG_MIG_SUPPORTED = 1u << 9,
     FLAG_MEMORY_POWER_SUPPORTED = 1u << 10,
     FLAG_MODULE_POWER_SUPPORTED = 1u << 11,
-};
-
-/* The call counts down `skip` first, then fires `left` times. */
-struct fault {
-    uint32_t kind;
-    uint32_t code;
-    double seconds;
-    int64_t skip;
-    int64_t left;
-};
-
-/* From `start` on, until the next segment, the GPU draws `watts`. `joules` is the energy drawn
- * up to `start`, so that the energy at any instant takes one binary search and no summing. */
-struct segment {
-    double start;
-    double watts;
-    double joules;
 };
 
 struct process {
@@ -190,15 +152,9 @@ struct gpu {
     uint64_t memory_reserved;
     uint64_t memory_used;
 
-    double tick_period;
-    double tick_phase;
-    double tick_jitter;
-    double counter_offset;
-    double counter_gain;
     double power_period;
     double power_phase;
     double power_noise;
-    double average_window;
     double memory_power_fraction;
     double module_power_extra;
 
@@ -222,36 +178,23 @@ struct gpu {
     uint32_t application_memory;
     uint32_t application_graphics;
 
-    /* `sequence` is odd while the controller rewrites the segments or the processes. */
-    uint64_t sequence;
     uint64_t process_count;
     struct process processes[MAX_PROCESSES];
-    uint64_t dropped_segments;
-    uint64_t segment_count;
-    struct segment segments[MAX_SEGMENTS];
+    struct power power;
 };
 
 struct state {
-    char magic[8];
-    uint32_t version;
-    uint32_t gpu_count;
-    uint64_t size;
-    uint32_t function_count;
-    int32_t cuda_version;
+    struct header header;
     double driver_latency;
+    int32_t cuda_version;
+    uint32_t unused;
     char driver_version[TEXT_LENGTH];
     char nvml_version[TEXT_LENGTH];
-    uint64_t calls[MAX_FUNCTIONS];
-    /* The last row holds the faults of the driver itself, for functions that name no GPU. */
-    struct fault faults[MAX_GPUS + 1][MAX_FUNCTIONS];
     struct gpu gpus[MAX_GPUS];
 };
 
-_Static_assert(FUNCTION_COUNT <= MAX_FUNCTIONS, "the function list outgrew its tables");
-_Static_assert(sizeof(struct fault) == 32, "layout of struct fault");
-_Static_assert(sizeof(struct segment) == 24, "layout of struct segment");
 _Static_assert(sizeof(struct process) == 16, "layout of struct process");
 _Static_assert(sizeof(struct gpu) == 101400, "layout of struct gpu");
-_Static_assert(sizeof(struct state) == 1693288, "layout of struct state");
+_Static_assert(sizeof(struct state) == 1693296, "layout of struct state");
 
 #endif
