@@ -8,45 +8,42 @@ Names are resolved when first used, so that importing the package costs next to 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from zeus._lazy import lazy_names
 from zeus._neighbour import warn_about_namesake
 
 if TYPE_CHECKING:
     from zeus.device import get_cpus, get_gpus, get_soc
-    from zeus.monitor import Measurement, ZeusMonitor
+    from zeus.errors import ZeusError
+    from zeus.monitor import Measurement, PowerMonitor, TemperatureMonitor, ZeusMonitor
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "Measurement": "zeus.monitor",
-    "ZeusMonitor": "zeus.monitor",
-    "get_cpus": "zeus.device",
-    "get_gpus": "zeus.device",
-    "get_soc": "zeus.device",
-}
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Measurement": "zeus.monitor",
+        "PowerMonitor": "zeus.monitor",
+        "TemperatureMonitor": "zeus.monitor",
+        "ZeusError": "zeus.errors",
+        "ZeusMonitor": "zeus.monitor",
+        "get_cpus": "zeus.device",
+        "get_gpus": "zeus.device",
+        "get_soc": "zeus.device",
+    },
+)
 
 __all__ = [
     "Measurement",
+    "PowerMonitor",
+    "TemperatureMonitor",
+    "ZeusError",
     "ZeusMonitor",
     "__version__",
     "get_cpus",
     "get_gpus",
     "get_soc",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
 
 warn_about_namesake()

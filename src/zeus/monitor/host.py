@@ -142,6 +142,7 @@ class WrapKeeper:
         self._pause = min(cpu.driver.wrap_period / 3, 60.0)
         self.due = math.inf
         self.thrift = 1.0
+        self.settles = False
         self.trouble: CapabilityError | None = None
 
     def look(self) -> None:
@@ -168,6 +169,7 @@ class RailTrack:
         self._clock = clock
         self.due = math.inf
         self.thrift = 1.0
+        self.settles = True
         self.trouble: CapabilityError | None = None
         self._instants: list[float] = []
         self._watts: dict[str, list[float]] = {}

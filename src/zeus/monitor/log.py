@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import re
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,8 @@ class WindowLog:
                 )
             columns = []
         self._file = path.open("a", newline="", encoding="utf-8")
+        # A monitor that is simply forgotten closes its log too.
+        weakref.finalize(self, self._file.close)
         self._writer = csv.writer(self._file, lineterminator="\n")
         if columns:
             self._writer.writerow(columns)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import FrozenInstanceError, asdict, dataclass
-from html import escape
 from typing import Any, NoReturn
 
 from zeus.monitor.track import Energy, Method
@@ -279,6 +277,8 @@ class Measurement:
 
     def _repr_html_(self) -> str:
         """A table for notebooks."""
+        from html import escape  # noqa: PLC0415
+
         headings = ("device", "energy", "power", "how it is known")
         head = "".join(f"<th>{heading}</th>" for heading in headings)
         body = "".join(
@@ -308,6 +308,8 @@ class Measurement:
 
     def to_json(self, indent: int | None = None) -> str:
         """The same as text."""
+        import json  # noqa: PLC0415
+
         return json.dumps(self.to_dict(), indent=indent)
 
     @classmethod
@@ -371,18 +373,18 @@ def _row(reading: Reading, time: float) -> tuple[str, str, str, str]:
         return device.strip(), "-", "-", f"unavailable: {reading.note}"
     energy = show_joules(reading.energy)
     if reading.uncertainty is not None:
-        energy += f" ± {show_joules(reading.uncertainty)}"
+        energy += f" ± {show_joules(reading.uncertainty, digits=2)}"
     power = f"{reading.energy / time:.1f} W" if time > 0 else "-"
     how = f"{reading.method}" + (f": {reading.note}" if reading.note else "")
     return device.strip(), energy, power, how
 
 
-def show_joules(joules: float) -> str:
+def show_joules(joules: float, digits: int = 4) -> str:
     """Energy for people: J, kJ, MJ."""
     for unit, size in (("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3)):
         if abs(joules) >= size:
-            return f"{joules / size:.3g} {unit}" if size > 1e3 else f"{joules / size:.4g} {unit}"
-    return f"{joules:.4g} J" if abs(joules) >= 0.001 else f"{joules:.1g} J"
+            return f"{joules / size:.{max(digits, 3)}g} {unit}"
+    return f"{joules:.{digits}g} J"
 
 
 def show_seconds(seconds: float) -> str:

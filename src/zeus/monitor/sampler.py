@@ -19,18 +19,16 @@ from typing import TYPE_CHECKING, Protocol
 
 from zeus.clock import Runner, every
 from zeus.errors import CapabilityError, Reason
-from zeus.monitor.track import HORIZON, EnergyTrack
+from zeus.monitor.feed import HANG_TIMEOUT, Feed, Feeds
+from zeus.monitor.track import HORIZON
 
 if TYPE_CHECKING:
-    from zeus.device import Gpu, Node
+    from zeus.device import Node
 
 logger = logging.getLogger(__name__)
 
-HANG_TIMEOUT = 3.0
-"""Seconds after which a look counts as hanging."""
-
 _BUSY_BOUND = 0.007  # share of a core; looks become rarer above it
-_HURRY = 2e-4  # seconds after a window's beginning at which to look
+_HURRY = 1e-3  # seconds after a window's beginning at which to look: load sets in first
 _HURRY_PAUSE = 0.003  # seconds; windows that follow each other faster share their looks
 _TOGETHER = 0.002  # seconds; what is due this soon is read in the same go
 
@@ -41,6 +39,8 @@ class Channel(Protocol):
     due: float
     thrift: float
     trouble: CapabilityError | None
+    #: Whether a window is only settled once this was looked at after its end.
+    settles: bool
 
     def look(self) -> None:
         """Look once and move `due`."""
@@ -68,7 +68,8 @@ class Sampler:
     def __init__(self, node: Node) -> None:
         self._clock = node.clock
         self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
-        self._tracks: dict[str, EnergyTrack] = {}
+        #: The looks at GPUs' energy, shared by all monitors.
+        self.feeds = Feeds(node.clock)
         self._runner: Runner | None = None
         self._watchdog: Runner | None = None
         self._round_ended = threading.Condition()
@@ -88,14 +89,6 @@ class Sampler:
         if hasattr(os, "register_at_fork"):
             reference = weakref.ref(self)
             os.register_at_fork(after_in_child=lambda: _forget_thread(reference))
-
-    def track(self, gpu: Gpu) -> EnergyTrack:
-        """The energy track of a GPU, shared by all monitors."""
-        with self._lock:
-            track = self._tracks.get(gpu.key)
-            if track is None:
-                track = self._tracks[gpu.key] = EnergyTrack(gpu, self._clock)
-            return track
 
     def join(self, client: Client) -> None:
         """Let a client's channels be looked at."""
@@ -125,6 +118,8 @@ class Sampler:
         """A window begins: look right after, so that even a short one is seen from inside."""
         if self.resting:
             self.wake()
+        if self.feeds.followed:
+            self.feeds.window_begins(now)
         elif now - self._hurried_at > _HURRY_PAUSE * self._thrift and self._runner is not None:
             self._hurried_at = now
             for channel in self._wanted:
@@ -138,9 +133,11 @@ class Sampler:
             watchdog, self._watchdog = self._watchdog, None
             self._generation += 1
             self.resting = True
+            self._wanted = ()
         for thread in (watchdog, runner):
             if thread is not None:
                 thread.stop()
+        self.feeds.end()
 
     def settle(self, instant: float, timeout: float = HANG_TIMEOUT) -> None:
         """Wait until everything has been looked at once after an instant (or that proves vain)."""
@@ -148,6 +145,12 @@ class Sampler:
             return
         if self._clock.virtual:
             self._round(self._generation, everything=True)
+            return
+        asked_at = self._clock.now()
+        if self.feeds.settle(timeout) and not any(
+            channel.settles and not isinstance(channel, Feed) for channel in self._wanted
+        ):
+            self._round_begun_at = asked_at
             return
         self.wake()
         with self._round_ended:
@@ -159,7 +162,8 @@ class Sampler:
         """When to read next; `None` to rest."""
         if self._look_now:
             return self._clock.now()
-        return min((channel.due for channel in self._wanted), default=None)
+        # What hangs is not waited for; it would be due for ever.
+        return min((c.due for c in self._wanted if id(c) not in self._stuck), default=None)
 
     def _round(self, generation: int, *, everything: bool = False) -> None:
         begun = self._clock.now()
@@ -210,6 +214,8 @@ class Sampler:
     def _housekeeping(self, now: float) -> None:
         for client in list(self._clients):
             client.housekeeping(now)
+        if self._wanted:
+            self.feeds.watch(now)
         # Only after the clients have saved what they need of it.
         for channel in self._wanted:
             channel.forget(now - HORIZON)
@@ -242,6 +248,7 @@ class Sampler:
             self._generation += 1
             self._look_now = True
             # The old thread is a daemon stuck in the driver: it cannot be ended, only left.
+            self._runner.stop(wait=False)
             self._runner = self._clock.run(_Loop(self, self._generation), "zeus-sampler")
 
     def forget_thread(self) -> None:
@@ -251,6 +258,7 @@ class Sampler:
         self._round_ended = threading.Condition()
         self.resting = True
         self._reading_since = math.inf
+        self.feeds.forget_helper()
 
     def fire(self, generation: int) -> None:
         """One round, if this loop is still the one in charge."""

@@ -10,28 +10,22 @@ the window count: a window's edges are where load changes, so a look from outsid
 from __future__ import annotations
 
 import math
+import threading
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from collections import deque
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from zeus.errors import CapabilityError, Reason
+from zeus.errors import CapabilityError
+from zeus.monitor.stale import StaleEnds
 from zeus.monitor.ticks import TickModel
-
-if TYPE_CHECKING:
-    from zeus.clock import Clock
-    from zeus.device import Gpu
 
 HORIZON = 30.0
 """Seconds of looks that are kept. Windows that began earlier keep what they need themselves."""
 
-_LOOKS_PER_TICK = 8
-_FASTEST = 0.005  # seconds between looks; sensors are not quicker
-_SLOWEST = 0.1
-_GUESSED_TICK = 0.1
-_SHARP = 5e-4  # seconds; a tick known this well needs no looks of its own
-_RETRY = 1.0  # seconds between looks at a device that is lost
 _MILLIJOULE = 1e-3
+
+_FEWEST_CHANGES = 4  # of the power reading, before it is judged how it is refreshed
 
 # Power may move between looks in ways they do not show; as a share of the integral.
 _UNSEEN = 0.002
@@ -51,8 +45,7 @@ class Method(StrEnum):
     UNAVAILABLE = "unavailable"
 
 
-@dataclass(frozen=True)
-class Energy:
+class Energy(NamedTuple):
     """Joules over a window, how they were obtained, and how far off they may be.
 
     Attributes:
@@ -69,8 +62,7 @@ class Energy:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Head:
+class Head(NamedTuple):
     """What a window that began long ago keeps: its energy up to its first tick, and that tick.
 
     For a GPU without counter, `counter` is the running integral of power at `tick`.
@@ -83,24 +75,38 @@ class Head:
     counter: float
 
 
-class EnergyTrack:
-    """Follows one GPU."""
+class Senses(NamedTuple):
+    """What can be seen of a GPU, and what stands in the way."""
 
-    def __init__(self, gpu: Gpu, clock: Clock) -> None:
-        self.gpu = gpu
-        self._driver = gpu.driver
-        self._clock = clock
+    counter: bool = True
+    power: bool = True
+    averaged: bool = False
+    counter_note: str = ""
+    trouble: CapabilityError | None = None
+
+
+class Look(NamedTuple):
+    """One look: when it began, when the counter had been read, when power had been read.
+
+    Instants in seconds; `None` for what was not read.
+    """
+
+    begun: float
+    between: float
+    ended: float
+    joules: float | None
+    watts: float | None
+
+
+class EnergyTrack:
+    """What the looks at one GPU have shown. May be fed and asked from several threads."""
+
+    def __init__(self) -> None:
         self.ticks = TickModel()
-        #: When to look next.
-        self.due = math.inf
-        #: Stretches the time between looks when looking costs too much.
-        self.thrift = 1.0
+        self.senses = Senses()
         self.last_look = -math.inf
-        self.trouble: CapabilityError | None = None
-        self.counter_note = ""
-        self._counter_ok = True
-        self._power_ok = True
-        self._averaged = False
+        self.lock = threading.RLock()
+        self._counter_note = ""
         self._last_counter: float | None = None
         self._counter_offset = 0.0
         self._last_counter_time = -math.inf
@@ -114,81 +120,65 @@ class EnergyTrack:
         self._tick_instants: list[float] = []
         self._tick_widths: list[float] = []
         self._tick_values: list[float] = []
+        self._tick_watts: list[float] = []
+        # Of the latest changes of the power reading: did the counter tick with them?
+        self._changed_at_tick: deque[bool] = deque(maxlen=8)
         self._judged_counter = 0.0
         self._judged_power = 0.0
         self._judged_time = 0.0
         self._judged_from: tuple[float, float, float] | None = None
 
-    # --- looking ----------------------------------------------------------------------------
+    # --- taking in --------------------------------------------------------------------------
 
-    def look(self) -> None:
-        """Read counter and power once, and decide when to look next."""
-        now = self._clock.now
-        begun = now()
-        counter: float | None = None
-        try:
-            if self._counter_ok:
-                counter = self._read_counter()
-            between = now()
-            watts = self._read_power() if self._power_ok else None
-            ended = now()
-        except CapabilityError as error:
-            self.trouble = error
-            self.due = now() + _RETRY
+    def take(self, look: Look) -> None:
+        """Take in a look. Those older than the latest are left out."""
+        if look.begun < self.last_look:
             return
-        self.trouble = None
-        if watts is not None:
-            self._add_power((between + ended) / 2, watts)
-        if counter is not None:
-            self._add_counter(begun, between, counter)
-        self.last_look = ended
-        self._plan(ended)
+        with self.lock:
+            ticks = len(self._tick_instants)
+            if look.joules is not None:
+                self._add_counter(look.begun, look.between, look.joules)
+            if look.watts is not None:
+                ticked = len(self._tick_instants) > ticks
+                if ticked:
+                    self._tick_watts[-1] = look.watts
+                # With rarer looks every change would seem to come with a tick.
+                dense = look.begun - self.last_look < 0.3 * (self.ticks.period or 0.0)
+                if dense and self._watts and look.watts != self._watts[-1]:
+                    self._changed_at_tick.append(ticked)
+                self._add_power((look.between + look.ended) / 2, look.watts)
+            self.last_look = look.ended
 
-    def hurry(self, due: float) -> None:
-        """Look at this instant already."""
-        if self.trouble is None:
-            self.due = min(self.due, due)
+    @property
+    def stale(self) -> bool:
+        """Whether the power meter is refreshed at the counter's ticks only, as on many parts.
 
-    def _read_counter(self) -> float | None:
-        try:
-            return self._driver.energy()
-        except CapabilityError as error:
-            if error.reason is Reason.IMPLAUSIBLE:
-                return None  # one bad answer; the next may be good
-            if error.reason in (Reason.LOST, Reason.HANGS):
-                raise
-            self._counter_ok = False
-            self.counter_note = f"no energy counter ({error.reason})"
-            return None
+        Its reading then tells nothing about the time since the last tick.
+        """
+        changes = self._changed_at_tick
+        return len(changes) >= _FEWEST_CHANGES and sum(changes) >= 0.75 * len(changes)
 
-    def _read_power(self) -> float | None:
-        try:
-            return self._driver.average_power() if self._averaged else self._driver.instant_power()
-        except CapabilityError as error:
-            if error.reason is Reason.IMPLAUSIBLE:
-                return None
-            if error.reason in (Reason.LOST, Reason.HANGS):
-                raise
-            if not self._averaged and not self._counter_ok:
-                self._averaged = True  # a mean over a second is better than nothing at all
-                return self._read_power()
-            self._power_ok = False
-            if not self._counter_ok:
-                raise
-            return None
+    def lacks_tick(self, begin: float, end: float) -> bool:
+        """Whether the tick after a window must be awaited to know anything about it."""
+        with self.lock:
+            if not self.stale or not self._counter_ok or not self._tick_instants:
+                return False
+            inside = bisect_right(self._tick_instants, end) > bisect_left(
+                self._tick_instants, begin
+            )
+            return not inside and self._tick_instants[-1] < end
 
-    def _plan(self, now: float) -> None:
-        period = self.ticks.period or self._driver.counter_period or _GUESSED_TICK
-        pause = min(max(period / _LOOKS_PER_TICK, _FASTEST) * self.thrift, _SLOWEST)
-        due = now + pause
-        upcoming = self.ticks.next_after(now)
-        if upcoming is not None:
-            low, high = upcoming
-            middle = (low + high) / 2
-            # A look right at the expected tick tells in which half of its bracket it falls.
-            if high - low > _SHARP and now + 0.3 * pause < middle < now + 1.3 * pause:
-                due = middle
-        self.due = due
+    @property
+    def _counter_ok(self) -> bool:
+        return self.senses.counter and not self._counter_note
+
+    @property
+    def _power_ok(self) -> bool:
+        return self.senses.power
+
+    @property
+    def _averaged(self) -> bool:
+        return self.senses.averaged
 
     def _add_power(self, instant: float, watts: float) -> None:
         if self._instants:
@@ -217,17 +207,23 @@ class EnergyTrack:
             return
         low, high = previous_time, ended
         period = self.ticks.period
-        if period is not None and high - low > 0.9 * period:
-            # Too long ago to tell which tick it was by looking; the model may know the last one.
-            expected_low, expected_high = self.ticks.last_before(ended) or (low, high)
-            low, high = max(low, ended - period), ended
-            if expected_high - expected_low < period / 2:
-                sharper = max(low, expected_low), min(high, expected_high)
-                low, high = sharper if sharper[0] <= sharper[1] else (low, high)
-        else:
+        if period is None or high - low < 0.9 * period:
             low, high = self.ticks.observe(low, high, self._longest_gap)
+        else:
+            low, high = self._latest_tick(begun, ended, period)
         self._longest_gap = 0.0
         self._add_tick((low + high) / 2, (high - low) / 2, raw + self._counter_offset)
+
+    def _latest_tick(self, begun: float, ended: float, period: float) -> tuple[float, float]:
+        """Bracket of the tick behind a reading, when several may have passed since the last."""
+        expected = self.ticks.last_before(begun)
+        if expected is None or expected[1] - expected[0] > period / 2:
+            return ended - period, ended
+        low, high = expected
+        if high > begun or low + period < ended:
+            # A tick is expected so close to the reading that it may or may not be in it.
+            return low - period if high > begun else low, ended
+        return low, high
 
     def _add_tick(self, instant: float, width: float, value: float) -> None:
         if self._tick_instants:
@@ -240,6 +236,7 @@ class EnergyTrack:
         self._tick_instants.append(instant)
         self._tick_widths.append(width)
         self._tick_values.append(value)
+        self._tick_watts.append(self._mean_power())
         self._judge(instant, value)
 
     def _mean_power(self) -> float:
@@ -260,13 +257,13 @@ class EnergyTrack:
             return
         ratio = self._judged_counter / self._judged_power
         if not _CREDIBLE[0] < ratio < _CREDIBLE[1]:
-            self._counter_ok = False
-            self.counter_note = (
+            self._counter_note = (
                 f"the energy counter is not credible: it counts {ratio:.2f} times what power says"
             )
             self._tick_instants.clear()
             self._tick_widths.clear()
             self._tick_values.clear()
+            self._tick_watts.clear()
         else:  # slowly forget, so that a counter going wrong later is noticed too
             self._judged_counter /= 2
             self._judged_power /= 2
@@ -274,17 +271,27 @@ class EnergyTrack:
 
     def forget(self, before: float) -> None:
         """Drop looks and ticks from before an instant."""
-        cut = bisect_left(self._instants, before)
-        for numbers in (self._instants, self._watts, self._integral, self._steps):
-            del numbers[:cut]
-        cut = bisect_left(self._tick_instants, before)
-        for numbers in (self._tick_instants, self._tick_widths, self._tick_values):
-            del numbers[:cut]
+        with self.lock:
+            cut = bisect_left(self._instants, before)
+            for numbers in (self._instants, self._watts, self._integral, self._steps):
+                del numbers[:cut]
+            cut = bisect_left(self._tick_instants, before)
+            for numbers in (
+                self._tick_instants,
+                self._tick_widths,
+                self._tick_values,
+                self._tick_watts,
+            ):
+                del numbers[:cut]
 
     # --- answering --------------------------------------------------------------------------
 
     def head(self, begin: float) -> Head | None:
         """What a window begun at `begin` must keep before it is forgotten; `None` if unknown."""
+        with self.lock:
+            return self._head(begin)
+
+    def _head(self, begin: float) -> Head | None:
         if not self._counter_ok or not self._tick_instants:
             if not self._instants:
                 return None
@@ -292,9 +299,18 @@ class EnergyTrack:
         first = bisect_left(self._tick_instants, begin)
         if first == len(self._tick_instants):
             return None
+        return self._head_until(first, begin, math.inf)
+
+    def _head_until(self, first: int, begin: float, end: float) -> Head:
         tick = self._tick_instants[first]
-        joules, variance, _ = self._integrate(begin, tick, begin, math.inf)
+        if self.stale:
+            joules, variance = self._stale_ends().before(first, begin)
+        else:
+            joules, variance, _ = self._integrate(begin, tick, begin, end)
         return Head(joules, variance, tick, self._tick_widths[first], self._tick_values[first])
+
+    def _stale_ends(self) -> StaleEnds:
+        return StaleEnds(self._tick_instants, self._tick_values, self._tick_watts)
 
     def energy(self, begin: float, end: float, head: Head | None = None) -> Energy:
         """Energy of a window.
@@ -304,14 +320,21 @@ class EnergyTrack:
             end: Instant it ended.
             head: What it kept, if it began long ago.
         """
-        if self.trouble is not None and end > self.last_look:
-            return Energy(None, Method.UNAVAILABLE, note=str(self.trouble))
+        with self.lock:
+            return self._energy(begin, end, head)
+
+    def _energy(self, begin: float, end: float, head: Head | None) -> Energy:
+        trouble = self.senses.trouble
+        if trouble is not None and end > self.last_look:
+            return Energy(None, Method.UNAVAILABLE, note=str(trouble))
         if not self._instants and not self._tick_instants:
             return Energy(None, Method.UNAVAILABLE, note="nothing was seen of this GPU yet")
         if head is not None:
             return self._since_head(head, begin, end)
-        by_power = self._by_power(begin, end)
         by_counter = self._by_counter(begin, end)
+        if self.stale and self._counter_ok and self._tick_instants:
+            return by_counter or self._between_ticks(begin, end)
+        by_power = self._by_power(begin, end)
         if by_counter is None or _sharper(by_power, by_counter):
             return by_power
         return by_counter
@@ -333,15 +356,23 @@ class EnergyTrack:
         """By the ticks inside the window, if there are two of them."""
         first = bisect_left(self._tick_instants, begin)
         last = bisect_right(self._tick_instants, end) - 1
-        if not self._counter_ok or last <= first:
+        fewest = 1 if self.stale else 2
+        if not self._counter_ok or last - first + 1 < fewest:
             return None
-        tick = self._tick_instants[first]
-        joules, variance, _ = self._integrate(begin, tick, begin, end)
-        head = Head(joules, variance, tick, self._tick_widths[first], self._tick_values[first])
-        return self._from_tick(head, begin, end, last)
+        return self._from_tick(self._head_until(first, begin, end), begin, end, last)
+
+    def _between_ticks(self, begin: float, end: float) -> Energy:
+        """A window inside one tick of a GPU whose power meter is refreshed with the counter."""
+        last = bisect_right(self._tick_instants, begin) - 1
+        joules, variance, known = self._stale_ends().between(last, begin, end)
+        method = Method.COUNTER if known else Method.ESTIMATED
+        return Energy(joules, method, _spread(variance), "from the counter's ticks around it")
 
     def _from_tick(self, head: Head, begin: float, end: float, last: int) -> Energy:
-        after, variance, _ = self._integrate(self._tick_instants[last], end, begin, end)
+        if self.stale:
+            after, variance = self._stale_ends().after(last, end)
+        else:
+            after, variance, _ = self._integrate(self._tick_instants[last], end, begin, end)
         counted = self._tick_values[last] - head.counter
         span = max(self._tick_instants[last] - head.tick, 1e-9)
         # A tick that is off by its bracket's half width shifts energy at about the mean power.
@@ -354,7 +385,8 @@ class EnergyTrack:
         source = "mean power over about a second" if self._averaged else "instantaneous power"
         if self._counter_ok:
             return "" if self._power_ok else "from the counter's slope"
-        return f"{self.counter_note}; integrated from {source}"
+        why = self._counter_note or self.senses.counter_note
+        return f"{why}; integrated from {source}"
 
     def _integral_at(self, instant: float) -> float:
         """Running integral of power at an instant, held constant beyond the looks."""

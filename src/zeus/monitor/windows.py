@@ -8,7 +8,6 @@ when they are asked for.
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import math
 import threading
@@ -19,17 +18,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from zeus.device.node import Node, current_node
 from zeus.errors import WindowError
 from zeus.monitor import ranks
 from zeus.monitor.host import HostMeter, HostSnapshot
-from zeus.monitor.log import LoggedWindow, WindowLog
 from zeus.monitor.measurement import GPU, Measurement, Reading
 from zeus.monitor.sampler import sampler_of
 from zeus.monitor.sync import synchronizer
 from zeus.monitor.track import HORIZON, Head
 
 if TYPE_CHECKING:
+    from zeus.device.node import Node
+    from zeus.monitor.log import WindowLog
     from zeus.monitor.sampler import Channel
 
 logger = logging.getLogger(__name__)
@@ -39,6 +38,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _LINGER = 1.0  # seconds to go on looking after the last window: the next is often near
 _SETTLE_AFTER = HORIZON / 3  # seconds; measurements nobody asked about are worked out by then
 _MAX_UNSETTLED = 20_000
+_LONGEST_TICK = 0.25  # seconds
+_TICK_PAUSE = 0.01  # seconds between looks for a tick that is awaited
 
 
 class _Window:
@@ -64,8 +65,10 @@ class ZeusMonitor:
             in a process started by a launcher with one rank per GPU, this rank's GPU.
         cpu_indices: CPU packages to measure. By default all; under a launcher only by the first
             rank of a node.
-        approx_instant_energy: Kept for programs written for the published interface. Windows
-            shorter than a tick of the energy counter are right either way.
+        approx_instant_energy: On GPUs whose power meter moves only with the energy counter, what
+            a window shorter than a tick used is known when the next tick comes, up to 100 ms
+            later, and asking for its energy waits for that. `True` takes an approximation by
+            power at once instead. Elsewhere it makes no difference.
         log_file: CSV file to which every window is appended.
         sync_execution_with: Framework to wait for at both ends of a window: "torch", "jax",
             "cupy", "auto" for whichever the program has imported, `None` for none.
@@ -85,6 +88,8 @@ class ZeusMonitor:
         *,
         node: Node | None = None,
     ) -> None:
+        from zeus.device.node import current_node  # noqa: PLC0415  (devices are not needed before)
+
         self.approx_instant_energy = approx_instant_energy
         self.node = node or current_node()
         if gpu_indices is None:
@@ -99,12 +104,13 @@ class ZeusMonitor:
             self._host = None
         self.cpu_indices = [cpu.index for cpu in self._host.cpus] if self._host else []
         self._sync = synchronizer(sync_execution_with, self.gpu_indices)
-        self._log = WindowLog(log_file, self.gpu_indices) if log_file is not None else None
+        self._log = _opened(log_file, self.gpu_indices) if log_file is not None else None
         self._now = self.node.clock.now
         self._sampler = sampler_of(self.node)
-        self._tracks = tuple(self._sampler.track(gpu) for gpu in self.gpus)
+        feeds = self._sampler.feeds.of(self.gpus)
+        self._tracks = tuple(feed.track for feed in feeds)
         self._channels: tuple[Channel, ...] = (
-            *self._tracks,
+            *feeds,
             *(self._host.channels if self._host else ()),
         )
         self._open: dict[Any, _Window] = {}
@@ -258,6 +264,8 @@ class ZeusMonitor:
 
     def _resolve(self, window: _Window, host: tuple[Reading, ...]) -> tuple[Reading, ...]:
         self._sampler.settle(window.end)
+        if not self.approx_instant_energy:
+            self._await_ticks(window)
         heads = window.heads
         readings = []
         for gpu, track in zip(self.gpus, self._tracks, strict=True):
@@ -268,7 +276,22 @@ class ZeusMonitor:
             host = self._host.completed(host, window.begin, window.end)
         return (*readings, *host)
 
+    def _await_ticks(self, window: _Window) -> None:
+        """Let the tick after a short window come, where nothing is known of it before that."""
+        if self.node.clock.virtual or not any(
+            track.lacks_tick(window.begin, window.end) for track in self._tracks
+        ):
+            return
+        deadline = window.end + _LONGEST_TICK
+        while self._now() < deadline:
+            self.node.clock.sleep(_TICK_PAUSE)
+            self._sampler.settle(self._now())
+            if not any(track.lacks_tick(window.begin, window.end) for track in self._tracks):
+                return
+
     def _write_log(self, window: _Window, measurement: Measurement) -> None:
+        from zeus.monitor.log import LoggedWindow  # noqa: PLC0415
+
         assert self._log is not None
         energies = {
             reading.index: reading.energy
@@ -306,6 +329,12 @@ class ZeusMonitor:
                 self._unsettled.popleft()
             except IndexError:  # another thread was quicker
                 return
+
+
+def _opened(log_file: str | Path, gpu_indices: Sequence[int]) -> WindowLog:
+    from zeus.monitor.log import WindowLog  # noqa: PLC0415  (most monitors keep no log)
+
+    return WindowLog(log_file, gpu_indices)
 
 
 def _end_of(measurement: Measurement) -> float:
@@ -378,6 +407,8 @@ class WindowScope:
 
         def scope() -> WindowScope:
             return self._monitor.window(self._name, self._sync_execution, keep)
+
+        import inspect  # noqa: PLC0415
 
         wrapper: Any
         if inspect.iscoroutinefunction(function):

@@ -1,1 +1,29 @@
-"""What user test suites need: a simulated node, work to run on it, replayed measurements."""
+"""What test suites of programs that use Zeus need, and its own.
+
+A simulated node in virtual time, work to run on it, recorded jobs to run as such work, and
+measurements replayed from a log::
+
+    with SimulatedNode("v100x4") as node:
+        monitor = ZeusMonitor()
+        monitor.begin_window("epoch")
+        recorded_workload("v100", "cifar100", 1024).run(node.gpus)
+        print(monitor.end_window("epoch"))
+"""
+
+from __future__ import annotations
+
+from zeus.clock import VirtualClock
+from zeus.testing.node import SimulatedNode
+from zeus.testing.recorded import RecordedJob, recorded_jobs, recorded_workload
+from zeus.testing.replay import ReplayMonitor
+from zeus.testing.workload import Workload
+
+__all__ = [
+    "RecordedJob",
+    "ReplayMonitor",
+    "SimulatedNode",
+    "VirtualClock",
+    "Workload",
+    "recorded_jobs",
+    "recorded_workload",
+]

@@ -1,0 +1,346 @@
+"""Where a monitor gets its looks from: the helper process, or this process until that is ready.
+
+In virtual time, and where no helper can be started, the sampler looks by itself. In real time a
+helper does, and the sampler only collects what it has seen, about once a second or when somebody
+asks. If a driver call hangs in the helper, it is left behind and another goes on without that GPU.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sys
+import threading
+import time
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zeus.errors import CapabilityError, Reason
+from zeus.monitor.ring import SharedLooks, Slot, State
+from zeus.monitor.track import EnergyTrack
+from zeus.monitor.watch import Watcher
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Sequence
+
+    from zeus.clock import Clock
+    from zeus.device import Gpu
+
+logger = logging.getLogger(__name__)
+
+HANG_TIMEOUT = 3.0
+"""Seconds after which a driver call counts as hanging."""
+
+_COLLECT_PAUSE = 1.0  # seconds between collecting what the helper has seen
+_ACTIVE_AHEAD = 3.0  # seconds for which the helper goes on without being asked again
+_KICK_PAUSE = 0.01  # seconds; windows that follow each other faster share their looks
+_KICK_DELAY = 1e-3  # seconds from a window's beginning to the look it causes: load sets in first
+_HELPER = "import sys; sys.path.append(sys.argv[1]); from zeus.monitor.follower import main; main()"
+HELPER_VARIABLE = "ZEUS_HELPER"
+"""Set to 0 to look from a thread of this process instead of from a helper."""
+
+
+class Feed:
+    """The looks at one GPU, wherever they come from. A channel of the sampler."""
+
+    def __init__(self, gpu: Gpu, clock: Clock) -> None:
+        self.gpu = gpu
+        self.track = EnergyTrack()
+        self.thrift = 1.0
+        self.settles = True
+        #: Driver calls for this GPU hang: nobody may look at it any more.
+        self.halted = False
+        self._clock = clock
+        self._watcher = Watcher(gpu.driver, self.track, clock)
+        self._helper: Helper | None = None
+        self._number = 0
+        self._seen = 0
+        self._version = 0.0
+        self._due = math.inf
+
+    @property
+    def due(self) -> float:
+        """When to look, or to collect, next."""
+        return self._due if self._followed() else self._watcher.due
+
+    @due.setter
+    def due(self, instant: float) -> None:
+        self._due = self._watcher.due = instant
+
+    @property
+    def trouble(self) -> CapabilityError | None:
+        """What keeps this GPU from being seen."""
+        return self._watcher.trouble
+
+    @trouble.setter
+    def trouble(self, error: CapabilityError | None) -> None:
+        self._watcher.trouble = error
+
+    def follow(self, helper: Helper | None, number: int = 0) -> None:
+        """Get the looks from a helper from now on, as soon as it is ready."""
+        with self.track.lock:
+            self._helper, self._number = helper, number
+            self._seen, self._version = 0, 0.0
+
+    def _followed(self) -> bool:
+        return self._helper is not None and self._helper.ready()
+
+    def look(self) -> None:
+        """Look, or collect."""
+        if self.halted:
+            self.due = math.inf
+            return
+        self._watcher.thrift = self.thrift
+        if not self._followed():
+            self._watcher.look()
+            return
+        self.collect()
+        self._due = self._clock.now() + _COLLECT_PAUSE
+
+    def collect(self) -> None:
+        """Take over what the helper has seen."""
+        helper = self._helper
+        if helper is None:
+            return
+        with self.track.lock:
+            changed = helper.memory.senses(self._number, self._version)
+            if changed is not None:
+                self._version, self.track.senses = changed
+            for number, look in helper.memory.looks(self._number, self._seen):
+                self._seen = number
+                self.track.take(look)
+
+    def hurry(self, due: float) -> None:
+        """A window has begun."""
+        if not self._followed():
+            self._watcher.hurry(due)
+
+    def forget(self, before: float) -> None:
+        """Drop what was seen before an instant."""
+        self.track.forget(before)
+
+
+class Helper:
+    """A running helper process."""
+
+    def __init__(self, feeds: Sequence[Feed], clock: Clock) -> None:
+        """Start it.
+
+        Raises:
+            OSError: If no process can be started.
+        """
+        import subprocess  # noqa: PLC0415  (not needed before there is a GPU to follow)
+
+        self._clock = clock
+        self.feeds = tuple(feeds)
+        self.memory = SharedLooks(len(self.feeds))
+        self._front = self.memory.front
+        self._kicked_at = -math.inf
+        self._owner = os.getpid()
+        read_end, self._requests = os.pipe()
+        os.set_blocking(self._requests, False)
+        root = str(Path(__file__).resolve().parents[2])
+        keys = [feed.gpu.key for feed in self.feeds]
+        try:
+            # -P keeps the user's folder off the path: a file there may have any name.
+            command = [sys.executable, "-P", "-c", _HELPER, root]
+            command += [str(self.memory.descriptor), str(read_end), *keys]
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(self.memory.descriptor, read_end),
+                start_new_session=True,
+            )
+        finally:
+            os.close(read_end)
+        logger.info("GPU counters are followed by helper process %d", self._process.pid)
+        weakref.finalize(self, _end, self._process, self._requests, self._owner)
+
+    def ready(self) -> bool:
+        """Whether it looks by now."""
+        return self._front[Slot.STATE] == State.READY
+
+    def failed(self) -> bool:
+        """Whether it has ended or could not begin."""
+        return self._front[Slot.STATE] == State.FAILED or self._process.poll() is not None
+
+    def window_begins(self, now: float) -> None:
+        """Ask for a look right after a window's beginning."""
+        front = self._front
+        front[Slot.YOUNGEST] = now + _KICK_DELAY
+        if now - self._kicked_at > _KICK_PAUSE:
+            self._kicked_at = now
+            if front[Slot.ACTIVE_UNTIL] < now + 1:
+                front[Slot.ACTIVE_UNTIL] = now + _ACTIVE_AHEAD
+            self._kick()
+
+    def stay_active(self, now: float) -> None:
+        """Ask to go on looking for a while."""
+        resting = self._front[Slot.ACTIVE_UNTIL] < now
+        self._front[Slot.ACTIVE_UNTIL] = now + _ACTIVE_AHEAD
+        if resting:
+            self._kick()
+
+    def request_all(self) -> float:
+        """Ask to look at everything now; returns the number of the request."""
+        number = self._front[Slot.WANTED] + 1
+        self._front[Slot.WANTED] = number
+        self._kick()
+        return number
+
+    def answered(self, number: float) -> bool:
+        """Whether a request was carried out."""
+        return self._front[Slot.ANSWERED] >= number
+
+    def stuck_feed(self, now: float) -> Feed | None:
+        """The GPU whose driver call hangs, if one does."""
+        reading = int(self._front[Slot.READING])
+        if not self.ready() or reading < 0:
+            return None
+        if now - self._front[Slot.READING_SINCE] < HANG_TIMEOUT:
+            return None
+        return self.feeds[reading]
+
+    def _kick(self) -> None:
+        with suppress(OSError):  # full: it will wake anyway; broken: its end is noticed elsewhere
+            os.write(self._requests, b".")
+
+    def end(self) -> None:
+        """End the process."""
+        _end(self._process, self._requests, self._owner)
+
+
+def _end(process: subprocess.Popen[bytes], requests: int, owner: int) -> None:
+    if os.getpid() != owner or process.returncode is not None:
+        return
+    try:
+        os.close(requests)
+    except OSError:
+        return
+    import subprocess  # noqa: PLC0415
+
+    process.kill()  # it holds nothing that must be put back; a stuck one would not listen
+    try:
+        process.wait(timeout=0.2)
+    except subprocess.TimeoutExpired:
+        # Stuck in the kernel. Somebody must take its exit code one day, or a warning follows.
+        threading.Thread(target=process.wait, daemon=True).start()
+
+
+class Feeds:
+    """All feeds of a node, and the helper behind them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._feeds: dict[str, Feed] = {}
+        self._helper: Helper | None = None
+        self._lock = threading.RLock()
+        self._usable = (
+            not clock.virtual and bool(sys.executable) and os.environ.get(HELPER_VARIABLE) != "0"
+        )
+
+    def of(self, gpus: Sequence[Gpu]) -> tuple[Feed, ...]:
+        """The feeds of these GPUs, shared by all monitors."""
+        with self._lock:
+            new = [gpu for gpu in gpus if gpu.key not in self._feeds]
+            for gpu in new:
+                self._feeds[gpu.key] = Feed(gpu, self._clock)
+            if new:
+                self._start()
+            return tuple(self._feeds[gpu.key] for gpu in gpus)
+
+    def _start(self) -> None:
+        if self._helper is not None:
+            self._helper.end()
+            self._helper = None
+        feeds = [feed for feed in self._feeds.values() if not feed.halted]
+        if not self._usable or not feeds:
+            return
+        try:
+            self._helper = Helper(feeds, self._clock)
+        except OSError as error:
+            logger.warning("no helper process can be started (%s): looking from a thread", error)
+            self._usable = False
+        for number, feed in enumerate(feeds):
+            feed.follow(self._helper, number)
+
+    @property
+    def followed(self) -> bool:
+        """Whether a helper looks."""
+        return self._helper is not None and self._helper.ready()
+
+    def window_begins(self, now: float) -> None:
+        """Have the helper look right after a window's beginning."""
+        if self._helper is not None:
+            self._helper.window_begins(now)
+
+    def watch(self, now: float) -> None:
+        """Keep the helper going, and go on without it if it has failed or hangs."""
+        helper = self._helper
+        if helper is None:
+            return
+        if helper.failed():
+            logger.warning("the helper process has ended: looking from a thread instead")
+            with self._lock:
+                self._usable, self._helper = False, None
+                for feed in self._feeds.values():
+                    feed.follow(None)
+            return
+        stuck = helper.stuck_feed(now)
+        if stuck is not None:
+            error = CapabilityError(
+                Reason.HANGS, f"a driver call did not return within {HANG_TIMEOUT:g} s"
+            )
+            logger.error("%s: %s; going on without it", stuck.gpu, error)
+            with self._lock:
+                stuck.collect()
+                stuck.follow(None)
+                stuck.halted = True
+                stuck.track.senses = stuck.track.senses._replace(trouble=error)
+                self._start()
+            return
+        helper.stay_active(now)
+
+    def settle(self, timeout: float) -> bool:
+        """Have everything looked at now and collect it.
+
+        Returns:
+            Whether the helper did; `False` if the sampler must.
+        """
+        helper = self._helper
+        if helper is None or not helper.ready():
+            return False
+        number = helper.request_all()
+        deadline = time.monotonic() + timeout
+        while not helper.answered(number):
+            if time.monotonic() > deadline or helper.failed():
+                break
+            time.sleep(5e-5)
+        for feed in helper.feeds:
+            feed.collect()
+        return True
+
+    def end(self) -> None:
+        """End the helper. A later use starts another."""
+        with self._lock:
+            if self._helper is not None:
+                self._helper.end()
+                self._helper = None
+            for feed in self._feeds.values():
+                feed.follow(None)
+            self._feeds.clear()
+
+    def forget_helper(self) -> None:
+        """In a forked child: the helper is the parent's."""
+        self._lock = threading.RLock()
+        self._helper = None
+        for feed in self._feeds.values():
+            feed.track.lock = threading.RLock()
+            feed.follow(None)
+        self._usable = False

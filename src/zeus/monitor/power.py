@@ -1,0 +1,261 @@
+"""Power over time, of GPUs, CPU packages and their memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from zeus.monitor import ranks
+from zeus.monitor.sensors import (
+    CounterChannel,
+    Pace,
+    Samples,
+    SensorChannel,
+    SensorMonitor,
+)
+from zeus.monitor.timeline import Timeline
+
+if TYPE_CHECKING:
+    from zeus.device.base import Cpu, Gpu, GpuDriver
+    from zeus.device.node import Node
+
+_USUAL_TICK = 0.1  # seconds; a guess for sensors of which nothing is known
+_AVERAGED_PERIOD = 0.1  # seconds; a mean over a second has little new to say any sooner
+_CPU_PERIOD = 0.1  # seconds; a hundred ticks of the counter
+
+
+class PowerDomain(StrEnum):
+    """Which power of a GPU."""
+
+    #: The whole device, now.
+    DEVICE_INSTANT = "device_instant"
+    #: The whole device, averaged by the driver over about a second.
+    DEVICE_AVERAGE = "device_average"
+    #: The device's memory, averaged likewise.
+    MEMORY_AVERAGE = "memory_average"
+
+
+_QUESTIONS: dict[PowerDomain, Callable[[Gpu | GpuDriver], float]] = {
+    PowerDomain.DEVICE_INSTANT: lambda gpu: gpu.instant_power(),
+    PowerDomain.DEVICE_AVERAGE: lambda gpu: gpu.average_power(),
+    PowerDomain.MEMORY_AVERAGE: lambda gpu: gpu.memory_power(),
+}
+
+
+class CpuDomain(StrEnum):
+    """Which power of a CPU."""
+
+    #: The package.
+    PACKAGE = "cpu"
+    #: The memory behind it.
+    DRAM = "dram"
+
+
+class PowerMonitor(SensorMonitor):
+    """Records the power of GPUs and CPUs over time.
+
+    Args:
+        gpu_indices: GPUs to follow, numbered as frameworks do. By default all that are visible; in
+            a process started by a launcher with one rank per GPU, this rank's GPU.
+        update_period: Seconds between samples. By default as often as each sensor has something
+            new, but at most every 10 ms, and less if sampling would cost too much.
+        max_samples_per_gpu: Samples to keep per device and domain, 100 000 by default. Beyond
+            that older samples grow coarser; their energy is kept.
+        power_domains: Which powers of the GPUs to follow; by default all.
+        cpu_indices: CPU packages to follow. By default all; under a launcher only by the first
+            rank of a node. Their counters are read at least as often as they may wrap around.
+        node: Follow this node, for instance a simulated one, instead of this machine.
+
+    Raises:
+        ValueError: If an index names no device, a domain is not known, or a bound is too small.
+    """
+
+    def __init__(
+        self,
+        gpu_indices: Sequence[int] | None = None,
+        update_period: float | None = None,
+        max_samples_per_gpu: int | None = None,
+        power_domains: Sequence[PowerDomain | str] | None = None,
+        *,
+        cpu_indices: Sequence[int] | None = None,
+        node: Node | None = None,
+    ) -> None:
+        super().__init__(gpu_indices, update_period, max_samples_per_gpu, node)
+        domains = _domains(power_domains)
+        if cpu_indices is None and not ranks.owns_host():
+            cpu_indices = []
+        self.cpus = self.node.cpus.select(cpu_indices)
+        self.cpu_indices = [cpu.index for cpu in self.cpus]
+        for gpu in self.gpus:
+            for domain in domains:
+                pace = self._gpu_pace(gpu, domain)
+                self._add_gpu_sensor(domain, gpu, _QUESTIONS[domain], pace)
+        for cpu in self.cpus:
+            self._add_counter(CpuDomain.PACKAGE, cpu, cpu.energy)
+            self._add_counter(CpuDomain.DRAM, cpu, cpu.dram_energy)
+        self._start()
+
+    @property
+    def device_domains(self) -> dict[int, PowerDomain]:
+        """What `get_power` and `get_energy` go by on each GPU.
+
+        Instantaneous power if the GPU tells it, else the driver's average.
+        """
+        chosen: dict[int, PowerDomain] = {}
+        for domain in (PowerDomain.DEVICE_INSTANT, PowerDomain.DEVICE_AVERAGE):
+            for index, _ in self._of(domain):
+                chosen.setdefault(index, domain)
+        return {index: chosen[index] for index in self.gpu_indices if index in chosen}
+
+    def get_power(self, time: float | None = None) -> dict[int, float] | None:
+        """Watts of each GPU, at an instant or by the latest sample.
+
+        Between samples power goes in a straight line; before the first and after the last it is
+        held.
+
+        Args:
+            time: Instant, of `time.monotonic()` or `time.time()`; `None` for the latest sample.
+
+        Returns:
+            Watts by GPU index. A GPU whose power is unknown is absent; `None` if all are.
+        """
+        return _known({i: self._value(sensor, time) for i, sensor in self._devices()})
+
+    def get_energy(self, start_time: float, end_time: float) -> dict[int, float] | None:
+        """Joules of each GPU between two instants: the integral of its power.
+
+        Between samples power goes in a straight line, also across a time in which the GPU did not
+        answer; before the first and after the last it is held.
+
+        Args:
+            start_time: Instant, of `time.monotonic()` or `time.time()`.
+            end_time: Likewise, not before.
+
+        Returns:
+            Joules by GPU index. A GPU whose power is unknown is absent; `None` if all are.
+
+        Raises:
+            ValueError: If the end is before the start.
+        """
+        self._span(start_time, end_time)  # wrong instants are told even where nothing is sampled
+        return _known(
+            {i: self._integral(sensor, start_time, end_time) for i, sensor in self._devices()}
+        )
+
+    def get_power_timeline(
+        self,
+        power_domain: PowerDomain | str = PowerDomain.DEVICE_INSTANT,
+        gpu_index: int | None = None,
+        start_time: float | None = None,
+        end_time: float | None = None,
+    ) -> dict[int, Samples]:
+        """The samples of one domain.
+
+        Args:
+            power_domain: Which power.
+            gpu_index: Only this GPU.
+            start_time: From this instant on, of `time.monotonic()` or `time.time()`.
+            end_time: Up to this instant.
+
+        Returns:
+            Instants (monotonic seconds) and watts by GPU index. A GPU without this domain is
+            absent; see `unavailable`.
+
+        Raises:
+            ValueError: If the end is before the start, the GPU is not followed, or the domain is
+                not known.
+        """
+        (domain,) = _domains([power_domain])
+        return self._timelines(domain, gpu_index, self.gpu_indices, start_time, end_time)
+
+    def get_all_power_timelines(
+        self,
+        gpu_index: int | None = None,
+        start_time: float | None = None,
+        end_time: float | None = None,
+    ) -> dict[PowerDomain, dict[int, Samples]]:
+        """The samples of every domain that at least one GPU has; as `get_power_timeline`."""
+        found = {
+            domain: self.get_power_timeline(domain, gpu_index, start_time, end_time)
+            for domain in PowerDomain
+        }
+        return {domain: timelines for domain, timelines in found.items() if timelines}
+
+    def get_cpu_timeline(
+        self,
+        domain: CpuDomain | str = CpuDomain.PACKAGE,
+        cpu_index: int | None = None,
+        start_time: float | None = None,
+        end_time: float | None = None,
+    ) -> dict[int, Samples]:
+        """Power of CPU packages or their memory.
+
+        Args:
+            domain: "cpu" for the package, "dram" for its memory.
+            cpu_index: Only this package.
+            start_time: From this instant on, of `time.monotonic()` or `time.time()`.
+            end_time: Up to this instant.
+
+        Returns:
+            Instants (monotonic seconds) and watts by package; each value is the mean since the
+            instant before it.
+
+        Raises:
+            ValueError: If the end is before the start or the package is not followed.
+        """
+        return self._timelines(CpuDomain(domain), cpu_index, self.cpu_indices, start_time, end_time)
+
+    def get_cpu_energy(
+        self, start_time: float, end_time: float, domain: CpuDomain | str = CpuDomain.PACKAGE
+    ) -> dict[int, float] | None:
+        """Joules of CPU packages or their memory between two instants, by their counters.
+
+        Args:
+            start_time: Instant, of `time.monotonic()` or `time.time()`.
+            end_time: Likewise, not before.
+            domain: "cpu" for the package, "dram" for its memory.
+
+        Returns:
+            Joules by package; one whose energy is unknown is absent; `None` if all are.
+
+        Raises:
+            ValueError: If the end is before the start.
+        """
+        self._span(start_time, end_time)
+        sensors = self._of(CpuDomain(domain))
+        return _known({i: self._integral(sensor, start_time, end_time) for i, sensor in sensors})
+
+    def _gpu_pace(self, gpu: Gpu, domain: PowerDomain) -> Pace:
+        if self.update_period is not None:
+            return Pace(self.update_period, obeyed=True)
+        if domain is PowerDomain.DEVICE_INSTANT:
+            return Pace(gpu.driver.counter_period or _USUAL_TICK, learns=True)
+        return Pace(_AVERAGED_PERIOD)
+
+    def _add_counter(self, domain: CpuDomain, cpu: Cpu, read: Callable[[], float]) -> None:
+        longest = cpu.driver.wrap_period / 3
+        if self.update_period is not None:
+            pace = Pace(min(self.update_period, longest), obeyed=True)
+        else:
+            pace = Pace(min(_CPU_PERIOD, longest))
+        timeline = Timeline(self._max_samples, level=True)
+        self._add(domain, cpu.index, CounterChannel(read, read, self._clock, pace, timeline))
+
+    def _devices(self) -> Iterator[tuple[int, SensorChannel]]:
+        for index, domain in self.device_domains.items():
+            yield from self._of(domain, index)
+
+
+def _domains(names: Sequence[PowerDomain | str] | None) -> list[PowerDomain]:
+    if names is None:
+        return list(PowerDomain)
+    wrong = [name for name in names if name not in list(PowerDomain)]
+    if wrong:
+        known = ", ".join(PowerDomain)
+        raise ValueError(f"power domains must be among {known}, but got {wrong}")
+    return [PowerDomain(name) for name in dict.fromkeys(names)]
+
+
+def _known(values: dict[int, float | None]) -> dict[int, float] | None:
+    return {index: value for index, value in values.items() if value is not None} or None

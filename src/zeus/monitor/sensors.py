@@ -1,0 +1,359 @@
+"""Sensors over time: what the monitors of power and of temperature share.
+
+Each sensor is read by the node's sampler into a timeline. What a device does not report is absent
+and says why.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from statistics import median
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from zeus.clock import to_monotonic
+from zeus.device.node import current_node
+from zeus.errors import CapabilityError, Reason, UnknownDeviceError
+from zeus.monitor import ranks
+from zeus.monitor.sampler import sampler_of
+from zeus.monitor.timeline import Timeline
+
+if TYPE_CHECKING:
+    from zeus.clock import Clock
+    from zeus.device.base import Gpu, GpuDriver
+    from zeus.device.node import Node
+    from zeus.monitor.sampler import Channel
+
+DEFAULT_MAX_SAMPLES = 100_000
+
+_FASTEST = 0.01  # seconds between looks, unless asked for less: no power sensor is quicker
+_SHORTEST_STRETCH = 0.005  # seconds; CPU counters tick each millisecond, which must not matter
+_RETRY = 1.0  # seconds between looks at a device that does not answer
+_TOGETHER = 0.002  # seconds by which the sampler may come early to read several at once
+_QUICK_LOOKS = 50
+_ENOUGH_CHANGES = 9
+_FEWEST_CHANGES = 4
+
+# A sensor that refuses for one of these reasons will go on refusing.
+_LASTING = (Reason.UNSUPPORTED, Reason.NO_PERMISSION, Reason.DRIVER_ABSENT)
+
+Samples = list[tuple[float, float]]
+
+
+# --- how one sensor is read -------------------------------------------------------------------
+
+
+class Pace:
+    """How long to wait between looks at one sensor.
+
+    Args:
+        period: Seconds between looks.
+        obeyed: Whether the user asked for this period, so that nothing may change it.
+        learns: Whether to find out how often the sensor's value changes, by a number of quick
+            looks at the beginning, and then to look twice as often as that.
+    """
+
+    def __init__(self, period: float, *, obeyed: bool = False, learns: bool = False) -> None:
+        self.period = period if obeyed else max(period, _FASTEST)
+        self._obeyed = obeyed
+        self._quick_looks_left = _QUICK_LOOKS if learns and not obeyed else 0
+        self._last_value: float | None = None
+        self._changes: list[float] = []
+
+    def pause(self, thrift: float) -> float:
+        """Seconds to the next look."""
+        if self._obeyed:
+            return self.period
+        return (_FASTEST if self._quick_looks_left else self.period) * thrift
+
+    def observe(self, instant: float, value: float) -> None:
+        """Learn from a look."""
+        if not self._quick_looks_left:
+            return
+        self._quick_looks_left -= 1
+        if self._last_value is not None and value != self._last_value:
+            self._changes.append(instant)
+        self._last_value = value
+        if len(self._changes) == _ENOUGH_CHANGES:
+            self._quick_looks_left = 0
+        if not self._quick_looks_left:
+            self._conclude()
+
+    def _conclude(self) -> None:
+        # A value that hardly moved, as that of an idle GPU, tells nothing: the first guess stays.
+        if len(self._changes) < _FEWEST_CHANGES:
+            return
+        tick = median(later - earlier for earlier, later in pairwise(self._changes))
+        # Twice per tick: every value is seen, and seen at most half a tick late.
+        self.period = max(tick / 2, _FASTEST)
+
+
+class SensorChannel:
+    """Reads one sensor into a timeline whenever it is due.
+
+    Args:
+        direct: Reads the sensor; may hang, which costs the sampler's thread only.
+        guarded: Reads it too, but always comes back; for the user's thread.
+        clock: The node's.
+        pace: When to look.
+        timeline: Where to.
+    """
+
+    def __init__(
+        self,
+        direct: Callable[[], float],
+        guarded: Callable[[], float],
+        clock: Clock,
+        pace: Pace,
+        timeline: Timeline,
+    ) -> None:
+        self.timeline = timeline
+        #: Windows do not wait for it.
+        self.settles = False
+        #: When to look next.
+        self.due = math.inf
+        #: Stretches the time between looks when looking costs too much.
+        self.thrift = 1.0
+        #: Why the sensor does not answer now.
+        self.trouble: CapabilityError | None = None
+        self._direct = direct
+        self._guarded = guarded
+        self._clock = clock
+        self._pace = pace
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def look(self) -> None:
+        """Read the sensor, unless this look is only for the sake of others."""
+        early = min(_TOGETHER, self._pace.period / 2)
+        if not self._closed and self._clock.now() >= self.due - early:
+            self._sample(self._direct)
+
+    def hurry(self, due: float) -> None:
+        """Somebody's window begins; a timeline keeps its pace."""
+
+    def forget(self, before: float) -> None:
+        """A timeline forgets only by growing coarser."""
+
+    def first_look(self) -> None:
+        """Read once from the user's thread, before the sampler does."""
+        self._sample(self._guarded)
+
+    def last_look(self) -> None:
+        """Read once more from the user's thread, then never again."""
+        if self.trouble is None:
+            self._sample(self._guarded)
+        with self._lock:
+            self._closed = True
+
+    def knows(self, instant: float) -> bool:
+        """Whether there are samples that speak for an instant: not once a sensor fell silent."""
+        last = self.timeline.last()
+        return last is not None and (self.trouble is None or instant <= last[0])
+
+    def _sample(self, read: Callable[[], float]) -> None:
+        begun = self._clock.now()
+        try:
+            value = read()
+        except CapabilityError as error:
+            self._missed(error)
+            return
+        ended = self._clock.now()
+        instant = (begun + ended) / 2
+        with self._lock:
+            if self._closed:
+                return
+            self._keep(instant, value)
+            self._pace.observe(instant, value)
+        self.trouble = None
+        pause = self._pace.pause(self.thrift)
+        # By the schedule, not by when the look ended, so that lateness does not add up.
+        due = min(self.due, begun) + pause
+        self.due = due if due > ended else ended + pause
+
+    def _missed(self, error: CapabilityError) -> None:
+        pause = self._pace.pause(self.thrift)
+        # One bad answer among good ones is no trouble: the next may be good again.
+        if error.reason is not Reason.IMPLAUSIBLE or not len(self.timeline):
+            self.trouble = error
+            pause = max(pause, _RETRY)
+        self.due = self._clock.now() + pause
+
+    def _keep(self, instant: float, value: float) -> None:
+        self.timeline.append(instant, value)
+
+
+class CounterChannel(SensorChannel):
+    """Reads an energy counter and keeps the mean power between looks.
+
+    Its timeline must be level; its integral is then the counter itself.
+    """
+
+    _previous: tuple[float, float] | None = None
+
+    def _keep(self, instant: float, value: float) -> None:
+        if self._previous is not None:
+            begun, counted = self._previous
+            if instant - begun < _SHORTEST_STRETCH:
+                return  # the next look counts these joules, with less noise
+            if value >= counted:
+                watts = (value - counted) / (instant - begun)
+                if not len(self.timeline):
+                    self.timeline.append(begun, watts)
+                self.timeline.append(instant, watts)
+        self._previous = (instant, value)
+
+
+# --- what all monitors of sensors share -------------------------------------------------------
+
+
+class SensorMonitor:
+    """Follows sensors of several devices from its construction until `stop`.
+
+    It goes on until stopped or garbage collected, and can be used as a ``with`` block. Sensors are
+    known by domain (what is measured) and index (of which device).
+
+    Args:
+        gpu_indices: GPUs to follow, numbered as frameworks do. By default all that are visible; in
+            a process started by a launcher with one rank per GPU, this rank's GPU.
+        update_period: Seconds between samples; `None` to choose.
+        max_samples: Samples to keep per sensor; `None` for 100 000.
+        node: Follow this node, for instance a simulated one, instead of this machine.
+
+    Raises:
+        ValueError: If an index names no device, or a bound is too small.
+    """
+
+    def __init__(
+        self,
+        gpu_indices: Sequence[int] | None,
+        update_period: float | None,
+        max_samples: int | None,
+        node: Node | None,
+    ) -> None:
+        if update_period is not None and not 0 < update_period < math.inf:
+            raise ValueError(f"`update_period > 0` seconds must hold, but got {update_period}")
+        if max_samples is None:
+            max_samples = DEFAULT_MAX_SAMPLES
+        if not max_samples >= 2:
+            raise ValueError(f"`max_samples_per_gpu >= 2` must hold, but got {max_samples}")
+        self.node = node or current_node()
+        self.update_period = update_period
+        if gpu_indices is None:
+            gpu_indices = ranks.own_gpus(len(self.node.gpus))
+        self.gpus = self.node.gpus.select(gpu_indices)
+        self.gpu_indices = [gpu.index for gpu in self.gpus]
+        self._max_samples = max_samples
+        self._clock = self.node.clock
+        self._sampler = sampler_of(self.node)
+        self._sensors: dict[tuple[str, int], SensorChannel] = {}
+        self._absent: dict[tuple[str, int], CapabilityError] = {}
+        self._process = os.getpid()
+        self._stopped = False
+
+    @property
+    def unavailable(self) -> dict[tuple[str, int], CapabilityError]:
+        """Why a sensor that was asked for has no values (now), by domain and device index."""
+        silent = {
+            key: sensor.trouble
+            for key, sensor in self._sensors.items()
+            if sensor.trouble is not None
+        }
+        return {**self._absent, **silent}
+
+    def stop(self) -> None:
+        """End sampling. What was sampled can still be asked for."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._sampler.leave(self)
+        if os.getpid() != self._process:
+            return  # in a forked child; the sampling is the parent's
+        for sensor in self._sensors.values():
+            sensor.last_look()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    # --- for monitors -----------------------------------------------------------------------
+
+    def _add_gpu_sensor(
+        self, domain: str, gpu: Gpu, question: Callable[[Gpu | GpuDriver], float], pace: Pace
+    ) -> None:
+        timeline = Timeline(self._max_samples)
+        direct, guarded = partial(question, gpu.driver), partial(question, gpu)
+        self._add(domain, gpu.index, SensorChannel(direct, guarded, self._clock, pace, timeline))
+
+    def _add(self, domain: str, index: int, sensor: SensorChannel) -> None:
+        sensor.first_look()
+        if sensor.trouble is not None and sensor.trouble.reason in _LASTING:
+            self._absent[domain, index] = sensor.trouble
+        else:
+            self._sensors[domain, index] = sensor
+
+    def _start(self) -> None:
+        if self._sensors:
+            self._sampler.join(self)
+            self._sampler.wake()
+
+    def _of(self, domain: str, index: int | None = None) -> Iterator[tuple[int, SensorChannel]]:
+        """The sensors of a domain by device index, or the one of a device, if it has one."""
+        for (own_domain, own_index), sensor in self._sensors.items():
+            if own_domain == domain and index in (None, own_index):
+                yield own_index, sensor
+
+    def _timelines(
+        self,
+        domain: str,
+        index: int | None,
+        indices: Sequence[int],
+        start: float | None,
+        end: float | None,
+    ) -> dict[int, Samples]:
+        if index is not None and index not in indices:
+            raise UnknownDeviceError(f"device index must be among {list(indices)}, but got {index}")
+        low, high = self._span(start, end)
+        return {
+            own_index: sensor.timeline.samples(low, high)
+            for own_index, sensor in self._of(domain, index)
+        }
+
+    def _span(self, start: float | None, end: float | None) -> tuple[float, float]:
+        low = -math.inf if start is None else to_monotonic(start, self._clock)
+        high = math.inf if end is None else to_monotonic(end, self._clock)
+        if not low <= high:
+            raise ValueError(
+                f"`start_time <= end_time` must hold, but got (start_time={start}, end_time={end})"
+            )
+        return low, high
+
+    def _value(self, sensor: SensorChannel, time: float | None) -> float | None:
+        """The value at an instant, or the latest; `None` if unknown."""
+        instant = math.inf if time is None else to_monotonic(time, self._clock)
+        return sensor.timeline.value_at(instant) if sensor.knows(instant) else None
+
+    def _integral(self, sensor: SensorChannel, start: float, end: float) -> float | None:
+        low, high = self._span(start, end)
+        return sensor.timeline.integral(low, high) if sensor.knows(high) else None
+
+    # --- the sampler's side -----------------------------------------------------------------
+
+    def channels_wanted(self, now: float) -> tuple[Channel, ...]:  # noqa: ARG002
+        """Look at all sensors until stopped."""
+        return () if self._stopped else tuple(self._sensors.values())
+
+    def housekeeping(self, now: float) -> None:
+        """Timelines bound themselves."""

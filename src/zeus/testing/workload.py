@@ -1,0 +1,176 @@
+"""Work for simulated GPUs: how long a step takes and what it draws, under the knobs in force."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from zeus.device.base import Gpu
+from zeus.device.simulated import SimulatedGpuDriver
+from zeus.errors import SimulationError
+
+if TYPE_CHECKING:
+    from zeus.clock import Clock
+
+HIGHEST_ACTIVITY = 1.6
+"""Kernels that would draw 1.6 times the dynamic power at the limit if the clock could stay up."""
+
+_WAITING = 0.0
+_FEW_STEPS = 8  # up to here, steps are played one by one
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What one step of a job does to a GPU.
+
+    A step runs kernels, then leaves the GPU waiting for the host. A lower clock slows down the part
+    of the kernels that is bound by compute; memory and host keep their pace.
+
+    Attributes:
+        name: For people.
+        gpu_time: Seconds of kernels per step at the highest clock.
+        host_time: Seconds per step in which the GPU waits, at static power.
+        activity: Power of the kernels as a share of the GPU's full dynamic power, up to 1.6.
+        compute_bound: Share of `gpu_time` that grows with 1 / clock.
+
+    Raises:
+        ValueError: If a value is out of range.
+    """
+
+    name: str
+    gpu_time: float
+    host_time: float = 0.0
+    activity: float = 0.9
+    compute_bound: float = 0.7
+
+    def __post_init__(self) -> None:
+        for field, low, high in (
+            ("gpu_time", 0.0, math.inf),
+            ("host_time", 0.0, math.inf),
+            ("activity", 0.0, HIGHEST_ACTIVITY),
+            ("compute_bound", 0.0, 1.0),
+        ):
+            value = getattr(self, field)
+            if not (low <= value <= high and math.isfinite(value)):
+                raise SimulationError(f"`{low} <= {field} <= {high}` must hold, but got {value}")
+        if self.gpu_time + self.host_time <= 0:
+            raise SimulationError("a step must take some time, but gpu_time and host_time are 0")
+
+    def scaled(self, factor: float, name: str | None = None) -> Workload:
+        """The same work in steps that are `factor` times as long, such as an epoch's iteration.
+
+        Args:
+            factor: Of the time per step, above 0.
+            name: Of the new workload; the same by default.
+
+        Raises:
+            ValueError: If the factor is not above 0.
+        """
+        return replace(
+            self,
+            name=self.name if name is None else name,
+            gpu_time=self.gpu_time * factor,
+            host_time=self.host_time * factor,
+        )
+
+    def kernel_time(self, gpu: Gpu) -> float:
+        """Seconds of kernels per step under the GPU's present power limit and clock lock."""
+        clock = simulated_driver(gpu).relative_clock(self.activity)
+        return self.gpu_time * (self.compute_bound / clock + 1 - self.compute_bound)
+
+    def step_time(self, gpu: Gpu) -> float:
+        """Seconds per step under the GPU's present power limit and clock lock."""
+        return self.kernel_time(gpu) + self.host_time
+
+    def average_power(self, gpu: Gpu) -> float:
+        """Watts over a step under the GPU's present power limit and clock lock."""
+        driver = simulated_driver(gpu)
+        busy = driver.model.busy_power(driver.relative_clock(self.activity), self.activity)
+        busy_energy = self.kernel_time(gpu) * busy
+        return (busy_energy + self.host_time * driver.model.static_power) / self.step_time(gpu)
+
+    def run(self, gpus: Gpu | Iterable[Gpu], steps: int = 1) -> float:
+        """Run steps, on several GPUs as one data-parallel job: the slowest sets the pace.
+
+        Few steps are played one by one, kernels first and the host after; many as one uniform
+        stretch of the same time and energy, so that in virtual time a day costs a millisecond.
+        Knobs count as they are when a step, or the stretch, begins. Afterwards the GPUs are loaded
+        as they were before.
+
+        Args:
+            gpus: Simulated GPUs of one node.
+            steps: How many, at least 1.
+
+        Returns:
+            Seconds that passed, virtual or real as the node's clock is.
+
+        Raises:
+            ValueError: If a GPU is not simulated, or there is nothing to run or to run on.
+        """
+        gpus = (gpus,) if isinstance(gpus, Gpu) else tuple(gpus)
+        if not steps >= 1:
+            raise SimulationError(f"`steps >= 1` must hold, but got {steps}")
+        clock = _common_clock(gpus)
+        begun = clock.now()
+        with _load_kept(gpus):
+            if steps > _FEW_STEPS:
+                self._play_stretch(gpus, steps, clock)
+            else:
+                for _ in range(steps):
+                    self._play_step(gpus, clock)
+        return clock.now() - begun
+
+    def _play_step(self, gpus: Sequence[Gpu], clock: Clock) -> None:
+        for gpu in gpus:
+            simulated_driver(gpu).set_load(self.activity)
+        played = 0.0
+        for time, gpu in sorted(((self.kernel_time(gpu), gpu) for gpu in gpus), key=_first):
+            clock.sleep(time - played)
+            played = time
+            simulated_driver(gpu).set_load(_WAITING)
+        clock.sleep(self.host_time)
+
+    def _play_stretch(self, gpus: Sequence[Gpu], steps: int, clock: Clock) -> None:
+        times = [self.kernel_time(gpu) for gpu in gpus]
+        step = max(times) + self.host_time
+        for gpu, time in zip(gpus, times, strict=True):
+            simulated_driver(gpu).set_load(self.activity, time / step)
+        clock.sleep(steps * step)
+
+
+def simulated_driver(gpu: Gpu) -> SimulatedGpuDriver:
+    """The driver of a simulated GPU.
+
+    Raises:
+        ValueError: If the GPU is a real one.
+    """
+    if not isinstance(gpu.driver, SimulatedGpuDriver):
+        raise SimulationError(f"{gpu!r} is not simulated: work runs there by itself")
+    return gpu.driver
+
+
+def _first(entry: tuple[float, Gpu]) -> float:
+    return entry[0]
+
+
+def _common_clock(gpus: Sequence[Gpu]) -> Clock:
+    clocks = {id(clock): clock for clock in (simulated_driver(gpu)._clock for gpu in gpus)}
+    if len(clocks) != 1:
+        raise SimulationError(
+            f"work must run on GPUs of one node, but got {len(gpus)} GPUs of {len(clocks)} nodes"
+        )
+    return clocks.popitem()[1]
+
+
+@contextmanager
+def _load_kept(gpus: Sequence[Gpu]) -> Iterator[None]:
+    """Put back whatever load the GPUs had."""
+    before = [(driver, driver._state()) for driver in map(simulated_driver, gpus)]
+    try:
+        yield
+    finally:
+        for driver, state in before:
+            driver.set_load(state.activity, state.share)

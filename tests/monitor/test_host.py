@@ -1,0 +1,133 @@
+"""CPU, DRAM and systems on a chip in windows, on directory trees written by the test."""
+
+from __future__ import annotations
+
+import pytest
+from tests.device.trees import Jetson
+
+from zeus.clock import VirtualClock
+from zeus.device.base import Cpu, CpuDriver, DeviceSet, Soc
+from zeus.device.jetson import discover as discover_jetson
+from zeus.device.node import Node
+from zeus.errors import CapabilityError, Reason
+from zeus.monitor import Method, ZeusMonitor
+
+
+class CountingCpu(CpuDriver):
+    """A package whose counter wraps and must be asked often enough, as RAPL's."""
+
+    def __init__(self, clock, watts, wrap=1000.0, dram=None):
+        self.clock, self.watts, self.wrap, self.dram = clock, watts, wrap, dram
+        self.wrap_period = wrap / 1000.0
+        self.last = self._raw()
+        self.total = 0.0
+        self.broken = None
+
+    def _raw(self):
+        return self.clock.now() * self.watts % self.wrap
+
+    def energy(self):
+        if self.broken:
+            raise self.broken
+        raw = self._raw()
+        self.total += (raw - self.last) % self.wrap
+        self.last = raw
+        return self.total
+
+    def dram_energy(self):
+        if self.dram is None:
+            raise CapabilityError(Reason.UNSUPPORTED, "no DRAM counter")
+        return self.clock.now() * self.dram
+
+
+@pytest.fixture
+def clock():
+    return VirtualClock(10.0)
+
+
+def node_with(clock, *drivers, soc=None):
+    cpus = [Cpu(i, f"package-{i}", driver) for i, driver in enumerate(drivers)]
+    return Node(clock, cpus=DeviceSet(cpus), soc=soc)
+
+
+def test_cpu_and_dram_in_a_window(clock):
+    monitor = ZeusMonitor(
+        node=node_with(clock, CountingCpu(clock, 100.0, dram=20.0), CountingCpu(clock, 50.0))
+    )
+    monitor.begin_window("w")
+    clock.sleep(3.0)
+    measurement = monitor.end_window("w")
+    assert measurement.cpu_energy == {0: pytest.approx(300.0), 1: pytest.approx(150.0)}
+    assert measurement.dram_energy == {0: pytest.approx(60.0)}
+    assert measurement.total_energy == 0.0
+    assert measurement.energy == pytest.approx(510.0)
+    assert measurement.complete
+
+
+def test_a_counter_that_wraps_many_times_in_one_window(clock):
+    """The sampler looks often enough on the way; a day of 100 W wraps 8,640 times."""
+    monitor = ZeusMonitor(node=node_with(clock, CountingCpu(clock, 100.0)))
+    monitor.begin_window("w")
+    for _ in range(864):
+        for _ in range(40):
+            clock.sleep(2.5)
+    assert monitor.end_window("w").cpu_energy == {0: pytest.approx(8.64e6)}
+
+
+def test_one_package_that_fails_costs_only_itself(clock):
+    broken = CountingCpu(clock, 100.0)
+    monitor = ZeusMonitor(node=node_with(clock, broken, CountingCpu(clock, 50.0)))
+    monitor.begin_window("w")
+    clock.sleep(2.0)
+    broken.broken = CapabilityError(Reason.LOST, "energy_uj vanished")
+    measurement = monitor.end_window("w")
+    assert measurement.cpu_energy == {1: pytest.approx(100.0)}
+    assert [(r.index, r.method) for r in measurement.unavailable] == [(0, Method.UNAVAILABLE)]
+    assert "energy_uj vanished" in measurement.unavailable[0].note
+
+
+def test_chosen_packages_only(clock):
+    monitor = ZeusMonitor(
+        cpu_indices=[1],
+        node=node_with(clock, CountingCpu(clock, 100.0), CountingCpu(clock, 50.0)),
+    )
+    monitor.begin_window("w")
+    clock.sleep(2.0)
+    assert monitor.end_window("w").cpu_energy == {1: pytest.approx(100.0)}
+
+
+class AppleLike(Soc):
+    name = "Apple M2"
+
+    def __init__(self, clock):
+        self.clock = clock
+
+    def energies(self):
+        return {"cpu": 5.0 * self.clock.now(), "gpu": 8.0 * self.clock.now()}
+
+
+def test_system_on_a_chip_with_counters(clock):
+    monitor = ZeusMonitor(node=node_with(clock, soc=AppleLike(clock)))
+    monitor.begin_window("w")
+    clock.sleep(4.0)
+    measurement = monitor.end_window("w")
+    assert measurement.soc_energy == {"cpu": pytest.approx(20.0), "gpu": pytest.approx(32.0)}
+    assert measurement.energy == pytest.approx(52.0)
+
+
+def test_jetson_rails_are_integrated_and_the_board_not_added_to_its_parts(clock, tmp_path):
+    tree = Jetson(tmp_path)
+    device = tree.hwmon("1-0040", {1: ("VDD_IN", 5000, 2000), 2: ("VDD_CPU", 5000, 400)})
+    assert device is not None
+    soc, problems = discover_jetson(tmp_path)
+    assert not problems
+    monitor = ZeusMonitor(node=node_with(clock, soc=soc))
+    monitor.begin_window("w")
+    clock.sleep(3.0)
+    measurement = monitor.end_window("w")
+    assert measurement.soc_energy == {
+        "vdd_in": pytest.approx(30.0),
+        "vdd_cpu": pytest.approx(6.0),
+    }
+    assert measurement.energy == pytest.approx(30.0)
+    assert all(r.method is Method.INTEGRATED for r in measurement.readings)

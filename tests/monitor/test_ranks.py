@@ -1,0 +1,75 @@
+"""One process per GPU: a sum over ranks must count every joule once."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from zeus.monitor import ZeusMonitor, ranks
+from zeus.testing import SimulatedNode
+
+
+def as_rank(monkeypatch, rank, size, names=("LOCAL_RANK", "LOCAL_WORLD_SIZE")):
+    monkeypatch.setenv(names[0], str(rank))
+    monkeypatch.setenv(names[1], str(size))
+
+
+def test_the_ranks_of_a_node_together_measure_it_once(monkeypatch):
+    with SimulatedNode("v100x4", load=1.0) as node:
+        monitors = []
+        for rank in range(4):
+            as_rank(monkeypatch, rank, 4)
+            monitors.append(ZeusMonitor())
+        assert [m.gpu_indices for m in monitors] == [[0], [1], [2], [3]]
+        for monitor in monitors:
+            monitor.begin_window("w")
+        before = sum(node.exact_energy(i) for i in range(4))
+        node.sleep(10)
+        truth = sum(node.exact_energy(i) for i in range(4)) - before
+        total = sum(monitor.end_window("w").total_energy for monitor in monitors)
+    assert total == pytest.approx(truth, rel=0.005)
+
+
+def test_only_the_first_rank_measures_what_is_shared(monkeypatch):
+    as_rank(monkeypatch, 0, 2)
+    assert ranks.owns_host()
+    as_rank(monkeypatch, 1, 2)
+    assert not ranks.owns_host()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        ("MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
+        ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
+    ],
+)
+def test_launchers(monkeypatch, names):
+    as_rank(monkeypatch, 1, 2, names)
+    assert ranks.local_rank() == (1, 2)
+    assert ranks.own_gpus(2) == [1]
+    assert ranks.own_gpus(8) is None  # the launcher shows each rank its own four
+
+
+def test_fewer_visible_gpus_than_ranks_are_all_own(monkeypatch):
+    as_rank(monkeypatch, 3, 4)
+    assert ranks.own_gpus(1) is None
+
+
+def test_nonsense_from_a_launcher_is_ignored(monkeypatch):
+    as_rank(monkeypatch, 5, 4)
+    assert ranks.local_rank() == (0, 1)
+    monkeypatch.setenv("LOCAL_RANK", "first")
+    assert ranks.local_rank() == (0, 1)
+
+
+def test_an_explicit_choice_is_obeyed_with_a_warning(monkeypatch, caplog):
+    as_rank(monkeypatch, 1, 4)
+    with SimulatedNode("v100x4"), caplog.at_level(logging.WARNING):
+        assert ZeusMonitor(gpu_indices=[0, 1, 2, 3]).gpu_indices == [0, 1, 2, 3]
+        assert "do not add up over ranks" in caplog.text
+        caplog.clear()
+        ZeusMonitor(gpu_indices=[1])
+        assert not caplog.text

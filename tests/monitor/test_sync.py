@@ -1,0 +1,147 @@
+"""Waiting for the accelerator: found by what is imported and usable, never required.
+
+The frameworks are stand-ins at the outermost edge: modules in `sys.modules` with the few functions
+that are called. The real CPU build of PyTorch is tried too.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+
+import pytest
+
+from zeus.monitor import ZeusMonitor
+from zeus.testing import SimulatedNode
+
+
+@pytest.fixture
+def calls():
+    return []
+
+
+@pytest.fixture
+def node():
+    with SimulatedNode("v100x2", load=0.5) as node:
+        yield node
+
+
+def torch_like(calls, *, initialized=True):
+    torch = types.ModuleType("torch")
+    torch.cuda = types.SimpleNamespace(
+        is_initialized=lambda: initialized, synchronize=lambda index: calls.append(("torch", index))
+    )
+    return torch
+
+
+def cupy_like(calls, *, available=True):
+    cupy = types.ModuleType("cupy")
+
+    class Device:
+        def __init__(self, index):
+            self.index = index
+
+        def synchronize(self):
+            calls.append(("cupy", self.index))
+
+    cupy.cuda = types.SimpleNamespace(is_available=lambda: available, Device=Device)
+    return cupy
+
+
+def jax_like(calls, platform="gpu"):
+    jax = types.ModuleType("jax")
+
+    class Array:
+        def __init__(self, device):
+            self.device = device
+
+        def __add__(self, other):
+            return self
+
+        def block_until_ready(self):
+            calls.append(("jax", self.device.id))
+
+    devices = [types.SimpleNamespace(platform=platform, id=i) for i in range(2)]
+    jax.local_devices = lambda: devices
+    jax.device_put = lambda value, device: Array(device)
+    return jax
+
+
+@pytest.mark.parametrize("make", [torch_like, cupy_like, jax_like])
+def test_waits_at_both_ends_for_the_monitored_gpus(node, calls, monkeypatch, make):
+    module = make(calls)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monitor = ZeusMonitor(gpu_indices=[1])
+    monitor.begin_window("w")
+    assert calls == [(module.__name__, 1)]
+    monitor.end_window("w")
+    assert calls == [(module.__name__, 1)] * 2
+    monitor.begin_window("w", sync_execution=False)
+    monitor.end_window("w", sync_execution=False)
+    assert len(calls) == 2
+
+
+def test_the_wait_comes_before_the_clock_is_read(node, monkeypatch):
+    """Work launched before a window does not count, work launched inside does."""
+    torch = torch_like([])
+    torch.cuda.synchronize = lambda index: node.clock._advancing or node.sleep(1.0)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monitor = ZeusMonitor(gpu_indices=[0])
+    monitor.begin_window("w")
+    assert monitor.end_window("w").time == pytest.approx(1.0)
+
+
+def test_unusable_builds_are_left_alone(node, calls, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", torch_like(calls, initialized=False))
+    monkeypatch.setitem(sys.modules, "cupy", cupy_like(calls, available=False))
+    monkeypatch.setitem(sys.modules, "jax", jax_like(calls, platform="cpu"))
+    monitor = ZeusMonitor()
+    monitor.begin_window("w")
+    monitor.end_window("w")
+    assert calls == []
+
+
+def test_named_frameworks_only(node, calls, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", torch_like(calls))
+    monkeypatch.setitem(sys.modules, "cupy", cupy_like(calls))
+    ZeusMonitor(gpu_indices=[0], sync_execution_with="cupy").begin_window("w")
+    assert calls == [("cupy", 0)]
+    ZeusMonitor(gpu_indices=[0], sync_execution_with=None).begin_window("w")
+    assert calls == [("cupy", 0)]
+    with pytest.raises(ValueError, match="'tensorflow'"):
+        ZeusMonitor(sync_execution_with="tensorflow")
+
+
+SCRIPT = """
+import sys
+{imports}
+from zeus.monitor import ZeusMonitor
+monitor = ZeusMonitor({arguments})
+monitor.begin_window("w")
+{work}
+measurement = monitor.end_window("w")
+assert measurement.time > 0
+assert set(measurement.gpu_energy) == {{0}}, measurement
+print("torch" in sys.modules, "jax" in sys.modules, "cupy" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "arguments", "work", "printed"),
+    [
+        ("", "", "", "False False False"),
+        ("", "sync_execution_with='torch'", "", "False False False"),
+        ("import torch", "", "torch.ones(100) @ torch.ones(100)", "True False False"),
+    ],
+)
+def test_measuring_works_without_any_framework_and_with_a_cpu_build(
+    monkeypatch, imports, arguments, work, printed
+):
+    monkeypatch.setenv("ZEUS_SIMULATE", "v100")
+    script = SCRIPT.format(imports=imports, arguments=arguments, work=work)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == printed

@@ -1,0 +1,287 @@
+"""Windows on a simulated node in virtual time: interface, nesting, threads, tasks, accuracy."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import threading
+import weakref
+
+import pytest
+
+from zeus.errors import UnknownDeviceError, WindowError
+from zeus.monitor import Method, ZeusMonitor
+from zeus.testing import SimulatedNode
+
+
+@pytest.fixture
+def node():
+    with SimulatedNode("a100x2,v100", load=0.8) as node:
+        yield node
+
+
+@pytest.fixture
+def monitor(node):
+    return ZeusMonitor()
+
+
+def test_published_example(node, monitor):
+    """The slides' loop, verbatim but for the work."""
+    monitor = ZeusMonitor(gpu_indices=[0, 1])
+    monitor.begin_window("training")
+    for e in range(3):
+        monitor.begin_window(f"epoch {e}")
+        node.sleep(2.5)
+        mes = monitor.end_window(f"epoch {e}")
+        assert mes.time == pytest.approx(2.5)
+    mes = monitor.end_window("training")
+    assert mes.time == pytest.approx(7.5)
+    assert set(mes.gpu_energy) == {0, 1}
+    assert mes.total_energy == pytest.approx(sum(mes.gpu_energy.values()))
+
+
+def test_nested_windows_add_up(node, monitor):
+    monitor.begin_window("outer")
+    parts = []
+    for length in (0.03, 0.4, 1.7):
+        monitor.begin_window("inner")
+        node.sleep(length)
+        parts.append(monitor.end_window("inner"))
+    outer = monitor.end_window("outer")
+    assert sum(p.total_energy for p in parts) == pytest.approx(outer.total_energy, rel=0.003)
+
+
+def test_overlapping_windows(node, monitor):
+    monitor.begin_window("a")
+    node.sleep(1)
+    monitor.begin_window("b")
+    node.sleep(1)
+    a = monitor.end_window("a")
+    node.sleep(1)
+    b = monitor.end_window("b")
+    assert a.time == pytest.approx(2)
+    assert b.time == pytest.approx(2)
+    assert a.total_energy == pytest.approx(b.total_energy, rel=0.003)
+
+
+@pytest.mark.parametrize("length", [0.05, 0.5, 3.0, 3600.0, 86400.0])
+def test_accuracy_with_load_changing_at_the_edges(node, monitor, length):
+    """Windows of any length and phase, on counters that tick every 100 and 20 ms."""
+    generator = random.Random(1)
+    drivers = [gpu.driver for gpu in node.gpus]
+    for _ in range(20 if length < 100 else 3):
+        node.sleep(generator.uniform(0, 0.3))
+        monitor.begin_window("w")
+        before = [node.exact_energy(i) for i in range(3)]
+        for driver in drivers:
+            driver.set_load(generator.random())
+        node.sleep(length * generator.uniform(0.8, 1.2))
+        after = [node.exact_energy(i) for i in range(3)]
+        measured = monitor.end_window("w")
+        for driver in drivers:
+            driver.set_load(generator.random())
+        for i in range(3):
+            truth = after[i] - before[i]
+            assert measured.gpu_energy[i] == pytest.approx(truth, rel=0.005)
+            assert measured.readings[i].uncertainty < 0.1 * truth + 1
+
+
+def test_unknown_and_duplicate_keys_list_the_open_windows(node, monitor):
+    monitor.begin_window("one")
+    monitor.begin_window("two")
+    with pytest.raises(ValueError, match=r"'one' is open already; open windows: 'one', 'two'"):
+        monitor.begin_window("one")
+    with pytest.raises(WindowError, match=r"'three' is not open; open windows: 'one', 'two'"):
+        monitor.end_window("three")
+    monitor.reset_windows()
+    with pytest.raises(ValueError, match="no window is open"):
+        monitor.end_window("one")
+
+
+def test_restart_begins_anew(node, monitor):
+    monitor.begin_window("w")
+    node.sleep(5)
+    monitor.begin_window("w", restart=True)
+    node.sleep(1)
+    assert monitor.end_window("w").time == pytest.approx(1)
+
+
+def test_cancel_forgets_the_window(node, monitor, tmp_path):
+    log = tmp_path / "log.csv"
+    monitor = ZeusMonitor(log_file=log)
+    monitor.begin_window("w")
+    node.sleep(1)
+    monitor.end_window("w", cancel=True)
+    assert log.read_text().count("\n") == 1
+    monitor.begin_window("w")
+
+
+def test_with_block(node, monitor):
+    with monitor.window("epoch") as w:
+        assert w.measurement is None
+        node.sleep(2)
+    assert w.measurement.time == pytest.approx(2)
+    assert w.measurement.total_energy > 0
+
+
+def test_with_block_measures_also_when_the_code_fails(node, monitor):
+    w = monitor.window("epoch")
+
+    def fail():
+        with w:
+            node.sleep(2)
+            raise RuntimeError("oops")
+
+    with pytest.raises(RuntimeError, match="oops"):
+        fail()
+    assert w.measurement.time == pytest.approx(2)
+    assert not monitor._open
+
+
+def test_scopes_of_one_name_may_overlap_but_one_scope_is_entered_once(node, monitor):
+    with monitor.window("request") as a, monitor.window("request") as b:
+        node.sleep(1)
+        with pytest.raises(WindowError, match="entered already"):
+            a.__enter__()
+    assert a.measurement.time == b.measurement.time == pytest.approx(1)
+
+
+def test_decorator(node, monitor):
+    seen = []
+
+    @monitor.window("step", callback=seen.append)
+    def step(length):
+        """A step."""
+        node.sleep(length)
+        return length * 2
+
+    assert step(1.0) == 2.0
+    assert step(2.0) == 4.0
+    assert step.__doc__ == "A step."
+    assert [m.time for m in step.measurements] == [pytest.approx(1.0), pytest.approx(2.0)]
+    assert list(step.measurements) == seen
+
+
+def test_decorated_coroutines_and_async_with(node, monitor):
+    @monitor.window("request")
+    async def request():
+        await asyncio.sleep(0)
+        return 1
+
+    async def main():
+        async with monitor.window("all") as w:
+            assert await asyncio.gather(*(request() for _ in range(10))) == [1] * 10
+            node.sleep(3)
+        return w
+
+    w = asyncio.run(main())
+    assert w.measurement.time == pytest.approx(3)
+    assert len(request.measurements) == 10
+
+
+def test_windows_from_several_threads(node, monitor):
+    """Begun in one thread, ended in another; many of the same name at once."""
+    errors = []
+
+    def work(number):
+        try:
+            for i in range(200):
+                monitor.begin_window(f"{number}-{i}")
+                with monitor.window("shared"):
+                    pass
+                monitor.end_window(f"{number}-{i}")
+        except Exception as error:
+            errors.append(error)
+
+    monitor.begin_window("across")
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    node.sleep(1)
+    result = []
+    thread = threading.Thread(target=lambda: result.append(monitor.end_window("across")))
+    thread.start()
+    thread.join()
+    assert not errors
+    assert result[0].time == pytest.approx(1)
+    assert not monitor._open
+
+
+def test_measurements_nobody_asked_about_stay_right(node, monitor):
+    """Kept in a list for hours and only looked at in the end."""
+    kept, truth = [], []
+    driver = node.gpus[0].driver
+    for level in (0.2, 0.9, 0.4):
+        driver.set_load(level)
+        monitor.begin_window("w")
+        before = node.exact_energy(0)
+        node.sleep(0.5)
+        kept.append(monitor.end_window("w"))
+        truth.append(node.exact_energy(0) - before)
+    monitor.begin_window("later")
+    for _ in range(100):
+        node.sleep(60)
+    monitor.end_window("later")
+    for measurement, joules in zip(kept, truth, strict=True):
+        assert measurement.gpu_energy[0] == pytest.approx(joules, rel=0.005)
+
+
+def test_gpu_without_counter_is_integrated(monitor):
+    with SimulatedNode("p100", load=1.0) as node:
+        monitor = ZeusMonitor()
+        monitor.begin_window("w")
+        before = node.exact_energy(0)
+        node.sleep(10)
+        measurement = monitor.end_window("w")
+        truth = node.exact_energy(0) - before
+    assert measurement.readings[0].method is Method.INTEGRATED
+    assert "no energy counter" in measurement.readings[0].note
+    assert measurement.gpu_energy[0] == pytest.approx(truth, rel=0.005)
+
+
+def test_wrong_indices_name_the_rule_and_the_value(node):
+    with pytest.raises(UnknownDeviceError, match=r"among \[0, 1, 2\], but got \[7\]"):
+        ZeusMonitor(gpu_indices=[7])
+    with pytest.raises(ValueError, match=r"distinct, but got \[0, 0\]"):
+        ZeusMonitor(gpu_indices=[0, 0])
+    with pytest.raises(ValueError, match=r"among \[\], but got \[3\]"):
+        ZeusMonitor(cpu_indices=[3])
+
+
+def test_a_machine_with_nothing_measures_time(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("ZEUS_POWERCAP_ROOT", str(tmp_path / "none"))
+    monitor = ZeusMonitor()
+    monitor.begin_window("w")
+    measurement = monitor.end_window("w")
+    assert measurement.time >= 0
+    assert measurement.gpu_energy == {}
+    assert measurement.energy is None
+    assert measurement.cpu_energy is None
+    assert "energy not measured" in str(measurement)
+
+
+def test_an_unused_monitor_is_collected(node):
+    monitor = ZeusMonitor()
+    monitor.begin_window("w")
+    node.sleep(1)
+    monitor.end_window("w")
+    reference = weakref.ref(monitor)
+    del monitor
+    gc.collect()
+    node.sleep(5)
+    assert reference() is None
+
+
+def test_two_monitors_share_the_looks(node):
+    one, other = ZeusMonitor(gpu_indices=[0]), ZeusMonitor(gpu_indices=[0, 1])
+    assert one._tracks[0] is other._tracks[0]
+
+
+def test_published_positional_order(node, tmp_path):
+    monitor = ZeusMonitor([0], None, True, str(tmp_path / "log.csv"), "torch")
+    assert monitor.gpu_indices == [0]
+    assert monitor.approx_instant_energy is True
