@@ -1,8 +1,200 @@
-"""The command `zeus`."""
+"""The command `zeus`.
+
+Each command lives in a module of its own with two functions, `configure` (its options) and `run`
+(what it does). Only the module of the command that is asked for is imported.
+
+Exit codes: 0 done, 1 failed, 2 used wrongly, 130 interrupted, 141 the reader of the output left.
+`zeus measure` passes on the exit code of the command it runs.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any
 
-def main() -> int:
-    """Run the command line."""
-    return 0
+from zeus import __version__
+from zeus.cli._parser import Parser, UsageError
+
+FAILED, USED_WRONGLY = 1, 2
+_INTERRUPTED = 128 + signal.SIGINT
+_READER_LEFT = 128 + signal.SIGPIPE
+
+COMMANDS = {
+    "demo": "measure a training run, on simulated GPUs if there are none",
+    "env": "show what can be measured and controlled here, and how to mend the rest",
+    "measure": "run a command and print the time and energy it took",
+    "restore": "put back GPU settings left behind by processes that are gone",
+    "top": "watch power, energy and load of every GPU",
+}
+
+_DESCRIPTION = "Measure the time and energy of deep-learning work, and lower it."
+_EXAMPLES = """\
+examples:
+  zeus demo                          see what Zeus does, with or without a GPU
+  zeus measure -- python train.py    energy of any program
+  ZEUS_SIMULATE=v100x4 zeus top      any command on simulated GPUs
+
+Set ZEUS_DEBUG=1 to see where an error comes from."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: Its words without the program's name; by default those of this process.
+
+    Returns:
+        The exit code.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(words)
+        if sys.stdout is not None:  # as it is if the caller has closed it
+            sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        return _READER_LEFT
+    except Exception as error:
+        return _report(error)
+    finally:
+        _give_up_broken_streams()
+
+
+def _run(words: list[str]) -> int:
+    try:
+        command, module, arguments = _parse(words)
+    except SystemExit as end:  # argparse has answered --help or --version
+        return end.code if isinstance(end.code, int) else FAILED
+    if module is None:
+        build_parser().print_help(sys.stderr)
+        return USED_WRONGLY
+    with _log_to_stderr(quiet=command == "restore"):
+        return int(module.run(arguments))
+
+
+def build_parser(configured: Sequence[str] = ()) -> Parser:
+    """The parser of the whole command line; only these commands get their options."""
+    parser = Parser("zeus", description=_DESCRIPTION, epilog=_EXAMPLES)
+    parser.add_argument("--version", action="version", version=f"zeus {__version__}")
+    commands = parser.add_subparsers(title="commands", dest="subcommand", metavar="COMMAND")
+    for name, summary in COMMANDS.items():
+        own = commands.add_parser(name, help=summary)
+        if name in configured:
+            _module(name).configure(own)
+    return parser
+
+
+def _module(command: str) -> Any:
+    return import_module(f"zeus.cli.{command}")
+
+
+def _parse(words: list[str]) -> tuple[str, Any, Any]:
+    command = next((word for word in words if not word.startswith("-")), None)
+    if command is not None and command not in COMMANDS:
+        near = difflib.get_close_matches(command, COMMANDS, 1)
+        hint = f"; did you mean `zeus {near[0]}`?" if near else ""
+        raise UsageError(f"there is no command {command!r}{hint} (see `zeus --help`)")
+    if command is None:
+        arguments = build_parser().parse_args(words)
+        return "", None, arguments
+    module = _module(command)
+    # What follows `--` belongs to another program: argparse must not read, or eat, any of it.
+    runs_a_program = getattr(module, "RUNS_A_PROGRAM", False)
+    head, found, tail = _split(words) if runs_a_program else (words, False, [])
+    arguments, unknown = build_parser([command]).parse_known_args(head)
+    if unknown:
+        raise UsageError(f"{command} knows no {' '.join(unknown)} (see `zeus {command} --help`)")
+    if found:
+        arguments.program = [*arguments.program, "--", *tail] if arguments.program else tail
+    return command, module, arguments
+
+
+def _split(words: list[str]) -> tuple[list[str], bool, list[str]]:
+    if "--" not in words:
+        return words, False, []
+    at = words.index("--")
+    return words[:at], True, words[at + 1 :]
+
+
+# --- when something goes wrong ------------------------------------------------------------------
+
+
+def _report(error: Exception) -> int:
+    """Say in one line what went wrong; the exit code tells whose mistake it was."""
+    from zeus.errors import SimulationError, UnknownDeviceError, ZeusError  # noqa: PLC0415
+
+    if os.environ.get("ZEUS_DEBUG"):
+        import traceback  # noqa: PLC0415
+
+        traceback.print_exception(error)
+    expected = isinstance(error, ZeusError | ValueError | OSError)
+    text = _one_line(error) if expected else f"unexpected {type(error).__name__}: {error}"
+    if not expected:
+        text += " (set ZEUS_DEBUG=1 to see where)"
+    complain(text)
+    wrong_input = isinstance(error, UsageError | UnknownDeviceError | SimulationError)
+    return USED_WRONGLY if wrong_input else FAILED
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}"
+    return " ".join(str(error).split())
+
+
+def complain(text: str, kind: str = "error") -> None:
+    """One line on stderr; a terminal that is gone is no reason to fail again."""
+    from zeus.cli._terminal import Console  # noqa: PLC0415
+
+    with contextlib.suppress(OSError, ValueError):
+        Console(sys.stderr).print(f"zeus: {kind}: {text}")
+
+
+def _give_up_broken_streams() -> None:
+    """Let what nobody can take go nowhere.
+
+    The interpreter flushes its streams at the end, and would complain and change the exit code.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)
+
+
+@contextlib.contextmanager
+def _log_to_stderr(quiet: bool) -> Iterator[None]:
+    """Show the library's warnings in the form of the command's own messages."""
+    import logging  # noqa: PLC0415  (`zeus --help` does without)
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            text = record.getMessage()
+            if record.exc_info and record.exc_info[1] is not None:
+                text += f" ({record.exc_info[1]!r})"
+            complain(text, record.levelname.lower())
+
+    logger = logging.getLogger("zeus")
+    # `zeus restore` tells in its own words what the library would warn about.
+    handler: logging.Handler = logging.NullHandler() if quiet else Handler(logging.WARNING)
+    propagates = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagates

@@ -1,0 +1,145 @@
+"""Running another program as if nobody stood in between."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+
+_Handler = Callable[[int, FrameType | None], None]
+
+_FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+_FROM_TERMINAL = ("SIGINT", "SIGQUIT")
+
+
+class StartError(Exception):
+    """The program could not be started; `code` is what a shell would return."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended."""
+
+    exit_code: int
+    signal: str | None
+
+    @classmethod
+    def of(cls, returncode: int) -> Ended:
+        """From what `subprocess` returns: -N for signal N."""
+        if returncode >= 0:
+            return cls(returncode, None)
+        number = -returncode
+        try:
+            name = signal.Signals(number).name
+        except ValueError:
+            name = f"signal {number}"
+        return cls(128 + number, name)
+
+
+def inherited_files() -> tuple[int, ...]:
+    """Open files that the caller has handed down, beyond the three streams.
+
+    To be asked before a driver is loaded, which may open files that nobody else should get.
+    """
+    try:
+        numbers = [int(name) for name in os.listdir("/dev/fd")]  # noqa: PTH208
+    except OSError:
+        return ()
+    found: list[int] = []
+    for number in numbers:
+        with contextlib.suppress(OSError):  # listing used one, which is closed again
+            if number > 2 and os.get_inheritable(number):
+                found.append(number)
+    return tuple(found)
+
+
+class Child:
+    """A program whose streams, files and signals are those of this process."""
+
+    def __init__(self, program: Sequence[str], files: Sequence[int] = ()) -> None:
+        self._program = program
+        self._files = tuple(files)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._waiting: list[int] = []
+
+    def run(self) -> Ended:
+        """Start it and wait for its end.
+
+        Raises:
+            StartError: If it cannot be started.
+        """
+        with self._signals():
+            try:
+                process = subprocess.Popen(self._program, pass_fds=self._files)
+            except OSError as error:
+                raise _start_error(self._program[0], error) from None
+            self._process = process
+            for number in self._waiting:
+                self._forward(number, None)
+            return Ended.of(process.wait())
+
+    def _forward(self, number: int, _: FrameType | None) -> None:
+        if self._process is None:
+            self._waiting.append(number)
+        else:
+            self._process.send_signal(number)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Pass signals on while the program runs.
+
+        A function that does nothing is used in place of `SIG_IGN`: the program would inherit that.
+        """
+        # What is typed at a terminal reaches the program without us.
+        from_terminal = _ignore if _in_foreground() else self._forward
+        handlers: dict[str, _Handler] = {
+            **dict.fromkeys(_FORWARDED, self._forward),
+            **dict.fromkeys(_FROM_TERMINAL, from_terminal),
+        }
+        earlier = {}
+        for name, handler in handlers.items():
+            number = getattr(signal, name)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                earlier[number] = signal.signal(number, handler)
+        try:
+            yield
+        finally:
+            for number, previous in earlier.items():
+                signal.signal(number, previous)
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    pass
+
+
+def _in_foreground() -> bool:
+    """Whether keys typed at a terminal send their signals to this process and its children."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def _start_error(program: str, error: OSError) -> StartError:
+    if isinstance(error, FileNotFoundError):
+        if shutil.which(program) is not None:
+            return StartError(f"{program}: its interpreter was not found", NOT_EXECUTABLE)
+        return StartError(f"{program}: command not found", NOT_FOUND)
+    return StartError(f"{program}: cannot be run: {error.strerror}", NOT_EXECUTABLE)

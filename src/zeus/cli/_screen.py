@@ -1,0 +1,146 @@
+"""A terminal taken over for a while, and given back as it was, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import termios
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+from zeus.cli._terminal import Console, clip
+
+_ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"  # the other screen, no cursor, empty
+_LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
+_HOME, _ERASE_LINE, _ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+_FATAL = ("SIGTERM", "SIGHUP")
+
+
+class Terminated(BaseException):
+    """A signal asked this process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Screen:
+    """Draws over the whole terminal, in place of what was there.
+
+    Args:
+        console: The terminal.
+        keyboard: File number of the terminal's keyboard; `None` if it cannot be read.
+    """
+
+    def __init__(self, console: Console, keyboard: int | None) -> None:
+        self._console = console
+        self._keyboard = keyboard
+        self._settings: list[Any] | None = None
+        self._handlers: dict[int, Any] = {}
+        self._wake: tuple[int, int] | None = None
+
+    def __enter__(self) -> Screen:
+        try:
+            self._catch_signals()
+            self._take()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A second signal while the terminal is given back must not leave it half way.
+        for number in self._handlers:
+            signal.signal(number, signal.SIG_IGN)
+        try:
+            self._give_back()
+        finally:
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
+            if self._wake is not None:
+                signal.set_wakeup_fd(-1)
+                for descriptor in self._wake:
+                    os.close(descriptor)
+                self._wake = None
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Show these lines, as far as they fit, in place of those before."""
+        columns, height = self._console.size()
+        shown = [clip(self._console.plain(line), columns) for line in lines[:height]]
+        # Overwriting line by line, in one write, does not flicker; clearing first would.
+        body = f"{_ERASE_LINE}\r\n".join(shown)
+        self._write(f"{_HOME}{body}{_ERASE_LINE}{_ERASE_BELOW}")
+
+    def wait(self, seconds: float) -> str:
+        """Wait for a key, a new size of the terminal, or the end of the time.
+
+        Returns:
+            The keys; empty if there were none. A terminal that is gone reads as "q".
+        """
+        assert self._wake is not None
+        wake = self._wake[0]
+        watched = [wake] if self._keyboard is None else [wake, self._keyboard]
+        ready, _, _ = select.select(watched, [], [], max(seconds, 0.0))
+        if wake in ready:
+            os.read(wake, 512)
+        if self._keyboard is None or self._keyboard not in ready:
+            return ""
+        try:
+            keys = os.read(self._keyboard, 512)
+        except OSError:
+            keys = b""
+        return keys.decode("ascii", "replace") if keys else "q"
+
+    def _write(self, text: str) -> None:
+        # Past Python's buffer, which a signal handler must not enter a second time.
+        stream = self._console.stream
+        left = text.encode(stream.encoding or "utf-8", "replace")
+        while left:
+            left = left[os.write(stream.fileno(), left) :]
+
+    # --- taking and giving back -------------------------------------------------------------
+
+    def _take(self) -> None:
+        if self._keyboard is not None:
+            self._settings = termios.tcgetattr(self._keyboard)
+            changed = termios.tcgetattr(self._keyboard)
+            changed[3] &= ~(termios.ICANON | termios.ECHO)  # keys at once, and not shown
+            termios.tcsetattr(self._keyboard, termios.TCSADRAIN, changed)
+        self._write(_ENTER)
+
+    def _give_back(self) -> None:
+        with contextlib.suppress(OSError):  # the terminal itself may be gone
+            self._write(_LEAVE)
+        if self._keyboard is not None and self._settings is not None:
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._settings)
+            self._settings = None
+
+    def _catch_signals(self) -> None:
+        reader, writer = os.pipe()
+        self._wake = (reader, writer)
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for name in _FATAL:
+            self._catch(name, self._end)
+        self._catch("SIGWINCH", lambda _number, _frame: None)  # waking up is all it takes
+        self._catch("SIGTSTP", self._stop)
+
+    def _catch(self, name: str, handler: Callable[[int, FrameType | None], None]) -> None:
+        number = getattr(signal, name)
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            self._handlers[number] = signal.signal(number, handler)
+
+    def _end(self, number: int, _: FrameType | None) -> None:
+        raise Terminated(number)
+
+    def _stop(self, number: int, _: FrameType | None) -> None:
+        """Ctrl-Z: the shell gets its terminal back until this process goes on."""
+        self._give_back()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        signal.signal(number, self._stop)
+        self._take()

@@ -1,0 +1,350 @@
+"""One look at everything on a node, quick enough to be repeated for ever.
+
+Every GPU is read by a thread of its own, so that one whose driver hangs keeps no other waiting: a
+look takes what has arrived in time. CPUs and systems on a chip only count energy, so their power
+is that of the time since the look before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from zeus.cli._terminal import clean
+from zeus.clock import Clock
+from zeus.device import Cpu, Gpu, Node, Soc
+from zeus.device.base import ClockRange, CurrentClocks, GpuProcess, MemoryUse
+from zeus.errors import CapabilityError, Reason
+
+T = TypeVar("T")
+
+_STALE = 2.0  # seconds; until then a driver is slow and its last answer stands, then it is silent
+
+
+@dataclass(frozen=True)
+class ProcessReading:
+    """A process on a GPU; `None` is what could not be found out."""
+
+    pid: int
+    name: str | None
+    user: str | None
+    memory: int | None
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """What one GPU says. `None` is what it does not tell; `problem` says why it tells nothing.
+
+    Attributes:
+        power: Watts.
+        power_is_average: Whether that is a mean over about a second, for want of the present.
+        energy: Joules since the first look.
+        energy_is_integrated: Whether they are power summed up, for want of a counter.
+        power_limit: Watts.
+        utilization: 0 to 1.
+        temperature: Degrees Celsius.
+    """
+
+    index: int
+    name: str
+    key: str
+    power: float | None = None
+    power_is_average: bool = False
+    energy: float | None = None
+    energy_is_integrated: bool = False
+    power_limit: float | None = None
+    utilization: float | None = None
+    temperature: float | None = None
+    memory: MemoryUse | None = None
+    clocks: CurrentClocks | None = None
+    graphics_clock_lock: ClockRange | None = None
+    processes: tuple[ProcessReading, ...] = ()
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class CpuReading:
+    """Power and energy since the first look of a CPU package and its memory."""
+
+    index: int
+    name: str
+    power: float | None = None
+    energy: float | None = None
+    dram_power: float | None = None
+    dram_energy: float | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class SocReading:
+    """Watts of the parts of a system on a chip."""
+
+    name: str
+    powers: dict[str, float]
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything, at one time."""
+
+    elapsed: float
+    gpus: tuple[GpuReading, ...]
+    cpus: tuple[CpuReading, ...]
+    soc: SocReading | None
+
+
+class NodeReader:
+    """Looks at a node again and again.
+
+    Args:
+        node: The node.
+        gpu_indices: GPUs to look at; all for `None`.
+
+    Raises:
+        UnknownDeviceError: If an index names no GPU.
+    """
+
+    def __init__(self, node: Node, gpu_indices: Sequence[int] | None = None) -> None:
+        self._clock = node.clock
+        self._start = node.clock.now()
+        self._gpus = [_GpuReader(gpu, node.clock) for gpu in node.gpus.select(gpu_indices)]
+        self._cpus = [_CpuMeter(cpu, node.clock) for cpu in node.cpus]
+        self._soc = _SocMeter(node.soc, node.clock) if node.soc is not None else None
+
+    @property
+    def needs_two_looks(self) -> bool:
+        """Whether some power only shows between two looks."""
+        return bool(self._cpus) or self._soc is not None
+
+    def look(self, patience: float) -> Snapshot:
+        """Look once.
+
+        Args:
+            patience: Seconds to wait for GPUs that do not answer at once.
+        """
+        for reader in self._gpus:
+            reader.ask()
+        deadline = self._clock.now() + patience
+        for reader in self._gpus:
+            reader.wait(max(deadline - self._clock.now(), 0.0))
+        return Snapshot(
+            self._clock.now() - self._start,
+            tuple(reader.latest() for reader in self._gpus),
+            tuple(meter.read() for meter in self._cpus),
+            self._soc.read() if self._soc is not None else None,
+        )
+
+
+class _Counter:
+    """Joules since the first reading of a counter, and watts since the last."""
+
+    def __init__(self) -> None:
+        self.total: float | None = None
+        self.power: float | None = None
+        self._last: tuple[float, float] | None = None
+
+    def add(self, now: float, joules: float) -> None:
+        if self._last is not None:
+            elapsed, gained = now - self._last[0], joules - self._last[1]
+            if gained >= 0:  # less than before: the driver was loaded anew
+                self.total = (self.total or 0.0) + gained
+                self.power = gained / elapsed if elapsed > 0 else self.power
+        self._last = (now, joules)
+
+
+class _Integral:
+    """Joules since the first reading of a power meter."""
+
+    def __init__(self) -> None:
+        self.total: float | None = None
+        self._last: tuple[float, float] | None = None
+
+    def add(self, now: float, watts: float) -> None:
+        if self._last is not None:
+            mean = (watts + self._last[1]) / 2
+            self.total = (self.total or 0.0) + mean * (now - self._last[0])
+        self._last = (now, watts)
+
+
+class _Questions:
+    """Asks one thing after another and remembers what stood in the way."""
+
+    def __init__(self) -> None:
+        self.answers = 0
+        self.silence: CapabilityError | None = None
+        self.first_error: CapabilityError | None = None
+
+    def ask(self, question: Callable[[], T]) -> T | None:
+        if self.silence is not None:
+            return None
+        try:
+            answer = question()
+        except CapabilityError as error:
+            self.first_error = self.first_error or error
+            if error.reason in (Reason.LOST, Reason.HANGS):
+                self.silence = error  # whatever else is asked waits in vain too
+            return None
+        self.answers += 1
+        return answer
+
+    @property
+    def problem(self) -> str | None:
+        if self.silence is not None:
+            return str(self.silence)
+        return str(self.first_error) if self.answers == 0 else None
+
+
+class _GpuReader:
+    """Reads one GPU in a thread of its own."""
+
+    def __init__(self, gpu: Gpu, clock: Clock) -> None:
+        self._gpu = gpu
+        self._clock = clock
+        self._latest = GpuReading(gpu.index, gpu.name, gpu.key)
+        self._counter = _Counter()
+        self._integral = _Integral()
+        self._asked = threading.Event()
+        self._answered = threading.Event()
+        self._answered.set()
+        self._asked_at = clock.now()
+        # A daemon: a driver that never returns must not keep the program from ending.
+        threading.Thread(target=self._serve, name="zeus-look", daemon=True).start()
+
+    def ask(self) -> None:
+        if self._answered.is_set():
+            self._answered.clear()
+            self._asked_at = self._clock.now()
+            self._asked.set()
+
+    def wait(self, seconds: float) -> None:
+        self._answered.wait(seconds)
+
+    def latest(self) -> GpuReading:
+        if self._answered.is_set():
+            return self._latest
+        waited = self._clock.now() - self._asked_at
+        if waited < _STALE:
+            return self._latest
+        problem = self._latest.problem or f"no answer for {waited:.1f} s"
+        return GpuReading(self._gpu.index, self._gpu.name, self._gpu.key, problem=problem)
+
+    def _serve(self) -> None:
+        while True:
+            self._asked.wait()
+            self._asked.clear()
+            try:
+                self._latest = self._read()
+            except Exception as error:  # a view that goes on without this GPU is worth more
+                problem = f"{type(error).__name__}: {error}"
+                gpu = self._gpu
+                self._latest = GpuReading(gpu.index, gpu.name, gpu.key, problem=problem)
+            self._answered.set()
+
+    def _read(self) -> GpuReading:
+        gpu, ask = self._gpu, (questions := _Questions()).ask
+        power = ask(gpu.instant_power)
+        averaged = power is None
+        if averaged:
+            power = ask(gpu.average_power)
+        energy = self._energy(ask(gpu.energy), power)
+        reading = GpuReading(
+            gpu.index,
+            gpu.name,
+            gpu.key,
+            power=power,
+            power_is_average=averaged and power is not None,
+            energy=energy,
+            energy_is_integrated=energy is not None and self._counter.total is None,
+            power_limit=ask(gpu.power_limit),
+            utilization=ask(gpu.utilization),
+            temperature=ask(gpu.temperature),
+            memory=ask(gpu.memory),
+            clocks=ask(gpu.current_clocks),
+            graphics_clock_lock=ask(gpu.locked_graphics_clock),
+            processes=tuple(_process(process) for process in ask(gpu.processes) or ()),
+            problem=None,
+        )
+        if questions.problem is None:
+            return reading
+        return GpuReading(gpu.index, gpu.name, gpu.key, energy=energy, problem=questions.problem)
+
+    def _energy(self, counter: float | None, power: float | None) -> float | None:
+        now = self._clock.now()
+        if counter is not None:
+            self._counter.add(now, counter)
+        elif power is not None:
+            self._integral.add(now, power)
+        return self._counter.total if self._counter.total is not None else self._integral.total
+
+
+class _CpuMeter:
+    def __init__(self, cpu: Cpu, clock: Clock) -> None:
+        self._cpu = cpu
+        self._clock = clock
+        self._package = _Counter()
+        self._dram = _Counter()
+
+    def read(self) -> CpuReading:
+        questions = _Questions()
+        for counter, question in (
+            (self._package, self._cpu.energy),
+            (self._dram, self._cpu.dram_energy),
+        ):
+            joules = questions.ask(question)
+            if joules is not None:
+                counter.add(self._clock.now(), joules)
+        return CpuReading(
+            self._cpu.index,
+            self._cpu.name,
+            self._package.power,
+            self._package.total,
+            self._dram.power,
+            self._dram.total,
+            questions.problem,
+        )
+
+
+class _SocMeter:
+    def __init__(self, soc: Soc, clock: Clock) -> None:
+        self._soc = soc
+        self._clock = clock
+        self._counters: dict[str, _Counter] = {}
+
+    def read(self) -> SocReading:
+        try:
+            powers = self._soc.powers()
+            if powers is None:
+                powers = self._powers_of(self._soc.energies() or {})
+        except CapabilityError as error:
+            return SocReading(self._soc.name, {}, str(error))
+        return SocReading(self._soc.name, powers)
+
+    def _powers_of(self, energies: dict[str, float]) -> dict[str, float]:
+        now = self._clock.now()
+        for part, joules in energies.items():
+            self._counters.setdefault(part, _Counter()).add(now, joules)
+        return {
+            part: counter.power
+            for part, counter in self._counters.items()
+            if counter.power is not None
+        }
+
+
+def _process(process: GpuProcess) -> ProcessReading:
+    name, user = process.name, None
+    # Another process may be gone, or of a namespace that is not ours.
+    with contextlib.suppress(OSError):
+        name = name or Path(f"/proc/{process.pid}/comm").read_text(errors="replace").strip()
+    with contextlib.suppress(OSError):
+        uid = os.stat(f"/proc/{process.pid}").st_uid  # noqa: PTH116
+        user = f"{uid}"
+        with contextlib.suppress(KeyError):
+            user = pwd.getpwuid(uid).pw_name
+    return ProcessReading(process.pid, clean(name) if name else None, user, process.memory)

@@ -1,0 +1,353 @@
+"""`zeus demo`: measure a training run, and see what a lower power limit does to it.
+
+With `--json`, one object: `node` ("virtual", "simulated" or "real"), `gpus` (names), `what` was
+run, `epochs` (measurements), `training` (the measurement of all of it) and, on the virtual node,
+`exact_energy` (joules that the training really took), `steps` and `exact_step_energies`, and
+`power_limit` (`default`, `limit`, `epoch`, `time_change`, `energy_change`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from zeus.cli._terminal import Console
+from zeus.clock import Clock
+from zeus.device import DeviceSet, Gpu, Node, current_node
+from zeus.monitor import Measurement, ZeusMonitor
+from zeus.monitor.measurement import show_joules, show_seconds
+
+_EPOCHS = 3
+_STEPS = 3
+_EPOCH_TIME = 0.5  # seconds of an epoch that takes real time
+_SIMULATED = "v100x4"
+_BATCH_SIZE = 256
+_IMAGES = 1_281_167  # in ImageNet's training set
+_LOWER = 0.7  # of the highest power limit
+_JOULES_PER_KWH = 3.6e6
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.description = (
+        "Measure a training run and explain the result, in a few seconds. Without a GPU it runs on "
+        "simulated ones, in virtual time, and also shows what a lower power limit does. Settings "
+        "of real GPUs are not touched."
+    )
+    parser.epilog = """\
+examples:
+  zeus demo
+  ZEUS_SIMULATE=v100x4 zeus demo    in real time, on simulated GPUs"""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run it, then tell."""
+    node = current_node()
+    result = _in_real_time(node) if node.gpus else _in_virtual_time()
+    console = Console(sys.stdout)
+    if arguments.json:
+        console.print(json.dumps(result.to_dict(), indent=2))
+    else:
+        console.print(*result.lines(console))
+    return 0
+
+
+@dataclass
+class LowerLimit:
+    """The same epoch under a lower power limit."""
+
+    default: float
+    limit: float
+    epoch: Measurement
+    normal: Measurement
+
+    @property
+    def time_change(self) -> float:
+        """Relative; above 0 is slower."""
+        return self.epoch.time / self.normal.time - 1
+
+    @property
+    def energy_change(self) -> float:
+        """Relative; below 0 is less."""
+        return self.epoch.total_energy / self.normal.total_energy - 1
+
+
+@dataclass
+class Result:
+    """What the demo has found."""
+
+    node: str
+    gpus: list[str]
+    opening: str
+    what: str
+    epochs: list[Measurement] = field(default_factory=list)
+    training: Measurement = field(default_factory=lambda: Measurement(0.0))
+    exact_energy: float | None = None
+    steps: list[Measurement] = field(default_factory=list)
+    exact_step_energies: list[float] = field(default_factory=list)
+    lower: LowerLimit | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON knows it; see the top of this file."""
+        lower = self.lower
+        return {
+            "node": self.node,
+            "gpus": self.gpus,
+            "what": self.what,
+            "epochs": [epoch.to_dict() for epoch in self.epochs],
+            "training": self.training.to_dict(),
+            "exact_energy": self.exact_energy,
+            "steps": [step.to_dict() for step in self.steps],
+            "exact_step_energies": self.exact_step_energies,
+            "power_limit": None
+            if lower is None
+            else {
+                "default": lower.default,
+                "limit": lower.limit,
+                "epoch": lower.epoch.to_dict(),
+                "time_change": lower.time_change,
+                "energy_change": lower.energy_change,
+            },
+        }
+
+    def lines(self, console: Console) -> list[str]:
+        """As text."""
+        parts = [
+            [self.opening],
+            [console.style(self.what, "bold"), "", *self._epoch_table(console)],
+            self._total_lines(console),
+            self._accuracy_lines(console),
+            self._lower_lines(console),
+            [console.style("Next: measure your own training loop", "bold"), "", *_NEXT_STEPS],
+        ]
+        return [line for part in parts if part for line in ("", *part)][1:]
+
+    def _epoch_table(self, console: Console) -> list[str]:
+        rows = [("epoch", "time", "energy", "average power")]
+        rows += [(f"{number}", *_cells(epoch)) for number, epoch in enumerate(self.epochs, 1)]
+        rows.append(("all", *_cells(self.training)))
+        return console.table(rows, right=range(4), indent="  ", gap="   ")
+
+    def _total_lines(self, console: Console) -> list[str]:
+        total = self.training.total_energy
+        if not total:
+            return [f"  {row[0]}: {row[3]}" for row in self.training.rows()]
+        shares = self.training.gpu_energy
+        rows = [
+            (f"GPU {index}", name, show_joules(shares[index]), f"{shares[index] / total:.0%}")
+            for index, name in enumerate(self.gpus)
+            if index in shares
+        ]
+        return [
+            f"In all {_with_margin(self.training)}, which is {_kilowatt_hours(total)}:",
+            "",
+            *console.table(rows, right=(2, 3), indent="  ", gap="   "),
+        ]
+
+    def _accuracy_lines(self, console: Console) -> list[str]:
+        """How near the measurement comes to the truth, which only a simulation knows."""
+        if self.exact_energy is None:
+            return []
+        rows = [("", "measured", "in truth", "off by")]
+        rows.append(_check("training", self.training, self.exact_energy))
+        steps = zip(self.steps, self.exact_step_energies, strict=True)
+        rows += [_check(f"step {n}", step, exact) for n, (step, exact) in enumerate(steps, 1)]
+        return [
+            "A simulation knows the truth, so the measurement can be checked,",
+            "down to single steps:",
+            "",
+            *console.table(rows, right=(1, 2, 3), indent="  ", gap="   "),
+        ]
+
+    def _lower_lines(self, console: Console) -> list[str]:
+        lower = self.lower
+        if lower is None:
+            return []
+        rows = [
+            ("limit", "time", "energy", "average power"),
+            (f"{lower.default:.0f} W", *_cells(lower.normal)),
+            (f"{lower.limit:.0f} W", *_cells(lower.epoch)),
+            ("change", f"{lower.time_change:+.0%}", f"{lower.energy_change:+.0%}", ""),
+        ]
+        return [
+            console.style("The same epoch with a lower power limit on every GPU", "bold"),
+            "",
+            *console.table(rows, right=range(4), indent="  ", gap="   "),
+            "",
+            "This trade-off is what Zeus optimizes. The limit is back where it was.",
+        ]
+
+
+_NEXT_STEPS = [
+    "  from zeus.monitor import ZeusMonitor",
+    '  with ZeusMonitor().window("epoch") as window: train_one_epoch()',
+    "  print(window.measurement)",
+    "",
+    "or any program as it is: zeus measure -- python train.py",
+]
+
+
+def _cells(measurement: Measurement) -> tuple[str, str, str]:
+    energy = show_joules(measurement.total_energy) if measurement.gpu_energy else "-"
+    power = sum(measurement.average_gpu_power.values())
+    return (
+        show_seconds(measurement.time),
+        energy,
+        f"{power:.0f} W" if measurement.gpu_energy else "-",
+    )
+
+
+def _kilowatt_hours(joules: float) -> str:
+    kwh = joules / _JOULES_PER_KWH
+    return f"{kwh:.2f} kWh" if kwh >= 0.1 else f"{kwh * 1e3:.2g} Wh"
+
+
+def _with_margin(measurement: Measurement) -> str:
+    text = show_joules(measurement.total_energy)
+    margin = measurement.uncertainty
+    return text if margin is None else f"{text} ± {margin:.2g} J"
+
+
+def _check(name: str, measurement: Measurement, exact: float) -> tuple[str, str, str, str]:
+    share = abs(measurement.total_energy / exact - 1)
+    off = f"{share:.2%}" if share >= 0.0001 else "less than 0.01%"
+    return name, _with_margin(measurement), show_joules(exact), off
+
+
+# --- on simulated GPUs, in virtual time ---------------------------------------------------------
+
+
+def _in_virtual_time() -> Result:
+    from zeus.testing import SimulatedNode, recorded_workload  # noqa: PLC0415
+
+    built = SimulatedNode(_SIMULATED)
+    # This node is the demo's own: variables that hide the user's GPUs do not concern it.
+    gpus = [Gpu(index, driver) for index, driver in enumerate(built.drivers)]
+    node = Node(built.clock, built.drivers, DeviceSet(gpus), simulated=_SIMULATED)
+    job = recorded_workload("v100", "imagenet", _BATCH_SIZE)
+    epoch = job.scaled(1 / len(gpus))  # the GPUs share the epoch among them
+    step = job.scaled(_BATCH_SIZE / _IMAGES)
+    result = Result(
+        "virtual",
+        [gpu.name for gpu in gpus],
+        "No GPU can be measured here, so this runs on four simulated V100s, in virtual time.",
+        f"ResNet-50 on ImageNet, {_EPOCHS} epochs on {len(gpus)} GPUs, as recorded on real ones",
+    )
+    with ZeusMonitor([gpu.index for gpu in gpus], sync_execution_with=None, node=node) as monitor:
+        before = _exact_energy(gpus)
+        result.epochs, result.training = _train(monitor, lambda: epoch.run(gpus))
+        result.exact_energy = _exact_energy(gpus) - before
+        for number in range(_STEPS):
+            before = _exact_energy(gpus)
+            result.steps.append(_measured(monitor, f"step {number + 1}", lambda: step.run(gpus)))
+            result.exact_step_energies.append(_exact_energy(gpus) - before)
+        highest = gpus[0].power_limits().maximum
+        with contextlib.ExitStack() as holds:
+            for gpu in gpus:
+                holds.enter_context(gpu.hold(power_limit=_LOWER * highest))
+            slower = _measured(monitor, "epoch at a lower limit", lambda: epoch.run(gpus))
+        result.lower = LowerLimit(highest, _LOWER * highest, slower, result.epochs[-1])
+    return result
+
+
+def _exact_energy(gpus: Sequence[Gpu]) -> float:
+    from zeus.testing.workload import simulated_driver  # noqa: PLC0415
+
+    return sum(simulated_driver(gpu).exact_energy() for gpu in gpus)
+
+
+# --- on this machine's GPUs ---------------------------------------------------------------------
+
+
+def _in_real_time(node: Node) -> Result:
+    names = [gpu.name for gpu in node.gpus]
+    if node.simulated:
+        result = Result(
+            "simulated",
+            names,
+            f"ZEUS_SIMULATE={node.simulated}: simulated GPUs that draw power in real time.",
+            "A loop in pure Python, with the GPUs under their simulated load",
+        )
+        work, synchronize = _spin, None
+    else:
+        step, why_not = _torch_step()
+        synchronize = "torch" if step else None
+        work = step or _rest
+        result = Result(
+            "real",
+            names,
+            f"Found {len(names)} GPU{'' if len(names) == 1 else 's'}: {', '.join(names)}.",
+            "A small training loop on GPU 0, with PyTorch" if step else f"Idle GPUs: {why_not}",
+        )
+    with ZeusMonitor(sync_execution_with=synchronize) as monitor:
+        result.epochs, result.training = _train(monitor, lambda: _repeat(work, node.clock))
+    return result
+
+
+def _repeat(step: Callable[[], None], clock: Clock) -> None:
+    end = clock.now() + _EPOCH_TIME
+    while clock.now() < end:
+        step()
+
+
+def _spin() -> None:
+    sum(range(10_000))
+
+
+def _rest() -> None:
+    current_node().clock.sleep(0.05)
+
+
+def _torch_step() -> tuple[Callable[[], None] | None, str]:
+    """One step of training on GPU 0, or why there can be none."""
+    if importlib.util.find_spec("torch") is None:
+        return None, "PyTorch is not installed, so nothing runs on them"
+    try:
+        return _make_torch_step(), ""
+    except Exception as error:  # a broken installation, no memory left: the demo goes on without
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        return None, f"PyTorch cannot use them ({reason})"
+
+
+def _make_torch_step() -> Callable[[], None]:
+    import torch  # noqa: PLC0415
+
+    if not torch.cuda.is_available():
+        raise RuntimeError("torch.cuda.is_available() is false")
+    model = torch.nn.Linear(2048, 2048, device="cuda:0")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    batch = torch.randn(2048, 2048, device="cuda:0")
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+        torch.cuda.synchronize(0)  # or thousands of steps would be queued before time is up
+
+    step()  # the first one loads kernels
+    return step
+
+
+# --- either way ---------------------------------------------------------------------------------
+
+
+def _train(
+    monitor: ZeusMonitor, epoch: Callable[[], object]
+) -> tuple[list[Measurement], Measurement]:
+    """Some epochs in windows of their own, inside one around all of them."""
+    monitor.begin_window("training")
+    epochs = [_measured(monitor, f"epoch {number + 1}", epoch) for number in range(_EPOCHS)]
+    return epochs, monitor.end_window("training")
+
+
+def _measured(monitor: ZeusMonitor, name: str, work: Callable[[], object]) -> Measurement:
+    monitor.begin_window(name)
+    work()
+    return monitor.end_window(name)

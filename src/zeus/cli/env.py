@@ -1,0 +1,346 @@
+"""`zeus env`: what can be measured and controlled here, what not, why, and what mends it.
+
+With `--json`, one object with these keys:
+
+- `zeus`, `python`, `platform`: versions and system, as text.
+- `simulated`: what `ZEUS_SIMULATE` asked for, or null.
+- `drivers`: version of each GPU kernel driver that is loaded, by name.
+- `visibility`: the variables in force that hide or reorder GPUs.
+- `gpus_on_machine`: how many GPUs there are, visible or not.
+- `gpus`: for each visible GPU `index`, `name`, `vendor`, `key`, `pci_address`, `whole_module` and
+  `capabilities`: by name, an object with `available`, `reason`, `detail`, `cure`.
+- `cpus`: for each package `index`, `name`, and `energy` and `dram` in the form of a capability.
+- `soc`: `name` and `parts`, or null.
+- `problems`: what was found but cannot be used: `what`, `reason`, `detail`, `cure`.
+- `holds`: GPU settings changed under a hold: `gpu`, `knob`, `value`, `previous`, `pid`.
+- `frameworks`: whether each framework that windows can wait for is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from zeus import __version__
+from zeus.cli._holds import RecordedHold, gpu_names, recorded_holds, show_value
+from zeus.cli._terminal import Console, number_ranges
+from zeus.device import Capability, Gpu, Node, Soc, Support, current_node
+from zeus.errors import CapabilityError
+from zeus.monitor.sync import FRAMEWORKS
+
+_VISIBILITY = (
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+)
+_KERNEL_DRIVERS = ("nvidia", "amdgpu")
+
+Answers = Mapping[Capability, Support]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.description = (
+        "Show what can be measured and controlled on this machine, what cannot, why, and the line "
+        "that mends it. Nothing is changed: whether the power limit may be set is found out by "
+        "setting it to what it is."
+    )
+    parser.epilog = """\
+examples:
+  zeus env
+  zeus env --json | jq '.gpus[].name'"""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print it."""
+    report = Report.of(current_node())
+    console = Console(sys.stdout)
+    if arguments.json:
+        console.print(json.dumps(report.to_dict(), indent=2))
+    else:
+        console.print(*report.lines(console))
+    return 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything there is to say about a node."""
+
+    node: Node
+    answers: Sequence[Answers]
+    cpus: Sequence[tuple[Support, Support]]
+    soc_parts: Sequence[str]
+    holds: Sequence[RecordedHold]
+
+    @classmethod
+    def of(cls, node: Node) -> Report:
+        """Ask all devices. GPUs are asked side by side: one that hangs costs no other a second."""
+        gpus = list(node.gpus)
+        with ThreadPoolExecutor(max(len(gpus), 1)) as threads:
+            answers = list(threads.map(_ask_gpu, gpus))
+        return cls(
+            node,
+            answers,
+            [(_tried(cpu.energy), _tried(cpu.dram_energy)) for cpu in node.cpus],
+            _parts(node.soc),
+            recorded_holds(),
+        )
+
+    # --- for programs -----------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON knows it; see the top of this file."""
+        node = self.node
+        return {
+            "zeus": __version__,
+            "python": platform.python_version(),
+            "platform": f"{platform.system()} {platform.machine()}",
+            "simulated": node.simulated or None,
+            "drivers": _driver_versions(),
+            "visibility": _visibility(),
+            "gpus_on_machine": len(node.drivers),
+            "gpus": [
+                _gpu_record(gpu, answers)
+                for gpu, answers in zip(node.gpus, self.answers, strict=True)
+            ],
+            "cpus": [
+                {"index": cpu.index, "name": cpu.name, "energy": asdict(own), "dram": asdict(dram)}
+                for cpu, (own, dram) in zip(node.cpus, self.cpus, strict=True)
+            ],
+            "soc": {"name": node.soc.name, "parts": list(self.soc_parts)} if node.soc else None,
+            "problems": [
+                {
+                    "what": problem.what,
+                    "reason": problem.error.reason,
+                    "detail": problem.error.detail,
+                    "cure": problem.error.cure,
+                }
+                for problem in node.problems
+            ],
+            "holds": [
+                {
+                    "gpu": hold.gpu,
+                    "knob": hold.knob,
+                    "value": hold.entry.value,
+                    "previous": hold.entry.previous,
+                    "pid": hold.entry.pid,
+                }
+                for hold in self.holds
+            ],
+            "frameworks": _frameworks(),
+        }
+
+    # --- for people -------------------------------------------------------------------------
+
+    def lines(self, console: Console) -> list[str]:
+        """The report as text."""
+        sections = [
+            self._about(console),
+            self._nothing() if self._empty else [],
+            *self._gpu_blocks(console),
+            self._host_block(console),
+            self._problem_block(console),
+            self._hold_block(console),
+            _SIMULATION_HINT if self._empty else [],
+        ]
+        lines: list[str] = []
+        for section in sections:
+            if section:
+                lines += ["", *section] if lines else section
+        return lines
+
+    @property
+    def _empty(self) -> bool:
+        return not self.node.gpus and not self.node.cpus and self.node.soc is None
+
+    def _about(self, console: Console) -> list[str]:
+        node = self.node
+        rows = [("system", f"{platform.system()} {platform.machine()}")]
+        rows += [("driver", f"{name} {version}") for name, version in _driver_versions().items()]
+        if node.simulated:
+            rows.append(("GPUs", f"simulated: {node.simulated} (ZEUS_SIMULATE)"))
+        hidden = len(node.drivers) - len(node.gpus)
+        variables = [f"{name}={value}" for name, value in _visibility().items()]
+        if variables:
+            suffix = f" (hides {hidden} of {len(node.drivers)} GPUs)" if hidden > 0 else ""
+            rows.append(("visible", " ".join(variables) + suffix))
+        installed = [name for name, there in _frameworks().items() if there]
+        waits = f"{', '.join(installed)} (windows wait for it)" if installed else "none installed"
+        rows.append(("framework", waits))
+        title = f"Zeus {__version__}, Python {platform.python_version()}"
+        return [console.style(title, "bold"), *console.table(rows, indent="  ")]
+
+    def _nothing(self) -> list[str]:
+        return ["Nothing on this machine can be measured but time."]
+
+    def _gpu_blocks(self, console: Console) -> list[list[str]]:
+        """One block for all GPUs of one kind that answer alike."""
+        groups: dict[tuple[object, ...], list[int]] = {}
+        for position, (gpu, answers) in enumerate(zip(self.node.gpus, self.answers, strict=True)):
+            alike = (gpu.name, gpu.identity.whole_module, tuple(answers.items()))
+            groups.setdefault(alike, []).append(position)
+        return [self._gpu_block(console, positions) for positions in groups.values()]
+
+    def _gpu_block(self, console: Console, positions: Sequence[int]) -> list[str]:
+        gpus = [self.node.gpus[position] for position in positions]
+        numbers = number_ranges([gpu.index for gpu in gpus])
+        lines = [console.style(f"GPU {numbers}  {gpus[0].name}", "bold")]
+        lines += console.table(
+            [(f"{gpu.index}", gpu.key, gpu.identity.pci_address or "") for gpu in gpus],
+            indent="  ",
+        )
+        if gpus[0].identity.whole_module:
+            lines.append("  Readings are those of the whole module, of which this GPU is a part.")
+        return [*lines, "", *_answer_lines(console, self.answers[positions[0]])]
+
+    def _host_block(self, console: Console) -> list[str]:
+        lines: list[str] = []
+        for cpu, (own, dram) in zip(self.node.cpus, self.cpus, strict=True):
+            lines.append(console.style(f"CPU {cpu.index}  {cpu.name}", "bold"))
+            lines += _support_rows(console, [("package energy", own), ("DRAM energy", dram)])
+        if self.node.soc is not None:
+            lines.append(console.style(f"SoC  {self.node.soc.name}", "bold"))
+            lines.append(f"  energy of {', '.join(self.soc_parts)}")
+        return lines
+
+    def _problem_block(self, console: Console) -> list[str]:
+        if not self.node.problems:
+            return []
+        cells: list[tuple[str, ...]] = []
+        for problem in self.node.problems:
+            cells.append((problem.what, _why(problem.what, Support.refused(problem.error))))
+            cells += _cure_row(console, problem.error.cure, 1)
+        return [console.style("Cannot be used", "bold"), *console.table(cells, indent="  ")]
+
+    def _hold_block(self, console: Console) -> list[str]:
+        if not self.holds:
+            return []
+        names = gpu_names(self.node)
+        rows = [
+            (
+                names.get(hold.gpu, hold.gpu),
+                hold.knob_name,
+                show_value(hold.knob, hold.entry.value),
+                f"set by process {hold.entry.pid}; "
+                f"{show_value(hold.knob, hold.entry.previous)} comes back when it ends"
+                if not hold.abandoned
+                else f"left by process {hold.entry.pid}; run `zeus restore`",
+            )
+            for hold in self.holds
+        ]
+        title = console.style("Settings changed under a hold", "bold")
+        return [title, *console.table(rows, indent="  ")]
+
+
+_SIMULATION_HINT = [
+    "Zeus can be tried without hardware, on simulated GPUs:",
+    "",
+    "  ZEUS_SIMULATE=v100x4 zeus demo",
+]
+
+
+def _answer_lines(console: Console, answers: Answers) -> list[str]:
+    different = set(answers.values())
+    if len(different) == 1 and not (only := different.pop()).available:
+        return _support_rows(console, [("everything", only)])  # it is lost, or hangs
+    return _support_rows(console, list(answers.items()))
+
+
+def _support_rows(console: Console, rows: Sequence[tuple[str, Support]]) -> list[str]:
+    cells: list[tuple[str, ...]] = []
+    for name, support in rows:
+        if support.available:
+            cells.append((name, console.style("yes", "green"), ""))
+            continue
+        cells.append((name, console.style("no", "red"), _why(name, support)))
+        cells += _cure_row(console, support.cure, 2)
+    return console.table(cells, indent="  ")
+
+
+def _cure_row(console: Console, cure: str, column: int) -> list[tuple[str, ...]]:
+    return [(*([""] * column), console.style(f"→ {cure}", "cyan"))] if cure else []
+
+
+def _why(name: str, support: Support) -> str:
+    detail = support.detail
+    if detail.lower() == name.lower():
+        detail = ""
+    return ": ".join(part for part in (support.reason, detail) if part)
+
+
+def _ask_gpu(gpu: Gpu) -> dict[Capability, Support]:
+    return {capability: _supported(gpu, capability) for capability in Capability}
+
+
+def _supported(gpu: Gpu, capability: Capability) -> Support:
+    support = gpu.support(capability)
+    return Support(support.available, support.reason, _without_name(support.detail), support.cure)
+
+
+def _without_name(detail: str) -> str:
+    """The row says already what it is about."""
+    subject, colon, rest = detail.partition(": ")
+    known = subject in (*Capability, "power", "power field")
+    return (rest if colon else "") if known else detail
+
+
+def _tried(read: Callable[[], float]) -> Support:
+    try:
+        read()
+    except CapabilityError as error:
+        return Support.refused(error)
+    return Support(True)
+
+
+def _parts(soc: Soc | None) -> list[str]:
+    if soc is None:
+        return []
+    try:
+        return list(soc.energies() or soc.powers() or {})
+    except CapabilityError:
+        return []
+
+
+def _gpu_record(gpu: Gpu, answers: Answers) -> dict[str, Any]:
+    return {
+        "index": gpu.index,
+        "name": gpu.name,
+        "vendor": gpu.identity.vendor,
+        "key": gpu.key,
+        "pci_address": gpu.identity.pci_address,
+        "whole_module": gpu.identity.whole_module,
+        "capabilities": {
+            capability.replace(" ", "_"): asdict(support) for capability, support in answers.items()
+        },
+    }
+
+
+def _visibility() -> dict[str, str]:
+    return {name: os.environ[name] for name in _VISIBILITY if name in os.environ}
+
+
+def _frameworks() -> dict[str, bool]:
+    """Looked for, not imported: importing one takes seconds and may claim GPU memory."""
+    return {name: importlib.util.find_spec(name) is not None for name in FRAMEWORKS}
+
+
+def _driver_versions() -> dict[str, str]:
+    versions: dict[str, str] = {}
+    for name in _KERNEL_DRIVERS:
+        try:
+            text = Path(f"/sys/module/{name}/version").read_text(encoding="utf-8").strip()
+        except OSError:
+            continue
+        versions[name] = text
+    return versions

@@ -1,0 +1,120 @@
+"""`zeus measure`: run a program and print the time and energy it took.
+
+With `--json`, the measurement (as `Measurement.to_dict` gives it, so that `Measurement.from_dict`
+reads it) and `command` (a list of words), `exit_code`, `signal` (its name, or null) and
+`started_at` (ISO 8601, UTC).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import sys
+from typing import Any
+
+from zeus.cli import FAILED, complain
+from zeus.cli._child import Child, Ended, StartError, inherited_files
+from zeus.cli._output import PreparedFile
+from zeus.cli._parser import UsageError, indices
+from zeus.cli._terminal import Console
+from zeus.monitor import Measurement, ZeusMonitor
+
+#: What follows `--` on the command line is not for this command.
+RUNS_A_PROGRAM = True
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.usage = "zeus measure [options] -- COMMAND [ARGUMENT ...]"
+    parser.description = (
+        "Run a command and print on stderr the time and energy it took. Its input, output and "
+        "exit code are untouched, and signals are passed on to it. Energy is that of the whole "
+        "devices, whoever used them meanwhile."
+    )
+    parser.epilog = """\
+examples:
+  zeus measure -- python train.py --epochs 3
+  zeus measure --gpus 0,1 --json energy.json -- ./train.sh
+
+exit codes:
+  that of the command, or
+  128+N  it was killed by signal N
+  127    it was not found
+  126    it was found but cannot be run
+  2      the options of `zeus measure` are wrong; nothing was run
+  1      the measurement could not be made or written"""
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write the measurement to FILE (- for stdout)"
+    )
+    parser.add_argument(
+        "--gpus", type=indices, metavar="N,N", help="GPUs to measure, or `none` (default: all)"
+    )
+    parser.add_argument(
+        "--cpus", type=indices, metavar="N,N", help="CPUs to measure, or `none` (default: all)"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print no report")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the program, then report."""
+    if not arguments.program:
+        raise UsageError(
+            "there is no command to measure; write it after `--`, as in "
+            "`zeus measure -- python train.py`"
+        )
+    files = inherited_files()
+    with contextlib.ExitStack() as stack:
+        output = None
+        if arguments.json is not None:
+            output = stack.enter_context(contextlib.closing(PreparedFile(arguments.json)))
+        monitor = stack.enter_context(
+            ZeusMonitor(arguments.gpus, arguments.cpus, sync_execution_with=None)
+        )
+        started_at = datetime.datetime.now(datetime.UTC)
+        monitor.begin_window("measure")
+        try:
+            ended = Child(arguments.program, files).run()
+        except StartError as error:
+            complain(f"{error}")
+            return error.code
+        measurement = monitor.end_window("measure")
+        record = {
+            "command": arguments.program,
+            "exit_code": ended.exit_code,
+            "signal": ended.signal,
+            "started_at": started_at.isoformat(),
+        }
+        code = ended.exit_code
+        if output is not None and not _written(output, record, measurement):
+            code = code or FAILED
+        if not arguments.quiet:
+            _print_report(measurement, ended)
+        return code
+
+
+def _written(output: PreparedFile, record: dict[str, Any], measurement: Measurement) -> bool:
+    try:
+        output.write(json.dumps(record | measurement.to_dict()))
+    except OSError as error:
+        # Its exit code is worth more to the caller than how we fared.
+        complain(f"the measurement could not be written: {error.strerror}")
+        return False
+    return True
+
+
+def _print_report(measurement: Measurement, ended: Ended) -> None:
+    console = Console(sys.stderr)
+    if ended.signal is not None:
+        title = f"killed by {ended.signal}: "
+    else:
+        title = f"exit code {ended.exit_code}: " if ended.exit_code else ""
+    lines = [console.style(f"zeus: {title}{measurement.summary()}", "bold")]
+    if measurement.readings:
+        lines += console.table(measurement.rows(), right=(1, 2), indent="  ")
+    else:
+        lines.append("  Nothing here meters energy; `zeus env` says why.")
+    with contextlib.suppress(OSError):  # nobody is listening any more
+        console.print(*lines)

@@ -1,0 +1,175 @@
+"""`zeus restore`: put back GPU settings that processes left behind which are gone.
+
+With `--json`, one object: `restored`, `refused` and `held`, each a list of objects with `gpu`
+(its key), `name`, `knob`, `value` (what the hold had set), `previous` (what comes back), `pid` and
+`note`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from zeus.cli import FAILED
+from zeus.cli._holds import RecordedHold, gpu_names, recorded_holds, show_value
+from zeus.cli._terminal import Console
+from zeus.device import Node, Problem, current_node
+from zeus.device.state import boot_id
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.description = (
+        "Put back the power limits and clocks that processes had changed under a hold and that "
+        "are gone without putting them back (killed, crashed). Zeus does this by itself whenever "
+        "it next looks for GPUs; this command does it now and says what was done. Settings held "
+        "by processes that still run are left alone."
+    )
+    parser.epilog = """\
+examples:
+  zeus restore
+  sudo zeus restore    if setting GPU knobs needs it here
+
+exit codes:
+  0  everything is back, or there was nothing to do
+  1  something could not be put back"""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Put back, and tell."""
+    # Looking for GPUs puts back already, so what was there must be read before.
+    before = recorded_holds()
+    node = current_node()
+    _, problems = node.restore()
+    outcome = _compare(node, before, recorded_holds(), problems)
+    console = Console(sys.stdout)
+    if arguments.json:
+        console.print(json.dumps(outcome.to_dict(), indent=2))
+    else:
+        console.print(*outcome.lines(console))
+    return FAILED if outcome.refused else 0
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One hold and what became of it."""
+
+    hold: RecordedHold
+    name: str
+    note: str
+    cure: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        entry = self.hold.entry
+        return {
+            "gpu": self.hold.gpu,
+            "name": self.name,
+            "knob": self.hold.knob,
+            "value": entry.value,
+            "previous": entry.previous,
+            "pid": entry.pid,
+            "note": self.note,
+            "cure": self.cure,
+        }
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    restored: Sequence[_Line]
+    refused: Sequence[_Line]
+    held: Sequence[_Line]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "restored": [line.to_dict() for line in self.restored],
+            "refused": [line.to_dict() for line in self.refused],
+            "held": [line.to_dict() for line in self.held],
+        }
+
+    def lines(self, console: Console) -> list[str]:
+        lines: list[str] = []
+        for title, style, part in (
+            ("Put back", "green", self.restored),
+            ("Could not be put back", "red", self.refused),
+            ("Left alone: held by a process that runs", "bold", self.held),
+        ):
+            if part:
+                lines += [console.style(title, style), *console.table(_rows(part), indent="  ")]
+                lines += [f"  → {cure}" for cure in dict.fromkeys(x.cure for x in part) if cure]
+        if not self.restored and not self.refused:
+            lines.insert(0, "Nothing to put back.")
+        return lines
+
+
+def _rows(lines: Sequence[_Line]) -> list[tuple[str, str, str]]:
+    return [(line.name, line.hold.knob_name, line.note) for line in lines]
+
+
+def _compare(
+    node: Node,
+    before: Sequence[RecordedHold],
+    after: Sequence[RecordedHold],
+    problems: Sequence[Problem],
+) -> _Outcome:
+    names = gpu_names(node)
+    left = {hold.entry.id for hold in after}
+    obstacles = {problem.what: problem for problem in problems}
+    return _Outcome(
+        [
+            _Line(hold, names.get(hold.gpu, hold.gpu), _restored_note(hold, after))
+            for hold in before
+            if hold.abandoned and hold.entry.id not in left
+        ],
+        [_refused_line(hold, names, obstacles) for hold in after if hold.abandoned],
+        [
+            _Line(hold, names.get(hold.gpu, hold.gpu), _held_note(hold))
+            for hold in after
+            if not hold.abandoned
+        ],
+    )
+
+
+def _restored_note(hold: RecordedHold, after: Sequence[RecordedHold]) -> str:
+    entry = hold.entry
+    was = f"was {show_value(hold.knob, entry.value)} by process {entry.pid}"
+    previous = show_value(hold.knob, entry.previous)
+    if entry.boot != boot_id():
+        return f"{was} before the machine was rebooted, which has put it back"
+    heir = next((h for h in after if (h.gpu, h.knob) == (hold.gpu, hold.knob)), None)
+    if heir is not None:
+        return f"{was}; process {heir.entry.pid} holds it now and puts {previous} back"
+    return f"{previous} ({was})"
+
+
+def _held_note(hold: RecordedHold) -> str:
+    entry = hold.entry
+    return f"{show_value(hold.knob, entry.value)} by process {entry.pid}"
+
+
+def _refused_line(
+    hold: RecordedHold, names: Mapping[str, str], obstacles: Mapping[str, Problem]
+) -> _Line:
+    wanted = f"{show_value(hold.knob, hold.entry.previous)} (left by process {hold.entry.pid})"
+    if hold.gpu not in names:
+        return _Line(
+            hold,
+            hold.gpu,
+            f"{wanted}: no such GPU here now",
+            "run it where that GPU is; for a simulated one, with the same ZEUS_SIMULATE",
+        )
+    name = names[hold.gpu]
+    # The obstacle names the GPU by its product name only.
+    problem = next((p for what, p in obstacles.items() if name.endswith(_product(what))), None)
+    if problem is None:
+        return _Line(hold, name, wanted)
+    error = problem.error
+    return _Line(hold, name, f"{wanted}: {error.reason}: {error.detail}", error.cure)
+
+
+def _product(what: str) -> str:
+    return what.removeprefix("restoring ")

@@ -1,0 +1,79 @@
+"""Running the command as users do: in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ZEUS = [sys.executable, "-m", "zeus"]
+
+
+def environment(**changes: str | None) -> dict[str, str]:
+    """This process's variables with changes; `None` removes one."""
+    # Users have a buffered stdout, which fails later than an unbuffered one.
+    merged = {**os.environ, "PYTHONUNBUFFERED": None, **changes}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def zeus(
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+    cwd: Path | None = None,
+    **variables: str | None,
+) -> subprocess.CompletedProcess[str]:
+    """Run `zeus` to its end."""
+    return subprocess.run(
+        [*ZEUS, *arguments],
+        env={**environment(**variables), **(env or {})},
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+_started: list[subprocess.Popen[str]] = []
+
+
+def start(
+    *arguments: str, variables: Mapping[str, str | None] | None = None, **options: Any
+) -> subprocess.Popen[str]:
+    """Start `zeus` and leave it running, at most until the end of the test."""
+    process = subprocess.Popen(
+        [*ZEUS, *arguments],
+        env=environment(**(variables or {})),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+    _started.append(process)
+    return process
+
+
+def end_all() -> None:
+    """End what a failed test has left running."""
+    while _started:
+        process = _started.pop()
+        process.kill()
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def one_error_line(done: subprocess.CompletedProcess[str]) -> str:
+    """What went wrong, having checked that it was told in one line and without a traceback."""
+    assert "Traceback" not in done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("zeus: error: ")
+    return lines[0]

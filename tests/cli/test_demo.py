@@ -1,0 +1,96 @@
+"""`zeus demo`: the main job, wherever it runs."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from tests.cli.support import zeus
+from tests.drivers.nvml_state import GpuSpec
+
+
+def test_without_a_gpu_it_says_so_and_simulates():
+    done = zeus("demo", ZEUS_SIMULATE=None)
+    assert (done.returncode, done.stderr) == (0, "")
+    first = done.stdout.splitlines()[0]
+    assert first.startswith("No GPU can be measured here")
+    for word in ("epoch", "average power", "kWh", "GPU 3", "25%", "in truth", "175 W"):
+        assert word in done.stdout
+    assert "from zeus.monitor import ZeusMonitor" in done.stdout
+    assert re.search(r"change +\+\d+% +-\d+%", done.stdout)
+
+
+@pytest.mark.parametrize("hidden", [None, "", "-1", "7"])
+def test_its_numbers_are_right(hidden):
+    done = zeus("demo", "--json", ZEUS_SIMULATE=None, CUDA_VISIBLE_DEVICES=hidden)
+    result = json.loads(done.stdout)
+    assert result["node"] == "virtual"
+    assert len(result["epochs"]) == 3
+    training = result["training"]
+    assert training["complete"]
+    assert training["time"] == pytest.approx(sum(epoch["time"] for epoch in result["epochs"]))
+    assert training["total_energy"] == pytest.approx(result["exact_energy"], rel=1e-4)
+    assert abs(training["total_energy"] - result["exact_energy"]) <= 2 * training["uncertainty"]
+    for step, exact in zip(result["steps"], result["exact_step_energies"], strict=True):
+        assert step["total_energy"] == pytest.approx(exact, rel=0.01)
+    lower = result["power_limit"]
+    assert lower["limit"] < lower["default"]
+    assert lower["time_change"] > 0 > lower["energy_change"]
+
+
+def test_on_a_simulated_node_it_runs_in_real_time():
+    done = zeus("demo", "--json", ZEUS_SIMULATE="v100x2")
+    result = json.loads(done.stdout)
+    assert result["node"] == "simulated"
+    assert result["power_limit"] is None
+    assert set(result["training"]["gpu_energy"]) == {"0", "1"}
+    watts = result["training"]["total_energy"] / result["training"]["time"]
+    assert watts == pytest.approx(500, rel=0.05)
+
+
+def test_with_a_gpu_but_no_framework_it_measures_idling_and_says_so(nvml, tmp_path):
+    # A PyTorch that cannot use the GPUs, and is quicker to import than a real one.
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(
+        "class cuda:\n    is_available = staticmethod(lambda: False)\n"
+        "    is_initialized = staticmethod(lambda: False)\n"
+    )
+    sim, variables = nvml(GpuSpec(watts=70.0))
+    done = zeus("demo", env=variables, PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Found 1 GPU: NVIDIA A100" in done.stdout
+    assert "Idle GPUs: PyTorch cannot use them" in done.stdout
+    assert "70 W" in done.stdout
+    assert sim.calls("nvmlDeviceSetPowerManagementLimit") == 0
+
+
+def test_with_a_framework_it_trains(nvml, tmp_path):
+    # Enough of PyTorch to count the steps.
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(
+        "import time\n"
+        "class Anything:\n"
+        "    def __call__(self, *a, **k): return self\n"
+        "    def __getattr__(self, name): return self\n"
+        "nn = optim = randn = Anything()\n"
+        "class cuda:\n"
+        "    is_available = is_initialized = staticmethod(lambda: True)\n"
+        "    synchronize = staticmethod(lambda index: time.sleep(0.01))\n"
+    )
+    _, variables = nvml(GpuSpec(watts=300.0))
+    done = zeus("demo", env=variables, PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "A small training loop on GPU 0, with PyTorch" in done.stdout
+    assert "300 W" in done.stdout
+
+
+def test_a_lost_gpu_is_told_instead_of_an_energy(nvml, tmp_path):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('broken')\n")
+    _, variables = nvml(GpuSpec(lost_at_init=True))
+    done = zeus("demo", env=variables, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0
+    assert "PyTorch cannot use them (broken)" in done.stdout
+    assert "device lost" in done.stdout
+    assert "0 J" not in done.stdout
