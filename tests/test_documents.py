@@ -1,0 +1,53 @@
+"""The documents are true: every README block runs, every file they name exists."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_there_are_three_examples():
+    assert len(BLOCKS) == 3
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=["measure", "hold", "simulate"])
+@pytest.mark.parametrize("machine", ["", "v100x2"], ids=["without GPUs", "simulated"])
+def test_readme_examples_run_as_they_are(block, machine):
+    environment = {**os.environ, "ZEUS_SIMULATE": machine}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", block],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])
+def test_links_lead_somewhere(name):
+    path = ROOT / name
+    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
+        assert (path.parent / target).exists(), target
+
+
+def test_architecture_names_files_that_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    source = {path.name for path in (ROOT / "src").rglob("*.py")}
+    for name in re.findall(r"`(\w+\.py)`", text):
+        assert name in source, name
+
+
+def test_readme_is_short():
+    assert len(README.split()) < 800
