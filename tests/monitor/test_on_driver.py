@@ -376,6 +376,30 @@ def test_the_helper_never_runs_the_users_program(programs, tmp_path):
     assert ran.read_text() == "x"
 
 
+def test_closing_leaves_nothing_behind(programs):
+    group = programs(GpuSpec())
+    found = group.ask("""
+        import threading
+        def everything():
+            return [len(os.listdir("/proc/self/fd")),
+                    sorted(t.name for t in threading.enumerate() if t.name != "zeus-driver-calls")]
+        from zeus.device import get_gpus
+        get_gpus()
+        counts = []
+        for _ in range(3):
+            with ZeusMonitor() as monitor:
+                wait_for_helper(monitor)
+                pid = monitor._sampler.feeds._helper._process.pid
+                monitor.begin_window("w")
+                assert monitor.end_window("w").gpu_energy[0] > 0
+            assert not os.path.exists(f"/proc/{pid}")
+            counts.append(everything())
+        answer(counts)
+    """)
+    assert found[0] == found[1] == found[2]
+    assert found[0][1] == ["MainThread"]
+
+
 def test_without_a_helper_a_thread_looks(programs):
     group = programs(GpuSpec(watts=250.0))
     found = group.ask(

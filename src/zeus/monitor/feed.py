@@ -140,7 +140,6 @@ class Helper:
         self.memory = SharedLooks(len(self.feeds))
         self._front = self.memory.front
         self._kicked_at = -math.inf
-        self._owner = os.getpid()
         read_end, self._requests = os.pipe()
         os.set_blocking(self._requests, False)
         root = str(Path(__file__).resolve().parents[2])
@@ -157,10 +156,15 @@ class Helper:
                 pass_fds=(self.memory.descriptor, read_end),
                 start_new_session=True,
             )
+        except BaseException:
+            os.close(self._requests)
+            raise
         finally:
             os.close(read_end)
+            self.memory.close_descriptor()
         logger.info("GPU counters are followed by helper process %d", self._process.pid)
-        weakref.finalize(self, _end, self._process, self._requests, self._owner)
+        #: Ends the process; at most once, for its descriptor's number may be another's later.
+        self.end = weakref.finalize(self, _end, self._process, self._requests, os.getpid())
 
     def ready(self) -> bool:
         """Whether it looks by now."""
@@ -211,20 +215,13 @@ class Helper:
         with suppress(OSError):  # full: it will wake anyway; broken: its end is noticed elsewhere
             os.write(self._requests, b".")
 
-    def end(self) -> None:
-        """End the process."""
-        _end(self._process, self._requests, self._owner)
-
 
 def _end(process: subprocess.Popen[bytes], requests: int, owner: int) -> None:
-    if os.getpid() != owner or process.returncode is not None:
-        return
-    try:
-        os.close(requests)
-    except OSError:
-        return
     import subprocess  # noqa: PLC0415
 
+    os.close(requests)
+    if os.getpid() != owner:
+        return  # a forked child: the process is the parent's
     process.kill()  # it holds nothing that must be put back; a stuck one would not listen
     try:
         process.wait(timeout=0.2)

@@ -61,6 +61,10 @@ class SharedLooks:
         if descriptor is None:
             self.front[Slot.READING] = -1
 
+    def close_descriptor(self) -> None:
+        """Close the descriptor once the other side has it; the memory stays."""
+        os.close(self.descriptor)
+
     def tell(self, gpu: int, look: Look | None, senses: Senses, told: Senses | None) -> None:
         """Write a look, and what can be seen if that has changed since it was told last."""
         base = _FRONT + gpu * _BLOCK
