@@ -226,7 +226,7 @@ class SimulatedGpuDriver(GpuDriver):
         self.shared = not clock.virtual
         self._slot = slot
         self._memory = memory
-        self._clock = clock
+        self.clock = clock
         unique = uuid.uuid5(uuid.NAMESPACE_OID, f"zeus simulated {model.key} {slot} {node}")
         self.identity = GpuIdentity(
             key=f"GPU-{unique}",
@@ -243,7 +243,7 @@ class SimulatedGpuDriver(GpuDriver):
                 memory.write(slot, self._fresh(activity))
 
     def _fresh(self, activity: float) -> GpuState:
-        now = self._clock.now()
+        now = self.clock.now()
         state = GpuState(time=now, power_limit=self.model.maximum_limit, activity=activity)
         state.average_power = self.model.idle_power
         state.temperature = _AMBIENT + self.model.thermal_resistance * self.model.idle_power
@@ -274,7 +274,7 @@ class SimulatedGpuDriver(GpuDriver):
     def exact_energy(self) -> float:
         """Joules up to this very instant: what the counter would show if it did not tick."""
         state = self._state()
-        return state.energy + self._power(state) * (self._clock.now() - state.time)
+        return state.energy + self._power(state) * (self.clock.now() - state.time)
 
     def _counter_at(self, state: GpuState, now: float) -> float:
         period = self.model.counter_period
@@ -299,9 +299,14 @@ class SimulatedGpuDriver(GpuDriver):
     @contextmanager
     def _change(self) -> Iterator[GpuState]:
         with self._memory.exclusive():
-            state = self._advanced(self._state(), self._clock.now())
+            state = self._advanced(self._state(), self.clock.now())
             yield state
             self._memory.write(self._slot, state)
+
+    def load(self) -> tuple[float, float]:
+        """Activity of the kernels that run now, and the share of the time in which they do."""
+        state = self._state()
+        return state.activity, state.share
 
     def set_load(self, activity: float, share: float = 1.0) -> None:
         """From now on, run kernels of this activity for this share of the time."""
@@ -315,7 +320,7 @@ class SimulatedGpuDriver(GpuDriver):
         if self.model.counter_period is None:
             raise unsupported(Capability.ENERGY_COUNTER, f"{self.model.name} has none")
         state = self._state()
-        return round(self._counter_at(state, self._clock.now()), 3)  # drivers count millijoules
+        return round(self._counter_at(state, self.clock.now()), 3)  # drivers count millijoules
 
     def instant_power(self) -> float:
         return round(self._power(self._state()), 3)
@@ -324,7 +329,7 @@ class SimulatedGpuDriver(GpuDriver):
         if not self.model.separate_average:
             raise unsupported(Capability.AVERAGE_POWER, f"{self.model.name} reports power now")
         state = self._state()
-        elapsed = self._clock.now() - state.time
+        elapsed = self.clock.now() - state.time
         power = exponential(state.average_power, self._power(state), elapsed, _AVERAGING_TIME)
         return round(power, 3)
 
@@ -336,7 +341,7 @@ class SimulatedGpuDriver(GpuDriver):
     def temperature(self) -> float:
         state = self._state()
         target = _AMBIENT + self.model.thermal_resistance * self._power(state)
-        elapsed = self._clock.now() - state.time
+        elapsed = self.clock.now() - state.time
         return float(round(exponential(state.temperature, target, elapsed, _THERMAL_TIME)))
 
     def utilization(self) -> float:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from zeus.errors import WindowError
 from zeus.monitor import ranks
@@ -343,6 +343,16 @@ def _end_of(measurement: Measurement) -> float:
     return window.end if isinstance(window, _Window) else -math.inf
 
 
+class ScopeKeeper(Protocol):
+    """A monitor, as far as a scope needs it."""
+
+    def open_scope(self, name: str, sync_execution: bool) -> object:
+        """Begin a window that is known by the returned token."""
+
+    def close_scope(self, token: object, sync_execution: bool, cancel: bool) -> Measurement | None:
+        """End the window behind a token."""
+
+
 class WindowScope:
     """A window bound to a block of code or to the calls of a function.
 
@@ -352,7 +362,7 @@ class WindowScope:
 
     def __init__(
         self,
-        monitor: ZeusMonitor,
+        monitor: ScopeKeeper,
         name: str,
         sync_execution: bool,
         callback: Callable[[Measurement], None] | None,
@@ -406,7 +416,7 @@ class WindowScope:
                 self._callback(measurement)
 
         def scope() -> WindowScope:
-            return self._monitor.window(self._name, self._sync_execution, keep)
+            return WindowScope(self._monitor, self._name, self._sync_execution, keep)
 
         import inspect  # noqa: PLC0415
 

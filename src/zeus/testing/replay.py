@@ -11,16 +11,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import Self
 
 from zeus.errors import WindowError
 from zeus.monitor.log import LoggedWindow, read_log
 from zeus.monitor.measurement import GPU, Measurement, Reading
 from zeus.monitor.track import Method
 from zeus.monitor.windows import WindowScope
-
-if TYPE_CHECKING:
-    from zeus.monitor.windows import ZeusMonitor
 
 
 class ReplayMonitor:
@@ -105,8 +102,7 @@ class ReplayMonitor:
         callback: Callable[[Measurement], None] | None = None,
     ) -> WindowScope:
         """A window as a ``with`` block, an ``async with`` block or a decorator."""
-        # A scope only opens and closes windows, which this monitor does as the real one.
-        return WindowScope(cast("ZeusMonitor", self), name, sync_execution, callback)
+        return WindowScope(self, name, sync_execution, callback)
 
     def open_scope(self, name: str, sync_execution: bool) -> object:  # noqa: ARG002
         """Begin a window that is known by the returned token instead of its name."""

@@ -157,7 +157,7 @@ def _first(entry: tuple[float, Gpu]) -> float:
 
 
 def _common_clock(gpus: Sequence[Gpu]) -> Clock:
-    clocks = {id(clock): clock for clock in (simulated_driver(gpu)._clock for gpu in gpus)}
+    clocks = {id(clock): clock for clock in (simulated_driver(gpu).clock for gpu in gpus)}
     if len(clocks) != 1:
         raise SimulationError(
             f"work must run on GPUs of one node, but got {len(gpus)} GPUs of {len(clocks)} nodes"
@@ -168,9 +168,9 @@ def _common_clock(gpus: Sequence[Gpu]) -> Clock:
 @contextmanager
 def _load_kept(gpus: Sequence[Gpu]) -> Iterator[None]:
     """Put back whatever load the GPUs had."""
-    before = [(driver, driver._state()) for driver in map(simulated_driver, gpus)]
+    before = [(driver, driver.load()) for driver in map(simulated_driver, gpus)]
     try:
         yield
     finally:
-        for driver, state in before:
-            driver.set_load(state.activity, state.share)
+        for driver, load in before:
+            driver.set_load(*load)
