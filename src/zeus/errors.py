@@ -10,6 +10,7 @@ the exact name::
     ├── KnobError (ValueError)              a knob setting outside what the device accepts
     ├── SimulationError (ValueError)        a simulated node that cannot be built as asked
     ├── LogFileError (ValueError)           a window log that cannot be read or continued
+    ├── FrontierError (ValueError)          points or objectives that break their rules
     └── MissingExtraError (ImportError)     an optional dependency, with the line that installs it
 """
 
@@ -67,6 +68,10 @@ class SimulationError(ZeusError, ValueError):
 
 class LogFileError(ZeusError, ValueError):
     """A window log cannot be read, or not be continued by this monitor."""
+
+
+class FrontierError(ZeusError, ValueError):
+    """A point, a frontier or an objective breaks a rule; says which, and the value."""
 
 
 class MissingExtraError(ZeusError, ImportError):

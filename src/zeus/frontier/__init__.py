@@ -1,0 +1,41 @@
+"""The narrow waist: what a fixed amount of work takes in time and energy, and which point to pick.
+
+Whatever turns a knob (power limit, clock, batch size, a plan) produces `Point`s of a `Frontier`;
+whatever decides applies an `Objective` to it. Pure: no clock, no device, and nothing is read or
+written except by `plot`.
+"""
+
+from __future__ import annotations
+
+from zeus.frontier.frontier import Frontier
+from zeus.frontier.objectives import (
+    Deadline,
+    Energy,
+    EnergyBudget,
+    LatencyBound,
+    MaxSlowdownConstraint,
+    Objective,
+    PowerCap,
+    Time,
+    ZeusCost,
+    as_objective,
+)
+from zeus.frontier.point import Point, Settings
+from zeus.frontier.selection import Selection
+
+__all__ = [
+    "Deadline",
+    "Energy",
+    "EnergyBudget",
+    "Frontier",
+    "LatencyBound",
+    "MaxSlowdownConstraint",
+    "Objective",
+    "Point",
+    "PowerCap",
+    "Selection",
+    "Settings",
+    "Time",
+    "ZeusCost",
+    "as_objective",
+]

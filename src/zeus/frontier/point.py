@@ -1,0 +1,304 @@
+"""One setting of a knob, and the time and energy that a fixed amount of work took under it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import Any
+
+from zeus.errors import FrontierError
+
+# Uncertainties are half-widths that hold in about 19 of 20 cases: this many standard deviations.
+_COVERAGE = 1.96
+# The same for the mean of few readings (Student's t, two-sided 95 %), by degrees of freedom.
+_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+
+
+class Settings(Mapping[Any, Any]):
+    """Several settings by name, as one knob. Equal to the mapping it was made of; never changes."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[Any, Any]) -> None:
+        self._items = dict(items)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+
+@dataclass(frozen=True)
+class Point:
+    """What the work took under one setting.
+
+    Attributes:
+        knob: The setting: watts, MHz, a batch size, a plan. Anything hashable, or lists and
+            mappings of such; those are kept as tuples and `Settings`, so that a point cannot
+            change and is equal to itself after a trip through JSON.
+        time: Seconds, more than 0.
+        energy: Joules, over all devices that do the work.
+        time_uncertainty: Seconds by which `time` may be off in about 19 of 20 cases; `None` if
+            unknown. Comparisons take a value of unknown uncertainty at its word.
+        energy_uncertainty: Joules by which `energy` may be off, likewise.
+        repeats: How many measurements stand behind it; 0 if it was interpolated.
+        latencies: Seconds by percentile, for example `{"p99": 0.12}`.
+
+    Raises:
+        FrontierError: If a value breaks one of these rules.
+    """
+
+    knob: Any
+    time: float
+    energy: float
+    time_uncertainty: float | None = None
+    energy_uncertainty: float | None = None
+    repeats: int = 1
+    latencies: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        knob = freeze(self.knob)
+        at = f" (knob={knob!r})"
+        values: dict[str, Any] = {
+            "knob": knob,
+            "time": number("time", self.time, above=0, where=at),
+            "energy": number("energy", self.energy, least=0, where=at),
+        }
+        for name in ("time_uncertainty", "energy_uncertainty"):
+            value = getattr(self, name)
+            values[name] = None if value is None else number(name, value, least=0, where=at)
+        values["repeats"] = whole("repeats", self.repeats, least=0, where=at)
+        if not isinstance(self.latencies, Mapping):
+            raise FrontierError(
+                f"`latencies` must map percentiles to seconds, but got {self.latencies!r}{at}"
+            )
+        for name in self.latencies:
+            if not isinstance(name, str):
+                raise FrontierError(
+                    f"a percentile must be a text like 'p99', but got {name!r} in `latencies`{at}"
+                )
+        values["latencies"] = Settings(
+            {
+                name: number(f"latencies[{name!r}]", value, least=0, where=at)
+                for name, value in self.latencies.items()
+            }
+        )
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def average_power(self) -> float:
+        """Watts over the whole of the work."""
+        return self.energy / self.time
+
+    def slowdown(self, reference: Point) -> float:
+        """How many times as long as the reference it takes: 1.1 is 10 % slower."""
+        return self.time / reference.time
+
+    def savings(self, reference: Point) -> float:
+        """Share of the reference's energy that it saves: 0.2 is 20 % less; negative if it is more.
+
+        Raises:
+            FrontierError: If the reference took no energy.
+        """
+        if reference.energy == 0:
+            raise FrontierError(
+                "savings are relative to a reference with `energy > 0`, but got energy=0.0 "
+                f"(knob={reference.knob!r})"
+            )
+        return 1 - self.energy / reference.energy
+
+    def scaled(self, factor: float) -> Point:
+        """The same setting for `factor` times the work; latencies stay what they are."""
+        factor = number("factor", factor, above=0)
+        return replace(
+            self,
+            time=self.time * factor,
+            energy=self.energy * factor,
+            time_uncertainty=_times(self.time_uncertainty, factor),
+            energy_uncertainty=_times(self.energy_uncertainty, factor),
+        )
+
+
+def combined_uncertainty(first: float | None, second: float | None) -> float:
+    """By how much the difference of two values may be off; an unknown one adds nothing."""
+    return math.hypot(first or 0.0, second or 0.0)
+
+
+# --- rules for values ---------------------------------------------------------------------------
+
+
+def number(
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    where: str = "",
+) -> float:
+    """The value as a finite float within bounds.
+
+    Raises:
+        FrontierError: If it is not one; names the rule and the value.
+    """
+    got = f"but got {name}={value!r}{where}"
+    if not is_real(value):
+        raise FrontierError(f"`{name}` must be a real number, {got}")
+    try:
+        result = float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        result = math.inf
+    if not math.isfinite(result):
+        raise FrontierError(f"`{name}` must be finite, {got}")
+    if above is not None and not result > above:
+        raise FrontierError(f"`{name} > {above:g}` must hold, {got}")
+    if least is not None and most is not None and not least <= result <= most:
+        raise FrontierError(f"`{least:g} <= {name} <= {most:g}` must hold, {got}")
+    if least is not None and not result >= least:
+        raise FrontierError(f"`{name} >= {least:g}` must hold, {got}")
+    return result
+
+
+def whole(name: str, value: object, *, least: int, where: str = "") -> int:
+    """The value as an int that is not too small.
+
+    Raises:
+        FrontierError: If it is not one; names the rule and the value.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise FrontierError(f"`{name}` must be a whole number, but got {name}={value!r}{where}")
+    if value < least:
+        raise FrontierError(f"`{name} >= {least}` must hold, but got {name}={value!r}{where}")
+    return value
+
+
+def is_real(value: object) -> bool:
+    """Whether it is a number that can be compared and interpolated."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def freeze(knob: Any) -> Any:
+    """The same setting in a form that cannot change.
+
+    Raises:
+        FrontierError: If it can neither be hashed nor be taken apart.
+    """
+    frozen = _freeze(knob)
+    try:
+        hash(frozen)
+    except TypeError:
+        raise FrontierError(
+            "a knob must be hashable, or lists and mappings of what is, but got "
+            f"knob={knob!r} of type {type(knob).__name__}"
+        ) from None
+    return frozen
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return Settings({_freeze(key): _freeze(item) for key, item in value.items()})
+    if isinstance(value, list) or type(value) is tuple:  # a named tuple is kept as it is
+        return tuple(_freeze(item) for item in value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise FrontierError(f"a knob must be finite, but got knob={value!r}")
+    return value
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+# --- several measurements of the same setting ---------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Reading:
+    value: float
+    uncertainty: float | None
+    repeats: int
+
+
+def merge(points: Sequence[Point]) -> Point:
+    """One point from several of the same knob; `Frontier.combine` documents the rules."""
+    points = [point for point in points if point.repeats] or list(points)
+    if len(points) == 1:
+        return points[0]
+    times = [_Reading(p.time, p.time_uncertainty, p.repeats or 1) for p in points]
+    energies = [_Reading(p.energy, p.energy_uncertainty, p.repeats or 1) for p in points]
+    time, time_uncertainty = _mean(times)
+    energy, energy_uncertainty = _mean(energies)
+    percentiles = dict.fromkeys(name for point in points for name in point.latencies)
+    return Point(
+        points[0].knob,
+        time,
+        energy,
+        time_uncertainty,
+        energy_uncertainty,
+        sum(point.repeats for point in points),
+        {
+            name: _mean(
+                [
+                    _Reading(point.latencies[name], None, point.repeats or 1)
+                    for point in points
+                    if name in point.latencies
+                ]
+            )[0]
+            for name in percentiles
+        },
+    )
+
+
+def _mean(readings: Sequence[_Reading]) -> tuple[float, float | None]:
+    """Mean and its uncertainty."""
+    exact = [reading for reading in readings if reading.uncertainty == 0]
+    if exact:
+        mean, spread = _plain_mean(exact)
+        return mean, spread or 0.0
+    known = [reading.uncertainty for reading in readings if reading.uncertainty is not None]
+    if len(known) < len(readings):
+        return _plain_mean(readings)
+    sharpest = min(known)
+    weights = [(sharpest / uncertainty) ** 2 for uncertainty in known]
+    mean = _weighted([reading.value for reading in readings], weights)
+    # Readings that lie further apart than they claim are less certain than they claim.
+    surprise = 1.0
+    if len(readings) > 1:
+        distances = [(r.value - mean) / u for r, u in zip(readings, known, strict=True)]
+        surprise = _COVERAGE * math.hypot(*distances) / math.sqrt(len(readings) - 1)
+    return mean, sharpest / math.sqrt(math.fsum(weights)) * max(1.0, surprise)
+
+
+def _plain_mean(readings: Sequence[_Reading]) -> tuple[float, float | None]:
+    """Mean over all repeats, with the uncertainty that the spread of the readings tells."""
+    weights = [float(reading.repeats) for reading in readings]
+    mean = _weighted([reading.value for reading in readings], weights)
+    freedom = len(readings) - 1
+    offs = [math.sqrt(r.repeats) * (r.value - mean) for r in readings]
+    if freedom == 0 or not any(offs):
+        return mean, None  # equal readings tell nothing about their noise
+    return mean, _student(freedom) * math.hypot(*offs) / math.sqrt(freedom * math.fsum(weights))
+
+
+def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
+    total = math.fsum(weights)
+    mean = math.fsum(v * (w / total) for v, w in zip(values, weights, strict=True))
+    return min(max(mean, min(values)), max(values))  # rounding must not leave the range
+
+
+def _student(freedom: int) -> float:
+    if freedom <= len(_STUDENT):
+        return _STUDENT[freedom - 1]
+    return _COVERAGE + 2.372 / freedom + 2.823 / freedom**2  # the expansion's first terms

@@ -1,0 +1,26 @@
+"""The room's front door."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import zeus.frontier
+
+
+def test_public_names():
+    assert sorted(zeus.frontier.__all__) == zeus.frontier.__all__
+    for name in zeus.frontier.__all__:
+        assert getattr(zeus.frontier, name).__doc__
+
+
+def test_it_stands_on_nothing_of_ours_but_errors():
+    script = (
+        "import sys, zeus.frontier\n"
+        "rooms = {name.split('.')[1] for name in sys.modules if name.startswith('zeus.')}\n"
+        "print(sorted(rooms - {'_lazy', '_neighbour'}), 'rich' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "['errors', 'frontier'] False"
