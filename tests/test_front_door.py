@@ -11,7 +11,7 @@ import pytest
 
 import zeus
 
-PACKAGES = ("zeus", "zeus.device", "zeus.monitor", "zeus.testing")
+PACKAGES = ("zeus", "zeus.device", "zeus.frontier", "zeus.monitor", "zeus.testing")
 
 
 def run(script: str, *path: Path) -> subprocess.CompletedProcess[str]:

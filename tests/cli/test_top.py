@@ -358,9 +358,10 @@ def test_stopping_gives_the_terminal_back_for_a_while():
     terminal.forget()
     os.kill(child, signal.SIGTSTP)
     terminal.read_until(LEAVE)
-    terminal.forget()
     os.kill(child, signal.SIGCONT)
-    shown = terminal.read_until(b"Tesla V100")
-    assert ENTER in shown
+    shown = terminal.read_until(ENTER)
+    assert shown.index(LEAVE) < shown.index(ENTER)
+    terminal.forget()
+    terminal.read_until(b"Tesla V100")
     terminal.type(b"q")
     assert_given_back(terminal.finish(), 0)

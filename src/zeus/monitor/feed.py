@@ -37,8 +37,10 @@ HANG_TIMEOUT = 3.0
 
 _COLLECT_PAUSE = 1.0  # seconds between collecting what the helper has seen
 _ACTIVE_AHEAD = 3.0  # seconds for which the helper goes on without being asked again
-_KICK_PAUSE = 0.01  # seconds; windows that follow each other faster share their looks
-_KICK_DELAY = 1e-3  # seconds from a window's beginning to the look it causes: load sets in first
+_SOON = 0.026  # seconds; a look that comes this soon need not be asked for
+_VERY_SOON = 0.004
+_KICK_PAUSE = 0.15  # seconds between such requests
+_KICK_DELAY = 2e-3  # seconds from a window's beginning to the look it causes: load sets in first
 _HELPER = "import sys; sys.path.append(sys.argv[1]); from zeus.monitor.follower import main; main()"
 HELPER_VARIABLE = "ZEUS_HELPER"
 """Set to 0 to look from a thread of this process instead of from a helper."""
@@ -175,10 +177,14 @@ class Helper:
         return self._front[Slot.STATE] == State.FAILED or self._process.poll() is not None
 
     def window_begins(self, now: float) -> None:
-        """Ask for a look right after a window's beginning."""
+        """Say that a window begins, and ask for a look into it unless one is coming anyway."""
         front = self._front
         front[Slot.YOUNGEST] = now + _KICK_DELAY
-        if now - self._kicked_at > _KICK_PAUSE:
+        wait = front[Slot.NEXT_LOOK] - now
+        rested = now - self._kicked_at
+        # Waking the helper costs it, and may cost this thread its turn on the processor. A window
+        # by itself is worth it; many in a row have to make do with the looks that come anyway.
+        if wait > (_VERY_SOON if rested > _KICK_PAUSE else _SOON) and rested > _SOON:
             self._kicked_at = now
             if front[Slot.ACTIVE_UNTIL] < now + 1:
                 front[Slot.ACTIVE_UNTIL] = now + _ACTIVE_AHEAD

@@ -26,7 +26,7 @@ from zeus.monitor.watch import Watcher
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_TOGETHER = 0.002  # seconds; what is due this soon is read in the same go
+_TOGETHER = 0.5  # of its pause: who is due this soon is read in the same go; waking costs most
 _EARLY = 1e-4  # seconds by which a look may come too early; timers are no finer
 _LONGEST_REST = 5.0  # seconds between looks at whether the parent still lives
 _BUSY_BOUND = 0.007  # share of a core; looks become rarer above it
@@ -77,9 +77,10 @@ class Follower:
     def _pause(self) -> float:
         """Milliseconds until the next look."""
         now = self._clock.now()
-        if now > self._front[Slot.ACTIVE_UNTIL]:
-            return _LONGEST_REST * 1e3
-        due = min((watcher.due for _, watcher in self._watchers), default=now + _LONGEST_REST)
+        due = now + _LONGEST_REST
+        if now <= self._front[Slot.ACTIVE_UNTIL]:
+            due = min((watcher.due for _, watcher in self._watchers), default=due)
+        self._front[Slot.NEXT_LOOK] = due
         return max(0.0, min(due - now, _LONGEST_REST)) * 1e3
 
     def _round(self) -> None:
@@ -98,7 +99,7 @@ class Follower:
         if not everything and all(watcher.due > now + _EARLY for _, watcher in self._watchers):
             return  # woken to hear of a window, not to look yet
         for number, watcher in self._watchers:
-            if everything or watcher.due <= now + _TOGETHER:
+            if everything or watcher.due <= now + watcher.pause * _TOGETHER:
                 front[Slot.READING_SINCE] = now
                 front[Slot.READING] = number
                 watcher.look()

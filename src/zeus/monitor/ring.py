@@ -28,6 +28,7 @@ class Slot(IntEnum):
     STATE = 4  # told: see `State`
     READING = 5  # told: which GPU is being read, -1 for none
     READING_SINCE = 6  # told: since when
+    NEXT_LOOK = 7  # told: when it will look next if nobody asks
 
 
 class State(IntEnum):

@@ -25,6 +25,7 @@ HORIZON = 30.0
 
 _MILLIJOULE = 1e-3
 
+_LATE_LOOKS = 500  # seconds to minutes, by how densely they came
 _FEWEST_CHANGES = 4  # of the power reading, before it is judged how it is refreshed
 
 # Power may move between looks in ways they do not show; as a share of the integral.
@@ -439,16 +440,18 @@ class EnergyTrack:
         return joules, variance, high - low
 
     def _bridge(self, at: int, duration: float) -> tuple[float, float, int]:
-        """No look fell inside so short a window: take the neighbours' mean and difference."""
-        before = self._watts[at - 1] if at > 0 else None
-        after = self._watts[at] if at < len(self._watts) else None
-        if before is None or after is None:
-            known = before if before is not None else after
-            if known is None:
-                return 0.0, math.inf, 0
-            return known * duration, (known * duration / 2) ** 2, 0
-        mean = (before + after) / 2
-        return mean * duration, ((after - before) / 2 * duration) ** 2, 0
+        """No look fell inside so short a window: go by its neighbours.
+
+        Even if they agree, power inside may have been anything that this GPU has drawn of late.
+        """
+        near = self._watts[max(at - 1, 0) : at + 1]
+        if not near:
+            return 0.0, math.inf, 0
+        mean = sum(near) / len(near)
+        seen = self._watts[max(at - _LATE_LOOKS, 0) : at + 1]
+        off = max(max(seen) - mean, mean - min(seen))
+        # The bound as two standard deviations.
+        return mean * duration, (off * duration / 2) ** 2, 0
 
 
 def _sharper(one: Energy, other: Energy) -> bool:

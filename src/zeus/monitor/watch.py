@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 _LOOKS_PER_TICK = 8
 _FASTEST = 0.005  # seconds between looks; sensors are not quicker
 _FASTEST_WHEN_YOUNG = 0.01
+_FRESH = 0.005  # seconds; a window this young has hardly begun
 _SLOWEST = 0.1
 _GUESSED_TICK = 0.1
-_SHARP = 5e-4  # seconds; a tick known this well needs no looks of its own
+_SHARP = 5e-4  # seconds; a tick known this well needs no looks of its own,
+_SHARP_SHARE = 1e-3  # nor does one known to this share of the youngest window's age
 _RETRY = 1.0  # seconds between looks at a device that is lost
-_AGE_SHARE = 0.01  # of the youngest window's age may pass between looks
+_AGE_SHARE = 0.02  # of the youngest window's age may pass between looks
 
 
 class Watcher:
@@ -51,6 +53,8 @@ class Watcher:
         self._clock = clock
         self._tell = tell
         self.due = math.inf
+        #: Seconds between looks at present.
+        self.pause = 0.0
         self.thrift = 1.0
         #: When the youngest window began.
         self.youngest = clock.now()
@@ -137,14 +141,16 @@ class Watcher:
         period = ticks.period or self._driver.counter_period or _GUESSED_TICK
         age = now - self.youngest
         pause = max(period / _LOOKS_PER_TICK, _FASTEST, age * _AGE_SHARE) * self.thrift
-        # However thrifty: more than one look must fall into a window that ends soon.
-        when_young = _FASTEST_WHEN_YOUNG * min(self.thrift, 2.5)
-        pause = min(pause, max(when_young, age / 3), _SLOWEST)
+        # However thrifty: more than one look must fall into a window that ends soon, and the first
+        # may have come before the load set in.
+        when_young = _FASTEST_WHEN_YOUNG * (1.0 if age < _FRESH else min(self.thrift, 2.5))
+        self.pause = pause = min(pause, max(when_young, age / 3), _SLOWEST)
         upcoming = ticks.next_after(now)
         if upcoming is not None:
             low, high = upcoming
             middle = (low + high) / 2
+            sharp_enough = max(_SHARP, age * _SHARP_SHARE) * self.thrift
             # A look right at the expected tick tells in which half of its bracket it falls.
-            if high - low > _SHARP and now + 0.3 * pause < middle < now + 1.3 * pause:
+            if high - low > sharp_enough and now + 0.3 * pause < middle < now + 1.3 * pause:
                 return middle
         return now + pause
