@@ -143,6 +143,8 @@ class GpuDriver:
     visible_uuid: str = ""
     #: How often the energy counter moves on this part, in seconds, if known; a first guess only.
     counter_period: float | None = None
+    #: How often the power meter is refreshed, in seconds, if known; 0 for a live one.
+    meter_period: float | None = None
     #: Real drivers may hang; the simulated one answers at once.
     may_hang: bool = True
     #: Whether other processes see the same device, so that its knobs outlive this one.

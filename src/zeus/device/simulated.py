@@ -201,6 +201,7 @@ class SimulatedGpuDriver(GpuDriver):
     """One simulated GPU."""
 
     may_hang = False
+    meter_period = 0.0
 
     def __init__(
         self,

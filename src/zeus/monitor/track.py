@@ -26,6 +26,7 @@ HORIZON = 30.0
 _MILLIJOULE = 1e-3
 
 _LATE_LOOKS = 500  # seconds to minutes, by how densely they came
+_LATEST = 0.1  # seconds; no meter is refreshed more rarely
 _FEWEST_CHANGES = 4  # of the power reading, before it is judged how it is refreshed
 
 # Power may move between looks in ways they do not show; as a share of the integral.
@@ -102,7 +103,16 @@ class Look(NamedTuple):
 class EnergyTrack:
     """What the looks at one GPU have shown. May be fed and asked from several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, meter_period: float | None = None) -> None:
+        """Begin with nothing known.
+
+        Args:
+            meter_period: Seconds between refreshes of the power meter, 0 for a live one; `None` to
+                judge by how closely its changes have followed each other.
+        """
+        self._meter_period = meter_period
+        self._last_change = -math.inf
+        self._change_gaps: deque[float] = deque(maxlen=8)
         self.ticks = TickModel()
         self.senses = Senses()
         self.last_look = -math.inf
@@ -112,11 +122,13 @@ class EnergyTrack:
         self._counter_offset = 0.0
         self._last_counter_time = -math.inf
         self._longest_gap = 0.0
-        # Looks at power: instants, watts, running integral, running sum of squared steps.
+        # Looks at power: instants, watts, running integral, and running sums of squared steps in
+        # energy (over the time between looks) and in power.
         self._instants: list[float] = []
         self._watts: list[float] = []
         self._integral: list[float] = []
         self._steps: list[float] = []
+        self._jumps: list[float] = []
         # Ticks: instants, half widths of their brackets, counter values.
         self._tick_instants: list[float] = []
         self._tick_widths: list[float] = []
@@ -148,6 +160,8 @@ class EnergyTrack:
                 if dense and self._watts and look.watts != self._watts[-1]:
                     self._changed_at_tick.append(ticked)
                 self._add_power((look.between + look.ended) / 2, look.watts)
+                if ticked:
+                    self._judge()
             self.last_look = look.ended
 
     @property
@@ -184,12 +198,18 @@ class EnergyTrack:
     def _add_power(self, instant: float, watts: float) -> None:
         if self._instants:
             gap = instant - self._instants[-1]
-            step = (watts - self._watts[-1]) * gap
+            jump = watts - self._watts[-1]
+            if jump:
+                self._change_gaps.append(instant - self._last_change)
+                self._last_change = instant
+            step = jump * gap
             self._integral.append(self._integral[-1] + (watts + self._watts[-1]) / 2 * gap)
             self._steps.append(self._steps[-1] + step * step / 4)
+            self._jumps.append(self._jumps[-1] + jump * jump)
         else:
             self._integral.append(0.0)
             self._steps.append(0.0)
+            self._jumps.append(0.0)
         self._instants.append(instant)
         self._watts.append(watts)
 
@@ -238,21 +258,21 @@ class EnergyTrack:
         self._tick_widths.append(width)
         self._tick_values.append(value)
         self._tick_watts.append(self._mean_power())
-        self._judge(instant, value)
 
     def _mean_power(self) -> float:
         return self._watts[-1] if self._watts else 0.0
 
-    def _judge(self, instant: float, value: float) -> None:
+    def _judge(self) -> None:
         """Compare the counter with power over the long run: some parts' counters are wrong."""
         if not self._power_ok or self._averaged or len(self._instants) < 2:
             return
+        instant, value = self._tick_instants[-1], self._tick_values[-1]
+        integral = self._integral_at(instant)
         if self._judged_from is not None and instant - self._judged_from[0] < 1.0:
-            power = self._integral[-1] - self._judged_from[2]
             self._judged_time += instant - self._judged_from[0]
             self._judged_counter += value - self._judged_from[1]
-            self._judged_power += power
-        self._judged_from = (instant, value, self._integral[-1])
+            self._judged_power += integral - self._judged_from[2]
+        self._judged_from = (instant, value, integral)
         enough = self._judged_time > _JUDGED_AFTER and self._judged_power > _JUDGED_ABOVE
         if not enough:
             return
@@ -274,7 +294,13 @@ class EnergyTrack:
         """Drop looks and ticks from before an instant."""
         with self.lock:
             cut = bisect_left(self._instants, before)
-            for numbers in (self._instants, self._watts, self._integral, self._steps):
+            for numbers in (
+                self._instants,
+                self._watts,
+                self._integral,
+                self._steps,
+                self._jumps,
+            ):
                 del numbers[:cut]
             cut = bisect_left(self._tick_instants, before)
             for numbers in (
@@ -415,6 +441,7 @@ class EnergyTrack:
         low = bisect_right(instants, inside_from)
         high = bisect_left(instants, inside_to)
         duration = end - begin
+        late = self._lateness()
         if high <= low:
             return self._bridge(low, duration)
         first, final = instants[low], instants[high - 1]
@@ -424,7 +451,8 @@ class EnergyTrack:
             held = min(first, b) - a
             joules += watts[low] * held
             if low > 0:
-                variance += ((watts[low] - watts[low - 1]) * held) ** 2 / 12
+                jump = watts[low] - watts[low - 1]
+                variance += (jump * held) ** 2 / 12 + (jump * min(late, duration)) ** 2 / 12
             a = min(first, b)
         if b > final:
             held = b - max(final, a)
@@ -437,7 +465,16 @@ class EnergyTrack:
             left = max(bisect_right(instants, a) - 1, 0)
             right = min(bisect_left(instants, b), len(instants) - 1)
             variance += (self._steps[right] - self._steps[left]) / 3
+            variance += (self._jumps[right] - self._jumps[left]) * min(late, duration) ** 2 / 3
         return joules, variance, high - low
+
+    def _lateness(self) -> float:
+        """Seconds by which the meter may be late to show a change of power."""
+        if self._meter_period is not None:
+            return self._meter_period
+        if len(self._change_gaps) < _FEWEST_CHANGES:
+            return 0.0
+        return min(*self._change_gaps, self.ticks.period or _LATEST)
 
     def _bridge(self, at: int, duration: float) -> tuple[float, float, int]:
         """No look fell inside so short a window: go by its neighbours.
