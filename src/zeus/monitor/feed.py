@@ -38,8 +38,6 @@ HANG_TIMEOUT = 3.0
 _COLLECT_PAUSE = 1.0  # seconds between collecting what the helper has seen
 _ACTIVE_AHEAD = 3.0  # seconds for which the helper goes on without being asked again
 _SOON = 0.026  # seconds; a look that comes this soon need not be asked for
-_VERY_SOON = 0.004
-_KICK_PAUSE = 0.15  # seconds between such requests
 _KICK_DELAY = 2e-3  # seconds from a window's beginning to the look it causes: load sets in first
 _HELPER = "import sys; sys.path.append(sys.argv[1]); from zeus.monitor.follower import main; main()"
 HELPER_VARIABLE = "ZEUS_HELPER"
@@ -180,11 +178,9 @@ class Helper:
         """Say that a window begins, and ask for a look into it unless one is coming anyway."""
         front = self._front
         front[Slot.YOUNGEST] = now + _KICK_DELAY
-        wait = front[Slot.NEXT_LOOK] - now
-        rested = now - self._kicked_at
-        # Waking the helper costs it, and may cost this thread its turn on the processor. A window
-        # by itself is worth it; many in a row have to make do with the looks that come anyway.
-        if wait > (_VERY_SOON if rested > _KICK_PAUSE else _SOON) and rested > _SOON:
+        if front[Slot.NEXT_LOOK] > now + _SOON and now - self._kicked_at > _SOON:
+            # Waking the helper may cost this thread its turn on the processor, which would delay
+            # the very work that the window is about: only if nothing would be seen otherwise.
             self._kicked_at = now
             if front[Slot.ACTIVE_UNTIL] < now + 1:
                 front[Slot.ACTIVE_UNTIL] = now + _ACTIVE_AHEAD
