@@ -127,7 +127,7 @@ class Feed:
 class Helper:
     """A running helper process."""
 
-    def __init__(self, feeds: Sequence[Feed], clock: Clock) -> None:
+    def __init__(self, feeds: Sequence[Feed]) -> None:
         """Start it.
 
         Raises:
@@ -135,7 +135,6 @@ class Helper:
         """
         import subprocess  # noqa: PLC0415  (not needed before there is a GPU to follow)
 
-        self._clock = clock
         self.feeds = tuple(feeds)
         self.memory = SharedLooks(len(self.feeds))
         self._front = self.memory.front
@@ -262,7 +261,7 @@ class Feeds:
         if not self._usable or not feeds:
             return
         try:
-            self._helper = Helper(feeds, self._clock)
+            self._helper = Helper(feeds)
         except OSError as error:
             logger.warning("no helper process can be started (%s): looking from a thread", error)
             self._usable = False

@@ -44,12 +44,10 @@ class Follower:
         self._told: list[Senses | None] = [None] * len(keys)
         drivers = find_drivers()
         self._watchers: list[tuple[int, Watcher]] = []
-        self._tracks: list[EnergyTrack] = []
         for number, key in enumerate(keys):
             if key not in drivers:
                 continue
             track = EnergyTrack()
-            self._tracks.append(track)
             self._watchers.append(
                 (number, Watcher(drivers[key], track, self._clock, self._teller(number)))
             )
