@@ -1,0 +1,21 @@
+"""Optimizers: each turns knobs so that the user's own objective is met with the least cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zeus._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from zeus.optimizer.callback import Callback
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Callback": "zeus.optimizer.callback",
+    },
+)
+
+__all__ = [
+    "Callback",
+]
