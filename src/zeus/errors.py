@@ -11,6 +11,11 @@ the exact name::
     ├── SimulationError (ValueError)        a simulated node that cannot be built as asked
     ├── LogFileError (ValueError)           a window log that cannot be read or continued
     ├── FrontierError (ValueError)          points or objectives that break their rules
+    ├── ProfileError (ValueError)           a file of profiles that is not one
+    ├── RanksError (RuntimeError)           processes of a job that do not answer each other
+    ├── JobSpecError (ValueError)           a recurring job that breaks its rules
+    ├── JobLogError (ValueError)            an event that cannot follow those before it
+    ├── TraceError (ValueError)             a recorded trace that cannot be replayed; file and line
     └── MissingExtraError (ImportError)     an optional dependency, with the line that installs it
 """
 
@@ -72,6 +77,26 @@ class LogFileError(ZeusError, ValueError):
 
 class FrontierError(ZeusError, ValueError):
     """A point, a frontier or an objective breaks a rule; says which, and the value."""
+
+
+class ProfileError(ZeusError, ValueError):
+    """A file of profiles cannot be read; says where and why."""
+
+
+class RanksError(ZeusError, RuntimeError):
+    """Processes of one job do not answer each other."""
+
+
+class JobSpecError(ZeusError, ValueError):
+    """A recurring job's specification breaks a rule; says which, and the value."""
+
+
+class JobLogError(ZeusError, ValueError):
+    """An event of a recurring job breaks a rule, or cannot follow those before it."""
+
+
+class TraceError(ZeusError, ValueError):
+    """A recorded trace cannot be read or replayed; says the file and the line."""
 
 
 class MissingExtraError(ZeusError, ImportError):

@@ -4,9 +4,10 @@ Every objective here minimizes a cost over the points that it admits, by the sam
 
 - *Ties.* Of points with the same cost the faster is chosen, then the one of less energy, then the
   first given.
-- *Noise.* A point whose cost is higher than the least by no more than the uncertainty of the
-  difference ties with it. So the faster of them is chosen: no gain that is not proven is paid for
-  with time. `Selection.tie` and `Selection.note` say so.
+- *Noise.* Costs, times and energies that differ by no more than the uncertainty of the difference
+  are the same. So no gain that is not proven is paid for with time, and a setting that does nothing
+  (a power limit above what the job draws) gives way to the first given. `Selection.tie` and
+  `Selection.note` say so.
 - *Nothing admitted.* The least bad point is chosen, as each class documents, and the selection is
   marked `feasible=False`. A limit is compared with the value as measured.
 
@@ -449,12 +450,20 @@ class _Cost:
         return self.value, self.point.time, self.point.energy
 
 
+def _energy(point: Point) -> _Cost:
+    return _Cost(point, point.energy, point.energy_uncertainty or 0.0)
+
+
+def _time(point: Point) -> _Cost:
+    return _Cost(point, point.time, point.time_uncertainty or 0.0)
+
+
 def _energies(points: Iterable[Point]) -> list[_Cost]:
-    return [_Cost(point, point.energy, point.energy_uncertainty or 0.0) for point in points]
+    return [_energy(point) for point in points]
 
 
 def _times(points: Iterable[Point]) -> list[_Cost]:
-    return [_Cost(point, point.time, point.time_uncertainty or 0.0) for point in points]
+    return [_time(point) for point in points]
 
 
 def _power(point: Point) -> _Cost:
@@ -492,12 +501,13 @@ def _cheapest(costs: Sequence[_Cost], what: str, unit: str, notes: Iterable[str]
     """The least cost; of those that tie with it, the fastest."""
     ranked = sorted(costs, key=_Cost.rank)
     best = ranked[0]
-    tied = [cost for cost in ranked if not _surely_less(best, cost)]
-    chosen = min(tied, key=lambda cost: (cost.point.time, cost.point.energy))
+    tied = [cost for cost in costs if not _surely_less(best, cost)]
+    chosen = _least(_least(tied, _time), _energy)[0]
     runner_up = next((cost for cost in ranked if cost is not chosen), None)
     said = list(notes)
     if len(tied) > 1:
-        other = best if chosen is not best else tied[1]
+        nearest = sorted(tied, key=_Cost.rank)
+        other = next(cost for cost in nearest if cost is not chosen)
         said.append(_told_tie(chosen, other, what, unit))
     return Selection(
         chosen.point,
@@ -508,13 +518,19 @@ def _cheapest(costs: Sequence[_Cost], what: str, unit: str, notes: Iterable[str]
     )
 
 
+def _least(costs: Sequence[_Cost], measure: Callable[[Point], _Cost]) -> list[_Cost]:
+    """Those of which no other surely has less, in the order given."""
+    least = min((measure(cost.point) for cost in costs), key=lambda cost: cost.value)
+    return [cost for cost in costs if not _surely_less(least, measure(cost.point))]
+
+
 def _told_tie(chosen: _Cost, other: _Cost, what: str, unit: str) -> str:
     pair = f"knob={chosen.point.knob!r} and knob={other.point.knob!r}"
-    why = "the faster was chosen"
-    if chosen.point.time == other.point.time:
+    why = "they are equal, and the first was chosen"
+    if _surely_less(_time(chosen.point), _time(other.point)):
+        why = "the faster was chosen"
+    elif _surely_less(_energy(chosen.point), _energy(other.point)):
         why = "they are equally fast, and the one of less energy was chosen"
-        if chosen.point.energy == other.point.energy:
-            why = "they are equal, and the first was chosen"
     doubt = math.hypot(chosen.uncertainty, other.uncertainty)
     if doubt == 0:
         return f"the {what} of {pair} is the same; {why}"

@@ -8,14 +8,20 @@ from zeus._lazy import lazy_names
 
 if TYPE_CHECKING:
     from zeus.optimizer.callback import Callback
+    from zeus.optimizer.frequency import GlobalFrequencyOptimizer
+    from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "Callback": "zeus.optimizer.callback",
+        "GlobalFrequencyOptimizer": "zeus.optimizer.frequency",
+        "GlobalPowerLimitOptimizer": "zeus.optimizer.power_limit",
     },
 )
 
 __all__ = [
     "Callback",
+    "GlobalFrequencyOptimizer",
+    "GlobalPowerLimitOptimizer",
 ]

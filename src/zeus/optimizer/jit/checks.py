@@ -1,0 +1,58 @@
+"""The rules for what users give to the just-in-time optimizers."""
+
+from __future__ import annotations
+
+import math
+
+from zeus.errors import KnobError
+from zeus.frontier.point import is_real
+from zeus.optimizer.jit.lengths import Lengths
+from zeus.optimizer.jit.optimizer import Job
+
+
+def checked_lengths(wait: int, warmup: int | None, profile: int | None) -> Lengths:
+    """Numbers of steps.
+
+    Raises:
+        KnobError: If one is not a whole number, or too small.
+    """
+    _whole("wait_steps", wait, 0)
+    if warmup is not None:
+        _whole("warmup_steps", warmup, 0)
+    if profile is not None:
+        _whole("profile_steps", profile, 1)
+    return Lengths(wait, warmup, profile)
+
+
+def checked_job(name: str | None, batch_size: int | None, steps: int) -> Job:
+    """What is said about the job.
+
+    Raises:
+        KnobError: If a value is of the wrong kind, or too small.
+    """
+    if name is not None and not name:
+        raise KnobError(f"`job` must be a name that is not empty, but got {name!r}")
+    if batch_size is not None:
+        _whole("batch_size", batch_size, 1)
+    _whole("job_steps", steps, 1)
+    return Job(name, batch_size, steps)
+
+
+def positive(name: str, value: float) -> float:
+    """The value, if it is a number above 0.
+
+    Raises:
+        KnobError: If it is not.
+    """
+    if not is_real(value):
+        raise KnobError(f"`{name}` must be a number, but got {value!r}")
+    if not 0 < value < math.inf:
+        raise KnobError(f"`{name} > 0` must hold, but got {value}")
+    return value
+
+
+def _whole(name: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise KnobError(f"`{name}` must be a whole number, but got {value!r}")
+    if value < least:
+        raise KnobError(f"`{name} >= {least}` must hold, but got {value}")

@@ -1,0 +1,228 @@
+"""The GPU knobs that can be walked down, and the ladder of settings that a job's GPUs share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from zeus.device.base import Gpu
+from zeus.device.hold import Hold
+from zeus.errors import KnobError
+from zeus.frontier.point import is_real
+
+
+class Knob(Protocol):
+    """A setting of a GPU that trades time for energy: the lower, the slower."""
+
+    @property
+    def name(self) -> str:
+        """As in profiles."""
+
+    @property
+    def unit(self) -> str:
+        """Of settings."""
+
+    @property
+    def bounds_power(self) -> bool:
+        """Whether a setting is the watts that a GPU may draw."""
+
+    def ladder(self, gpu: Gpu) -> tuple[float, ...]:
+        """Settings to try on this GPU, from the highest down."""
+
+    def present(self, gpu: Gpu) -> float:
+        """The setting in force."""
+
+    def hold(self, gpu: Gpu, setting: float) -> Hold:
+        """A hold, not yet in force, that sets it."""
+
+    def change(self, hold: Hold, setting: float) -> None:
+        """Set it anew under the hold."""
+
+
+@dataclass(frozen=True)
+class PowerLimitKnob:
+    """Power limits in watts, `stride` apart."""
+
+    stride: float
+    name: ClassVar[str] = "power_limit"
+    unit: ClassVar[str] = "W"
+    bounds_power: ClassVar[bool] = True
+
+    def ladder(self, gpu: Gpu) -> tuple[float, ...]:
+        """From the highest limit that this GPU accepts down to the lowest, which is the last."""
+        limits = gpu.power_limits()
+        rungs = math.floor((limits.maximum - limits.minimum) / self.stride + 1e-9)
+        ladder = [limits.maximum - rung * self.stride for rung in range(rungs + 1)]
+        if ladder[-1] - limits.minimum > 1e-6:
+            ladder.append(limits.minimum)
+        return tuple(ladder)
+
+    def present(self, gpu: Gpu) -> float:
+        """Watts."""
+        return gpu.power_limit()
+
+    def hold(self, gpu: Gpu, setting: float) -> Hold:
+        """Holds the power limit."""
+        return gpu.hold(power_limit=setting)
+
+    def change(self, hold: Hold, setting: float) -> None:
+        """Change the power limit."""
+        hold.change(power_limit=setting)
+
+
+@dataclass(frozen=True)
+class ClockKnob:
+    """Highest graphics clocks in MHz, about `stride` apart; below them the GPU clocks freely."""
+
+    stride: float
+    name: ClassVar[str] = "graphics_clock"
+    unit: ClassVar[str] = "MHz"
+    bounds_power: ClassVar[bool] = False
+
+    def ladder(self, gpu: Gpu) -> tuple[float, ...]:
+        """Supported clocks, each the next that lies at least a stride below the one before."""
+        ladder: list[float] = []
+        for clock in sorted(gpu.supported_clocks().graphics, reverse=True):
+            if not ladder or ladder[-1] - clock >= self.stride:
+                ladder.append(clock)
+        if not ladder:
+            raise KnobError(f"{gpu.name} names no graphics clock that could be locked")
+        return tuple(ladder)
+
+    def present(self, gpu: Gpu) -> float:
+        """MHz of the lock in force, or the highest clock."""
+        lock = gpu.locked_graphics_clock()
+        return max(gpu.supported_clocks().graphics) if lock is None else lock.maximum
+
+    def hold(self, gpu: Gpu, setting: float) -> Hold:
+        """Holds the graphics clock."""
+        return gpu.hold(graphics_clock=self._range(gpu, setting))
+
+    def change(self, hold: Hold, setting: float) -> None:
+        """Change the graphics clock."""
+        hold.change(graphics_clock=self._range(hold.gpu, setting))
+
+    def _range(self, gpu: Gpu, setting: float) -> tuple[int, int]:
+        # Not one clock but all up to it: between kernels the GPU may still save by going lower.
+        return min(gpu.supported_clocks().graphics), round(setting)
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a process tells the others about one of its GPUs.
+
+    Attributes:
+        model: Product name.
+        ladder: Settings to try, from the highest down.
+        present: The setting before the run.
+        max_power: Watts of the highest power limit.
+    """
+
+    model: str
+    ladder: tuple[float, ...]
+    present: float
+    max_power: float
+
+    @classmethod
+    def of(cls, gpu: Gpu, knob: Knob, *, simulated: bool) -> Card:
+        """Ask a GPU.
+
+        Raises:
+            CapabilityError: If it cannot tell.
+        """
+        # What was found on a simulated GPU must never be taken for a real one's.
+        model = f"{gpu.name} (simulated)" if simulated else gpu.name
+        return cls(model, knob.ladder(gpu), knob.present(gpu), gpu.power_limits().maximum)
+
+
+class Ladder:
+    """The settings of a job: one for all GPUs of a model, at every rung.
+
+    Where models are mixed, each goes down its own ladder, all at the same pace.
+
+    Attributes:
+        models: Product names, sorted.
+        knobs: The setting at each rung; a mapping by model if there are several models.
+        max_power: Watts of all GPUs together.
+        gpus: How many there are.
+        present: The setting before the run, like `knobs`; the lowest if GPUs differ.
+    """
+
+    def __init__(self, cards: Mapping[str, Card]) -> None:
+        """A ladder that every card can go down.
+
+        Args:
+            cards: By the GPU's key, so that one which several processes see counts once.
+
+        Raises:
+            KnobError: If there is no GPU, or GPUs of one model have no setting in common.
+        """
+        if not cards:
+            raise KnobError("there must be at least one GPU, but got none")
+        by_model: dict[str, list[Card]] = {}
+        for key in sorted(cards):
+            by_model.setdefault(cards[key].model, []).append(cards[key])
+        self.models = tuple(sorted(by_model))
+        self._ladders = {model: _common(model, by_model[model]) for model in self.models}
+        self.gpus = len(cards)
+        self.max_power = math.fsum(card.max_power for card in cards.values())
+        self.present = self._knob(
+            {model: min(card.present for card in by_model[model]) for model in self.models}
+        )
+        length = max(map(len, self._ladders.values()))
+        self.knobs = tuple(
+            self._knob({model: self.setting(model, rung) for model in self.models})
+            for rung in range(length)
+        )
+
+    def _knob(self, settings: dict[str, float]) -> Any:
+        return settings if len(settings) > 1 else next(iter(settings.values()))
+
+    def __len__(self) -> int:
+        return len(self.knobs)
+
+    def setting(self, model: str, rung: int) -> float:
+        """The setting of this model's GPUs at a rung."""
+        ladder = self._ladders[model]
+        return ladder[min(rung, len(ladder) - 1)]
+
+    def below(self, knob: Any) -> list[Any]:
+        """The settings that are lower than this one."""
+        mine = self._by_model(knob)
+        return [
+            lower
+            for lower in self.knobs
+            if all(value <= mine[model] for model, value in self._by_model(lower).items())
+            and lower != knob
+        ]
+
+    def accepts(self, knob: Any) -> bool:
+        """Whether all GPUs can be set to it."""
+        settings = self._by_model(knob)
+        return settings.keys() == self._ladders.keys() and all(
+            is_real(value) and self._ladders[model][-1] <= value <= self._ladders[model][0]
+            for model, value in settings.items()
+        )
+
+    def limits(self, knobs: Iterable[Any]) -> list[float] | None:
+        """Settings as plain numbers; `None` where models are mixed."""
+        return [float(knob) for knob in knobs] if len(self.models) == 1 else None
+
+    def _by_model(self, knob: Any) -> Mapping[str, Any]:
+        return knob if isinstance(knob, Mapping) else dict.fromkeys(self.models, knob)
+
+    def __str__(self) -> str:
+        return " + ".join(self.models)
+
+
+def _common(model: str, cards: Iterable[Card]) -> tuple[float, ...]:
+    ladders = [card.ladder for card in cards]
+    shared = set(ladders[0]).intersection(*map(set, ladders[1:]))
+    if not shared:
+        raise KnobError(
+            f"GPUs of one model must have settings in common, but those of {model} have "
+            f"{sorted(set(ladders))}"
+        )
+    return tuple(sorted(shared, reverse=True))

@@ -1,0 +1,70 @@
+"""How long to look at each setting: until it is known well enough, or as the user says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from zeus.optimizer.jit.estimate import Noise, Slice
+
+#: A step's time and energy known to this share are known well enough to choose by.
+PRECISION = 0.002
+#: Seconds at one setting after which it has to do.
+LONGEST = 5.0
+#: Seconds that a window should last at least: several ticks of an energy counter.
+PART = 0.25
+#: Seconds for a GPU to get used to a new setting.
+SETTLE = 0.2
+#: Seconds of training before anything is believed: caches, autotuning, a cold GPU.
+WARM_UP = 1.0
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Numbers of steps.
+
+    Attributes:
+        wait: Steps to pass by at the very beginning.
+        warmup: Steps to pass by at each setting; `None` to decide by time.
+        profile: Steps to measure at each setting; `None` to go on until they are well known.
+    """
+
+    wait: int = 1
+    warmup: int | None = None
+    profile: int | None = None
+
+    @property
+    def needs_step_time(self) -> bool:
+        """Whether a step's time must be known to decide."""
+        return self.warmup is None or self.profile is None
+
+    def settling(self, step_time: float) -> int:
+        """Steps to pass by after a change of the setting."""
+        if self.warmup is not None:
+            return self.warmup
+        if step_time > 100 * SETTLE:
+            return 0  # what the change takes does not show in so long a step
+        return max(1, math.ceil(SETTLE / step_time))
+
+    def next_part(self, piece: Slice, step_time: float, noise: Noise, *, first: bool) -> int:
+        """Steps to measure next at a setting; 0 if it is known well enough.
+
+        Args:
+            piece: What has been measured there.
+            step_time: Seconds of a step there, roughly.
+            noise: What all settings tell about it.
+            first: Whether this is the setting that tells the noise to the others.
+        """
+        if self.profile is not None:
+            return self.profile - piece.steps
+        part = max(1, math.ceil(PART / step_time))
+        patience = 2 * LONGEST if first else LONGEST
+        wanted = 4 if first else 2
+        if len(piece.parts) < wanted and (
+            piece.time + part * step_time <= patience or len(piece.parts) < wanted // 2
+        ):
+            return part
+        left = math.floor((patience - piece.time) / step_time)
+        if noise.doubt(piece) <= PRECISION or left < 1:
+            return 0
+        return min(left, max(part, noise.steps_for(PRECISION, piece) - piece.steps))

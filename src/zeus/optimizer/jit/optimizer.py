@@ -1,0 +1,437 @@
+"""The just-in-time optimizer of a GPU knob: the part that lives in the training loop.
+
+It profiles while training goes on, decides by the user's objective, applies the decision, and
+watches whether it still holds. Nothing that goes wrong here stops the training: the settings from
+before come back, one message says why, and steps cost next to nothing from then on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zeus.device.state import state_directory
+from zeus.errors import CapabilityError, KnobError, ProfileError, RanksError
+from zeus.frontier import Frontier, Objective, Point, Selection, ZeusCost, as_objective
+from zeus.frontier.point import freeze
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.callback import Callback
+from zeus.optimizer.jit.grip import Grip
+from zeus.optimizer.jit.knobs import Card, Knob, Ladder
+from zeus.optimizer.jit.ledger import Ledger
+from zeus.optimizer.jit.lengths import Lengths
+from zeus.optimizer.jit.profiles import Profile, ProfileFile, ProfileKey
+from zeus.optimizer.jit.ranks import Alone, Ranks, job_ranks
+from zeus.optimizer.jit.report import Report, Spent, reference_point
+from zeus.optimizer.jit.runner import Program, Runner, TroubleElsewhere
+from zeus.optimizer.jit.stretch import Rest, Stretch, Taken
+from zeus.optimizer.jit.walk import Walk
+from zeus.optimizer.jit.watch import watch
+
+logger = logging.getLogger(__name__)
+
+_MOST_PROFILES = 3  # in one run: a job that never takes what it took is not profiled for ever
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the optimizer is told about the job.
+
+    Attributes:
+        name: Tells its profiles from those of other jobs.
+        batch_size: Likewise.
+        steps: How many steps the objective means when it speaks of seconds or joules.
+    """
+
+    name: str | None = None
+    batch_size: int | None = None
+    steps: int = 1
+
+
+@dataclass(frozen=True)
+class _Hello:
+    """What a process tells the others at the beginning.
+
+    Attributes:
+        cards: Its GPUs, by key.
+        refusal: Why it may not turn the knob, or an empty text.
+        trouble: Why it cannot take part at all, or an empty text.
+    """
+
+    cards: dict[str, Card]
+    refusal: str = ""
+    trouble: str = ""
+
+
+class JitOptimizer(Callback):
+    """Finds the best setting of one GPU knob during training. See the subclasses for each knob.
+
+    Attributes:
+        monitor: What measures.
+        objective: What decides.
+        observing: Whether the decision is only reported, not applied.
+        trouble: Why there is no optimization, or no further one; empty while all is well.
+    """
+
+    def __init__(
+        self,
+        knob: Knob,
+        monitor: ZeusMonitor,
+        objective: Any,
+        *,
+        lengths: Lengths,
+        profile_path: str | Path | None,
+        job: Job,
+        observe: bool,
+        rank_timeout: float,
+    ) -> None:
+        self.monitor = monitor
+        self.objective: Objective = as_objective(
+            ZeusCost(eta_knob=0.5) if objective is None else objective
+        )
+        self.observing = observe
+        self.trouble = ""
+        self._knob = knob
+        self._lengths = lengths
+        self._job = job
+        self._rank_timeout = rank_timeout
+        self._file = _profile_file(profile_path, job)
+        self._ledger = Ledger(monitor)
+        self._ranks: Ranks = Alone()
+        self._grip: Grip | None = None
+        self._ladder: Ladder | None = None
+        self._runner: Runner | None = None
+        self._idle = False  # steps have nothing to tell
+        self._ended = False
+        self._steps = 0
+        self._profiling: Counter[Any] = Counter()
+        self._frontier: Frontier | None = None
+        self._selection: Selection | None = None
+
+    # --- what can be asked ------------------------------------------------------------------
+
+    @property
+    def frontier(self) -> Frontier | None:
+        """One step, on all GPUs of the job, at each setting that is known; `None` before that."""
+        return self._frontier
+
+    @property
+    def selection(self) -> Selection | None:
+        """The choice, for one step; `None` before it is made."""
+        return self._selection
+
+    @property
+    def decided(self) -> bool:
+        """Whether the choice is made."""
+        return self._selection is not None
+
+    @property
+    def profiling_steps(self) -> int:
+        """Steps that have been spent on profiling."""
+        return sum(self._profiling.values())
+
+    def report(self) -> Report:
+        """The run so far, beside the same run at the setting from before and at the chosen one."""
+        return Report.of(
+            Spent(
+                {} if self._runner is None else self._runner.tally(self._steps),
+                self._profiling,
+                self._ledger.time,
+                self._ledger.energy,
+            ),
+            self._frontier,
+            self._selection,
+            None if self._ladder is None else self._ladder.present,
+            observing=self.observing,
+            unit=self._knob.unit,
+        )
+
+    # --- what a training loop tells ---------------------------------------------------------
+
+    def on_epoch_begin(self) -> None:
+        """An epoch begins."""
+        if self._ended:
+            return
+        self._ledger.begin()
+        if self._runner is not None and self._idle:
+            self._carefully(self._wake)
+
+    def on_step_begin(self) -> None:
+        """A step begins."""
+        if not self._idle:
+            self._ledger.begin()  # for loops that tell of steps only
+            self._carefully(self._step)
+
+    def on_step_end(self) -> None:
+        """A step has ended."""
+        self._steps += 1
+
+    def on_epoch_end(self) -> None:
+        """An epoch has ended."""
+        self.pause()
+
+    def pause(self) -> None:
+        """What follows is not training."""
+        if self._runner is not None and not self._idle:
+            self._carefully(self._runner.interrupt)
+        self._ledger.end()
+
+    def resume(self) -> None:
+        """Training goes on."""
+        if not self._ended:
+            self._ledger.begin()
+
+    def close(self) -> None:
+        """Put the setting from before back, and say in the log what the run has saved."""
+        if self._ended:
+            return
+        self.pause()
+        self._end()
+        if self._steps and self._ranks.rank == 0:
+            logger.info("%s", self.report())
+
+    # --- whatever happens, training goes on -------------------------------------------------
+
+    def _carefully(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except (CapabilityError, KnobError, RanksError, TroubleElsewhere) as error:
+            self._give_up(str(error))
+        except Exception as error:  # an objective of the user's may raise anything
+            logger.exception("the %s could not be optimized", self._name)
+            self._give_up(f"{type(error).__name__}: {error}")
+
+    def _give_up(self, why: str) -> None:
+        self.trouble = why
+        self._ledger.end()
+        self._end()
+        logger.warning(
+            "the %s is not optimized; training goes on with the setting from before: %s",
+            self._name,
+            why,
+        )
+
+    def _end(self) -> None:
+        self._idle = self._ended = True
+        if self._grip is not None:
+            self._grip.release()
+
+    @property
+    def _name(self) -> str:
+        return self._knob.name.replace("_", " ")
+
+    # --- steps ------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        if self._runner is None:
+            self._begin()
+        assert self._runner is not None
+        self._runner.step_begin(self._steps)
+        self._idle = self._runner.resting
+
+    def _wake(self) -> None:
+        assert self._runner is not None
+        self._runner.wake(self._steps)
+        self._idle = self._runner.resting
+
+    def _begin(self) -> None:
+        """Meet the other processes of the job and agree on what to do."""
+        self._ranks = job_ranks(self._rank_timeout)
+        answers = self._ranks.share(self._hello())
+        for rank, answer in enumerate(answers):
+            if answer.trouble:
+                raise TroubleElsewhere(self._ranks.told(rank, answer.trouble))
+        self._ladder = Ladder({key: card for said in answers for key, card in said.cards.items()})
+        refusal = next(
+            (
+                self._ranks.told(rank, answer.refusal)
+                for rank, answer in enumerate(answers)
+                if answer.refusal
+            ),
+            "",
+        )
+        # The first process's file decides: the others may see another one, or none.
+        (saved, *_) = self._ranks.share(self._saved() if self._ranks.rank == 0 else None)
+        assert self._grip is not None
+        self._runner = Runner(self.monitor, self._grip, self._ranks)
+        self._runner.start(self._life(saved, refusal), self._steps)
+
+    def _hello(self) -> _Hello:
+        try:
+            if not self.monitor.gpus:
+                raise KnobError("the monitor must have a GPU, but has none")
+            simulated = bool(self.monitor.node.simulated)
+            self._grip = Grip(self._knob, self.monitor.gpus, simulated=simulated)
+        except (CapabilityError, KnobError) as error:
+            return _Hello({}, trouble=str(error))
+        try:
+            self._grip.try_control()
+        except CapabilityError as error:
+            return _Hello(self._grip.cards, refusal=str(error))
+        return _Hello(self._grip.cards)
+
+    # --- the life of a run ------------------------------------------------------------------
+
+    def _life(self, saved: Frontier | None, refusal: str) -> Program:
+        """Profile, decide, watch; and again when the job has become another one."""
+        if refusal:
+            self._say_refused(saved, refusal)
+            if saved is None:
+                while True:
+                    yield Rest(None)
+        for _ in range(_MOST_PROFILES):
+            walk = self._walk(saved)
+            if not refusal:
+                yield from self._profiled(walk)
+            self._decide(self._frontier_of(walk.points()))
+            if walk.slices:
+                self._keep()
+            setting, point = self._outcome()
+            drift = yield from watch(point, setting, at_once=not walk.slices)
+            if refusal:
+                logger.warning("the saved profile is not this job's: %s", drift)
+                break
+            logger.warning("profiling again: %s", drift)
+            saved = None
+        while True:
+            yield Rest(self._outcome()[0])
+
+    def _walk(self, saved: Frontier | None) -> Walk:
+        ladder = self._ladder
+        assert ladder is not None
+        known = [] if saved is None else list(saved.points)
+        # Settings from before as they are, then the ladder's from there on down.
+        knobs = [point.knob for point in known]
+        knobs += ladder.below(knobs[-1]) if knobs else ladder.knobs
+        return Walk(
+            knobs,
+            self._settled,
+            self._lengths,
+            ladder.limits(knobs) if self._knob.bounds_power else None,
+            dict(enumerate(known)),
+        )
+
+    def _profiled(self, walk: Walk) -> Generator[Stretch, Taken | None, None]:
+        """The walk, with the steps that it takes counted."""
+        program = walk.run()
+        taken = None
+        while True:
+            try:
+                stretch = program.send(taken)
+            except StopIteration:
+                return
+            taken = yield stretch
+            self._profiling[freeze(stretch.setting)] += stretch.steps
+
+    def _settled(self, points: Sequence[Point]) -> bool:
+        return self.objective.settled(self._frontier_of(points).scaled(self._job.steps))
+
+    def _frontier_of(self, points: Sequence[Point]) -> Frontier:
+        assert self._ladder is not None
+        return Frontier(
+            points,
+            f"one step of {self._key()}",
+            knob_name=self._name,
+            knob_unit=self._knob.unit,
+            max_power=self._ladder.max_power,
+        )
+
+    def _decide(self, frontier: Frontier) -> None:
+        selection = self.objective.select(frontier.scaled(self._job.steps))
+        chosen = frontier.at(selection.point.knob)
+        self._frontier = frontier
+        self._selection = Selection(
+            chosen,
+            feasible=selection.feasible,
+            cost=selection.cost,
+            note=selection.note,
+            runner_up=None
+            if selection.runner_up is None
+            else frontier.at(selection.runner_up.knob),
+            tie=selection.tie,
+        )
+        if self._ranks.rank == 0:
+            logger.info("%s", self.report().headline())
+
+    def _outcome(self) -> tuple[Any, Point]:
+        """The setting for the rest of the run, and what a step takes then."""
+        assert self._frontier is not None
+        assert self._selection is not None
+        assert self._ladder is not None
+        if self.observing:
+            return None, reference_point(self._frontier, self._ladder.present)
+        return self._selection.point.knob, self._selection.point
+
+    def _say_refused(self, saved: Frontier | None, refusal: str) -> None:
+        self.trouble = refusal
+        self.observing = True
+        logger.warning(
+            "the %s may not be set, so it stays as it is: %s; %s",
+            self._name,
+            refusal,
+            "what it would save is reported from the saved profile"
+            if saved is not None
+            else "what it would save cannot be profiled either, and only the run is measured",
+        )
+
+    # --- profiles of other runs -------------------------------------------------------------
+
+    def _key(self) -> ProfileKey:
+        assert self._ladder is not None
+        return ProfileKey(
+            str(self._ladder),
+            self._ladder.gpus,
+            self._knob.name,
+            self._job.name,
+            self._job.batch_size,
+        )
+
+    def _saved(self) -> Frontier | None:
+        if self._file is None:
+            return None
+        assert self._ladder is not None
+        try:
+            profile = self._file.find(self._key())
+        except ProfileError as error:
+            logger.warning("no saved profile is used: %s", error)
+            return None
+        if profile is None:
+            return None
+        strange = [p.knob for p in profile.frontier if not self._ladder.accepts(p.knob)]
+        if strange:
+            logger.warning(
+                "no saved profile is used: %s has the setting %r, which the GPUs do not accept",
+                self._file.path,
+                strange[0],
+            )
+            return None
+        logger.info("the profile of %s in %s is used", self._key(), self._file.path)
+        return profile.frontier
+
+    def _keep(self) -> None:
+        if self._file is None or self._ranks.rank != 0:
+            return
+        assert self._frontier is not None
+        try:
+            moved = self._file.keep(Profile(self._key(), self._frontier))
+        except OSError as error:
+            logger.warning("the profile could not be kept in %s: %s", self._file.path, error)
+            return
+        if moved is not None:
+            logger.warning("%s was not readable and is now %s", self._file.path, moved)
+
+
+def _profile_file(path: str | Path | None, job: Job) -> ProfileFile | None:
+    if path is not None:
+        return ProfileFile(path)
+    if job.name is None:
+        return None  # nothing would tell this job's profile from another's
+    try:
+        return ProfileFile(state_directory() / "profiles.json")
+    except OSError as error:
+        logger.warning("profiles are not kept: %s", error)
+        return None

@@ -1,0 +1,154 @@
+"""Profiles kept between runs: what a step of a job takes at each setting of a GPU knob.
+
+One file holds any number of them. A profile belongs to a GPU model, a number of GPUs, a job and a
+batch size, and is never used for another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zeus.device.state import locked, write_atomically
+from zeus.errors import FrontierError, ProfileError
+from zeus.frontier import Frontier
+
+FORMAT, VERSION = "zeus-profiles", 1
+
+
+@dataclass(frozen=True)
+class ProfileKey:
+    """Whose profile it is.
+
+    Attributes:
+        gpu: Product name, or several joined by " + ".
+        gpus: How many of them do the work.
+        knob: "power_limit" or "graphics_clock".
+        job: Name of the job, if it has one.
+        batch_size: Of the job, if it was told.
+    """
+
+    gpu: str
+    gpus: int
+    knob: str
+    job: str | None = None
+    batch_size: int | None = None
+
+    def __str__(self) -> str:
+        job = self.job if self.job is not None else "a job without a name"
+        batch = "" if self.batch_size is None else f", batch size {self.batch_size}"
+        return f"{job}{batch}, on {self.gpus} x {self.gpu}"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A step of a job at each setting that was measured."""
+
+    key: ProfileKey
+    frontier: Frontier
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON knows it."""
+        return {**vars(self.key), "frontier": self.frontier.to_dict()}
+
+    @classmethod
+    def from_dict(cls, record: Any, where: str = "profile") -> Profile:
+        """The inverse of `to_dict`.
+
+        Raises:
+            ProfileError: If it is not the record of a profile.
+        """
+        if not isinstance(record, Mapping):
+            raise ProfileError(f"{where} must be an object, but got {record!r:.60}")
+        rules: tuple[tuple[str, type | tuple[type, ...]], ...] = (
+            ("gpu", str),
+            ("gpus", int),
+            ("knob", str),
+            ("job", (str, type(None))),
+            ("batch_size", (int, type(None))),
+        )
+        for name, kind in rules:
+            value = record.get(name)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise ProfileError(f"{where}: `{name}` is missing or wrong: {value!r:.60}")
+        if record["gpus"] < 1:
+            raise ProfileError(f"{where}: `gpus >= 1` must hold, but got {record['gpus']}")
+        try:
+            frontier = Frontier.from_dict(record.get("frontier"))  # type: ignore[arg-type]
+        except FrontierError as error:
+            raise ProfileError(f"{where}: {error}") from error
+        return cls(ProfileKey(**{name: record[name] for name, _ in rules}), frontier)
+
+
+class ProfileFile:
+    """The file of profiles at a path. Every change is whole or not there at all."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def read(self) -> list[Profile]:
+        """All profiles; none if there is no file.
+
+        Raises:
+            ProfileError: If the file cannot be read or is not one of profiles; says where.
+        """
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        except (OSError, UnicodeDecodeError) as error:
+            raise ProfileError(f"{self.path} cannot be read: {error}") from error
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ProfileError(f"{self.path} is not JSON: {error}") from error
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ProfileError(f'{self.path} must be an object with "format": "{FORMAT}"')
+        if content.get("version") != VERSION:
+            raise ProfileError(
+                f"{self.path} must have version {VERSION}, but has {content.get('version')!r}"
+            )
+        profiles = content.get("profiles")
+        if not isinstance(profiles, list):
+            raise ProfileError(f"{self.path}: `profiles` must be a list, but got {profiles!r:.60}")
+        return [
+            Profile.from_dict(record, f"{self.path}: profiles[{number}]")
+            for number, record in enumerate(profiles)
+        ]
+
+    def find(self, key: ProfileKey) -> Profile | None:
+        """The profile of this key.
+
+        Raises:
+            ProfileError: If the file is not one of profiles.
+        """
+        return next((profile for profile in self.read() if profile.key == key), None)
+
+    def keep(self, profile: Profile) -> Path | None:
+        """Add a profile, in place of an older one of the same key.
+
+        Returns:
+            Where an unreadable file that was in the way has been moved, if there was one.
+
+        Raises:
+            OSError: If the file cannot be written.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        moved = None
+        with locked(self.path.with_name(f".{self.path.name}.lock")):
+            try:
+                others = [known for known in self.read() if known.key != profile.key]
+            except ProfileError:
+                others = []
+                moved = self.path.with_name(f"{self.path.name}.unreadable")
+                self.path.replace(moved)
+            content = {
+                "format": FORMAT,
+                "version": VERSION,
+                "profiles": [known.to_dict() for known in (*others, profile)],
+            }
+            write_atomically(self.path, json.dumps(content, indent=1) + "\n")
+        return moved

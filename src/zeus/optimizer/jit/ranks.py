@@ -1,0 +1,104 @@
+"""Talk between the processes of one job, so that all of them decide the same.
+
+With `torch.distributed` initialised, what one process has to say is gathered by all, over a group
+of our own on gloo: it has a timeout of its own and does not mix with the training's traffic.
+Without, there is only this process.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from typing import Any, Protocol
+
+from zeus.errors import RanksError
+
+
+class Ranks(Protocol):
+    """The processes of a job."""
+
+    rank: int
+    size: int
+
+    def share(self, said: Any) -> list[Any]:
+        """What every process said, by rank. All must call it, in the same order.
+
+        Raises:
+            RanksError: If one of them did not answer in time, or has ended.
+        """
+
+    def told(self, rank: int, message: str) -> str:
+        """A message with the process that it is from."""
+
+
+class Alone:
+    """A job of one process."""
+
+    rank = 0
+    size = 1
+
+    def share(self, said: Any) -> list[Any]:
+        """What was said."""
+        return [said]
+
+    def told(self, rank: int, message: str) -> str:  # noqa: ARG002  (there is only one)
+        """The message."""
+        return message
+
+
+class TorchRanks:
+    """The default process group of `torch.distributed`."""
+
+    def __init__(self, distributed: Any, timeout: float) -> None:
+        """Make a group with all others.
+
+        Args:
+            distributed: The module `torch.distributed`.
+            timeout: Seconds to wait for the slowest process.
+
+        Raises:
+            RanksError: If one of them did not answer in time, or has ended.
+        """
+        self._distributed = distributed
+        self._timeout = timeout
+        self.rank = distributed.get_rank()
+        self.size = distributed.get_world_size()
+        try:
+            self._group = distributed.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
+        except RuntimeError as error:
+            raise self._silent(error) from error
+
+    def share(self, said: Any) -> list[Any]:
+        """What every process said."""
+        answers: list[Any] = [None] * self.size
+        try:
+            self._distributed.all_gather_object(answers, said, group=self._group)
+        except RuntimeError as error:
+            raise self._silent(error) from error
+        return answers
+
+    def told(self, rank: int, message: str) -> str:
+        """A message with the process that it is from."""
+        return f"rank {rank}: {message}"
+
+    def _silent(self, error: Exception) -> RanksError:
+        first_line = str(error).strip().partition("\n")[0]
+        return RanksError(
+            f"all {self.size} processes must take part within {self._timeout:g} s, but not all "
+            f"did ({first_line})"
+        )
+
+
+def job_ranks(timeout: float) -> Ranks:
+    """The processes of this job as the training framework knows them.
+
+    Raises:
+        RanksError: If they do not answer.
+    """
+    torch = sys.modules.get("torch")  # whoever trains with it has imported it
+    distributed = getattr(torch, "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return Alone()
+    if distributed.get_world_size() == 1:
+        return Alone()
+    return TorchRanks(distributed, timeout)

@@ -1,0 +1,257 @@
+"""What a run took, and what it would have taken otherwise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zeus.errors import FrontierError
+from zeus.frontier import Frontier, Point, Selection
+from zeus.frontier.point import freeze
+from zeus.monitor.measurement import show_joules, show_seconds
+
+# An uncertainty below this share of its value is not worth a reader's time.
+_NEGLIGIBLE = 1e-5
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Time and energy.
+
+    Attributes:
+        time: Seconds.
+        energy: Joules.
+        time_uncertainty: Seconds by which the time may be off in about 19 of 20 cases.
+        energy_uncertainty: Joules by which the energy may be off, likewise.
+    """
+
+    time: float
+    energy: float
+    time_uncertainty: float = 0.0
+    energy_uncertainty: float = 0.0
+
+    def __str__(self) -> str:
+        time, energy = show_seconds(self.time), show_joules(self.energy)
+        if self.time_uncertainty > _NEGLIGIBLE * self.time:
+            time += f" ± {show_seconds(self.time_uncertainty)}"
+        if self.energy_uncertainty > _NEGLIGIBLE * self.energy:
+            energy += f" ± {show_joules(self.energy_uncertainty, 2)}"
+        return f"{time}, {energy}"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What has been done so far.
+
+    Attributes:
+        steps: At each setting; `None` for the one from before the run.
+        profiling: Of these, the steps spent on profiling.
+        time: Seconds of training as measured, without what is between epochs.
+        energy: Joules of it on this process's GPUs; `None` if not all could be measured.
+    """
+
+    steps: Mapping[Any, int]
+    profiling: Mapping[Any, int]
+    time: float
+    energy: float | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """A run so far, beside the same run at the setting from before and at the chosen one.
+
+    Energies are of this process's GPUs. The run's own figures are measured; the other two follow
+    from it and the ratios of the profile's points, whose uncertainty is stated.
+
+    Attributes:
+        steps: Of training so far.
+        profiling_steps: Of these, how many were spent on profiling.
+        observing: Whether the chosen setting was only found, not used.
+        unit: Of settings.
+        reference: A step at the setting from before the run (of all GPUs of the job); `None`
+            where nothing was profiled.
+        chosen: A step at the chosen setting, likewise.
+        note: What the objective had to say about its choice.
+        as_run: What the run took.
+        at_reference: What it would have taken at the setting from before.
+        at_chosen: What it would have taken at the chosen setting from the beginning.
+        profiling: What profiling took beyond what the same steps take at the reference. May be
+            negative: lower settings save while they are tried.
+    """
+
+    steps: int
+    profiling_steps: int
+    observing: bool
+    unit: str
+    as_run: Amount | None
+    reference: Point | None = None
+    chosen: Point | None = None
+    note: str = ""
+    at_reference: Amount | None = None
+    at_chosen: Amount | None = None
+    profiling: Amount | None = None
+
+    @classmethod
+    def of(
+        cls,
+        spent: Spent,
+        frontier: Frontier | None,
+        selection: Selection | None,
+        present: Any,
+        *,
+        observing: bool,
+        unit: str,
+    ) -> Report:
+        """Put it together.
+
+        Args:
+            spent: What has been done.
+            frontier: A step at each setting; `None` before it is known.
+            selection: From this frontier.
+            present: The setting before the run.
+            observing: Whether the choice is not applied.
+            unit: Of settings.
+        """
+        steps = sum(spent.steps.values())
+        as_run = None if spent.energy is None else Amount(spent.time, spent.energy)
+        profiling_steps = sum(spent.profiling.values())
+        bare = cls(steps, profiling_steps, observing, unit, as_run)
+        if frontier is None or selection is None or not steps:
+            return bare
+        reference = reference_point(frontier, present)
+        chosen = selection.point
+        per_step = {
+            knob: reference if knob is None else _point_at(frontier, knob, reference)
+            for knob in {*spent.steps, *spent.profiling}
+        }
+        modelled_time = sum(n * per_step[knob].time for knob, n in spent.steps.items())
+        modelled_energy = sum(n * per_step[knob].energy for knob, n in spent.steps.items())
+        # The profile is of all GPUs of the job and of undisturbed steps; the run is ours.
+        in_time = spent.time / modelled_time if spent.time else 1.0
+        in_energy = 1.0
+        if spent.energy and modelled_energy:
+            in_energy = spent.energy / modelled_energy
+        return cls(
+            steps,
+            profiling_steps,
+            observing,
+            unit,
+            as_run,
+            reference,
+            chosen,
+            selection.note,
+            _amount(steps, reference, in_time, in_energy),
+            _amount(steps, chosen, in_time, in_energy),
+            Amount(
+                in_time
+                * sum(n * (per_step[k].time - reference.time) for k, n in spent.profiling.items()),
+                in_energy
+                * sum(
+                    n * (per_step[k].energy - reference.energy) for k, n in spent.profiling.items()
+                ),
+            ),
+        )
+
+    @property
+    def energy_change(self) -> float | None:
+        """Of the chosen setting against the reference: -0.15 is 15 % less; `None` if unknown."""
+        if self.chosen is None or self.reference is None or not self.reference.energy:
+            return None
+        return -self.chosen.savings(self.reference)
+
+    @property
+    def time_change(self) -> float | None:
+        """Of the chosen setting against the reference: 0.02 is 2 % longer; `None` if unknown."""
+        if self.chosen is None or self.reference is None:
+            return None
+        return self.chosen.slowdown(self.reference) - 1
+
+    def headline(self) -> str:
+        """The choice in one line; an empty text before it is made."""
+        if self.chosen is None or self.reference is None:
+            return ""
+        chosen, before = (_setting(point, self.unit) for point in (self.chosen, self.reference))
+        verb = "would be best" if self.observing else "is chosen"
+        energy, time = self.energy_change or 0.0, self.time_change or 0.0
+        return (
+            f"{chosen} {verb}, against {before}: energy {energy:+.1%} "
+            f"± {_doubt(self.chosen, self.reference, 'energy'):.1%}, time {time:+.1%} "
+            f"± {_doubt(self.chosen, self.reference, 'time'):.1%} per step"
+        )
+
+    def lines(self) -> list[str]:
+        """For people."""
+        done = f"{self.steps} steps" + (f" in {self.as_run}" if self.as_run else "")
+        if self.chosen is None or self.reference is None:
+            return [f"{done}; no profile, so nothing to compare with"]
+        assert self.profiling is not None
+        chosen, before = (_setting(point, self.unit) for point in (self.chosen, self.reference))
+        lines = [
+            self.headline(),
+            done,
+            f"at {before} throughout: {self.at_reference}",
+            f"at {chosen} throughout: {self.at_chosen}",
+        ]
+        if self.profiling_steps:
+            extra, joules = self.profiling.time, self.profiling.energy
+            lines.append(
+                f"profiling: {self.profiling_steps} steps, {_signed(extra, show_seconds)} and "
+                f"{_signed(joules, show_joules)} against {before}"
+            )
+        if self.note:
+            lines.append(f"note: {self.note}")
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def reference_point(frontier: Frontier, present: Any) -> Point:
+    """A step at the setting from before; at the highest one, if that was not measured."""
+    return _point_at(frontier, present, frontier.points[0])
+
+
+def _point_at(frontier: Frontier, knob: Any, otherwise: Point) -> Point:
+    try:
+        return frontier.at(knob)
+    except FrontierError:
+        pass
+    try:
+        return frontier.between(knob)
+    except FrontierError:
+        return otherwise
+
+
+def _amount(steps: int, point: Point, in_time: float, in_energy: float) -> Amount:
+    time, energy = in_time * steps, in_energy * steps
+    return Amount(
+        time * point.time,
+        energy * point.energy,
+        time * (point.time_uncertainty or 0.0),
+        energy * (point.energy_uncertainty or 0.0),
+    )
+
+
+def _doubt(chosen: Point, reference: Point, what: str) -> float:
+    """By how much the ratio of two points may be off; of one with itself, not at all."""
+    if chosen == reference:
+        return 0.0
+    shares = [
+        (getattr(point, f"{what}_uncertainty") or 0.0) / getattr(point, what)
+        for point in (chosen, reference)
+        if getattr(point, what)
+    ]
+    return math.hypot(*shares)
+
+
+def _setting(point: Point, unit: str) -> str:
+    knob = freeze(point.knob)
+    if isinstance(knob, Mapping):
+        return ", ".join(f"{value:g} {unit} ({model})" for model, value in knob.items())
+    return f"{knob:g} {unit}"
+
+
+def _signed(value: float, show: Callable[[float], str]) -> str:
+    return ("+" if value >= 0 else "-") + show(abs(value))

@@ -1,0 +1,165 @@
+"""Runs stretches of steps inside a training loop, and tells what they took.
+
+The loop's thread is the only one; between the ends of stretches a step costs a comparison and a
+count. Stretches go on across the ends of epochs, measured in pieces that leave out what is between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from zeus.errors import CapabilityError, KnobError
+from zeus.frontier.point import freeze
+from zeus.monitor import Measurement, ZeusMonitor
+from zeus.monitor.measurement import GPU
+from zeus.optimizer.jit.grip import Grip
+from zeus.optimizer.jit.ranks import Ranks
+from zeus.optimizer.jit.stretch import Rest, Stretch, Taken
+
+#: A program of stretches: yields what to do, is sent what a measured stretch took.
+Program = Generator[Stretch | Rest, Taken | None, None]
+
+
+class TroubleElsewhere(Exception):
+    """A process of the job cannot go on; says which and why."""
+
+
+class Runner:
+    """Runs a program of stretches.
+
+    Attributes:
+        resting: Whether steps need not be told until `wake`.
+    """
+
+    def __init__(self, monitor: ZeusMonitor, grip: Grip, ranks: Ranks) -> None:
+        self._monitor = monitor
+        self._grip = grip
+        self._ranks = ranks
+        self._program: Program | None = None
+        self._stretch: Stretch | None = None
+        self._end = 0  # the step count at which the stretch ends
+        self._setting: Any = None
+        self._since = 0  # the step count at which the setting was made
+        self._tally: Counter[Any] = Counter()
+        self._window: object | None = None
+        self._pieces: list[Measurement] = []
+        self._trouble = ""
+        self.resting = False
+
+    def start(self, program: Program, step: int) -> None:
+        """Begin with the first stretch, after so many steps."""
+        self._program = program
+        self._order(None, step)
+
+    def wake(self, step: int) -> None:
+        """An epoch begins: whoever rested may look again."""
+        self.resting = False
+        self._order(None, step)
+
+    def step_begin(self, step: int) -> None:
+        """A step begins, after so many: the end of a stretch, if that had its last one."""
+        while self._stretch is not None and step >= self._end:
+            stretch, self._stretch = self._stretch, None
+            self.interrupt()
+            self._order(self._reduced(stretch) if stretch.measured else None, step)
+        if self._stretch is not None and self._stretch.measured and self._window is None:
+            self._window = self._monitor.open_scope("profile", True)
+
+    def interrupt(self) -> None:
+        """What follows is not training: it is no part of the stretch."""
+        window, self._window = self._window, None
+        if window is not None:
+            piece = self._monitor.close_scope(window, True, True)
+            if piece is not None:
+                self._pieces.append(piece)
+
+    def tally(self, step: int) -> Counter[Any]:
+        """Steps at each setting, after so many in all; `None` is the setting from before."""
+        return self._tally + Counter({self._setting: step - self._since})
+
+    # --- inside -----------------------------------------------------------------------------
+
+    def _order(self, taken: Taken | None, step: int) -> None:
+        assert self._program is not None
+        self._tally, self._since = self.tally(step), step
+        order = self._program.send(taken)
+        self._apply(order.setting)
+        if isinstance(order, Rest):
+            self.resting = True
+        else:
+            self._stretch, self._end = order, step + order.steps
+
+    def _apply(self, setting: Any) -> None:
+        try:
+            self._grip.apply(setting)
+        except (CapabilityError, KnobError) as error:
+            if self._ranks.size == 1:
+                raise
+            self._trouble = str(error)  # the others wait for our figures: told along with them
+        self._setting = None if setting is None else freeze(setting)
+
+    def _reduced(self, stretch: Stretch) -> Taken:
+        """What the stretch took on all GPUs of the job."""
+        mine = _Said.of(self._pieces, self._trouble)
+        self._pieces = []
+        answers = self._ranks.share(mine)
+        for rank, answer in enumerate(answers):
+            if answer.trouble:
+                raise TroubleElsewhere(self._ranks.told(rank, answer.trouble))
+        return _together(stretch.steps, answers)
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What a process tells the others about a stretch.
+
+    Attributes:
+        trouble: Why it cannot go on, or an empty text.
+        time: Seconds.
+        energies: Joules and their uncertainty, by the GPU's key.
+    """
+
+    trouble: str
+    time: float
+    energies: dict[str, tuple[float, float]]
+
+    @classmethod
+    def of(cls, pieces: Iterable[Measurement], trouble: str) -> _Said:
+        """The sum of pieces that follow each other."""
+        time = 0.0
+        energies: dict[str, tuple[float, float]] = {}
+        for piece in pieces:
+            time += piece.time
+            for reading in piece.readings:
+                if reading.domain != GPU:
+                    continue
+                if reading.energy is None:
+                    trouble = trouble or (
+                        f"the energy of {reading.device} cannot be measured: {reading.note}"
+                    )
+                    continue
+                joules, off = energies.get(reading.key, (0.0, 0.0))
+                energies[reading.key] = (
+                    joules + reading.energy,
+                    math.hypot(off, reading.uncertainty or 0.0),
+                )
+        return cls(trouble, time, energies)
+
+
+def _together(steps: int, answers: Sequence[_Said]) -> Taken:
+    time = max(answer.time for answer in answers)
+    energies: dict[str, tuple[float, float]] = {}
+    for answer in answers:
+        for key, energy in answer.energies.items():
+            energies[key] = max(energy, energies.get(key, energy))  # seen twice, it counts once
+    return Taken(
+        steps,
+        time,
+        math.fsum(joules for joules, _ in energies.values()),
+        math.hypot(*(off for _, off in energies.values())),
+        max((joules / time for joules, _ in energies.values()), default=0.0),
+    )

@@ -1,0 +1,58 @@
+"""Whether a job still takes what its profile says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from typing import Any
+
+from zeus.frontier import Point
+from zeus.optimizer.jit.stretch import Rest, Stretch, Taken
+
+#: A step whose time or energy is off by more than this share is not the one that was profiled.
+DRIFT = 0.1
+# Seconds of a look.
+_LOOK = 2.0
+# Looks in a row that must agree: one may have met a checkpoint or a busy host.
+_AGREEING = 2
+
+
+def watch(
+    point: Point, setting: Any, *, at_once: bool
+) -> Generator[Stretch | Rest, Taken | None, str]:
+    """Look at some steps of every epoch; ends, with the reason, when they have drifted.
+
+    Args:
+        point: What a step should take.
+        setting: In force meanwhile; `None` for whatever was set before the run.
+        at_once: Whether to look before the next epoch: the profile is from another run.
+    """
+    steps = max(1, math.ceil(_LOOK / point.time))
+    if at_once:  # a cold start is not drift
+        yield Stretch(max(1, steps // 2), setting, measured=False)
+    suspicions = 0
+    while True:
+        if not (at_once or suspicions):
+            yield Rest(setting)
+        taken = yield Stretch(steps, setting)
+        assert taken is not None
+        at_once = False
+        drift = _told_drift(taken, point)
+        suspicions = suspicions + 1 if drift else 0
+        if drift and suspicions >= _AGREEING:
+            return drift
+
+
+def _told_drift(taken: Taken, point: Point) -> str:
+    shares = {
+        "time": (taken.time / taken.steps / point.time, "s"),
+        "energy": (taken.energy / taken.steps / point.energy if point.energy else 1.0, "J"),
+    }
+    for what, (share, unit) in shares.items():
+        if abs(share - 1) > DRIFT:
+            expected = getattr(point, what)
+            return (
+                f"a step takes {expected * share:.4g} {unit} where its profile says "
+                f"{expected:.4g} {unit}"
+            )
+    return ""
