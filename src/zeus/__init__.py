@@ -16,6 +16,7 @@ from zeus._neighbour import warn_about_namesake
 if TYPE_CHECKING:
     from zeus.device import get_cpus, get_gpus, get_soc
     from zeus.errors import ZeusError
+    from zeus.integrations.pytorch import ZeusDataLoader
     from zeus.monitor import Measurement, PowerMonitor, TemperatureMonitor, ZeusMonitor
 
 __version__ = "0.1.0"
@@ -26,6 +27,7 @@ __getattr__, __dir__ = lazy_names(
         "Measurement": "zeus.monitor",
         "PowerMonitor": "zeus.monitor",
         "TemperatureMonitor": "zeus.monitor",
+        "ZeusDataLoader": "zeus.integrations.pytorch",
         "ZeusError": "zeus.errors",
         "ZeusMonitor": "zeus.monitor",
         "get_cpus": "zeus.device",
@@ -38,6 +40,7 @@ __all__ = [
     "Measurement",
     "PowerMonitor",
     "TemperatureMonitor",
+    "ZeusDataLoader",
     "ZeusError",
     "ZeusMonitor",
     "__version__",

@@ -12,6 +12,7 @@ the exact name::
     ├── LogFileError (ValueError)           a window log that cannot be read or continued
     ├── FrontierError (ValueError)          points or objectives that break their rules
     ├── ProfileError (ValueError)           a file of profiles that is not one
+    ├── RunError (ValueError)               a training run told something out of order or range
     ├── RanksError (RuntimeError)           processes of a job that do not answer each other
     ├── JobSpecError (ValueError)           a recurring job that breaks its rules
     ├── JobLogError (ValueError)            an event that cannot follow those before it
@@ -81,6 +82,10 @@ class FrontierError(ZeusError, ValueError):
 
 class ProfileError(ZeusError, ValueError):
     """A file of profiles cannot be read; says where and why."""
+
+
+class RunError(ZeusError, ValueError):
+    """A training run was asked or told something that breaks its rules."""
 
 
 class RanksError(ZeusError, RuntimeError):

@@ -11,19 +11,25 @@ class Ledger:
 
     Attributes:
         time: Seconds so far.
-        energy: Joules of this process's GPUs so far; `None` once one could not be measured.
+        energies: Joules so far of each of this process's GPUs, by its key; `None` once one could
+            not be measured.
     """
 
     def __init__(self, monitor: ZeusMonitor) -> None:
         self._monitor = monitor
         self._window: object | None = None
         self.time = 0.0
-        self.energy: float | None = 0.0
+        self.energies: dict[str, float] | None = {gpu.key: 0.0 for gpu in monitor.gpus} or None
 
     @property
     def open(self) -> bool:
         """Whether training goes on."""
         return self._window is not None
+
+    @property
+    def energy(self) -> float | None:
+        """Joules of all of this process's GPUs so far; `None` if unknown."""
+        return None if self.energies is None else sum(self.energies.values())
 
     def begin(self) -> None:
         """Training begins, or goes on."""
@@ -39,9 +45,10 @@ class Ledger:
         if measurement is None:
             return
         self.time += measurement.time
-        energies = [r.energy for r in measurement.readings if r.domain == GPU]
-        known = [joules for joules in energies if joules is not None]
-        if self.energy is None or not known or len(known) < len(energies):
-            self.energy = None
-        else:
-            self.energy += sum(known)
+        for reading in measurement.readings:
+            if reading.domain != GPU or self.energies is None:
+                continue
+            if reading.energy is None:
+                self.energies = None
+            else:
+                self.energies[reading.key] += reading.energy

@@ -134,6 +134,11 @@ class JitOptimizer(Callback):
         """Steps that have been spent on profiling."""
         return sum(self._profiling.values())
 
+    @property
+    def expected_step(self) -> Point | None:
+        """A step, on all GPUs of the job, for the rest of the run; `None` before the choice."""
+        return None if self._selection is None else self._outcome()[1]
+
     def report(self) -> Report:
         """The run so far, beside the same run at the setting from before and at the chosen one."""
         return Report.of(

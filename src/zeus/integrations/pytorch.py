@@ -1,0 +1,180 @@
+"""A PyTorch `DataLoader` that trains with less energy, up to a target metric.
+
+The whole integration is to use it in place of `torch.utils.data.DataLoader`::
+
+    train_loader = ZeusDataLoader(train_set, batch_size, max_epochs, target_metric)
+    eval_loader = ZeusDataLoader(eval_set, batch_size)
+
+    for epoch in train_loader.epochs():  # may early stop
+        for batch in train_loader:
+            ...  # learn from batch
+        for batch in eval_loader:
+            ...  # evaluate on batch
+        train_loader.report_metric(validation_metric)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from zeus.errors import MissingExtraError, RunError
+from zeus.frontier import ZeusCost
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.jit.optimizer import JitOptimizer
+from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
+from zeus.optimizer.training_run import EpochRecord, Outcome, Target, TrainingRun
+
+try:
+    from torch.utils.data import DataLoader
+except ModuleNotFoundError as error:
+    raise MissingExtraError("ZeusDataLoader", "torch") from error
+
+
+class _Going(threading.local):
+    """The runs that this thread is in, so that loaders of other data know which they belong to."""
+
+    def __init__(self) -> None:
+        self.runs: list[TrainingRun] = []
+
+
+_going = _Going()
+
+
+class ZeusDataLoader(DataLoader[Any]):
+    """A `DataLoader` whose training run is measured, optimized and stopped in time.
+
+    With `max_epochs` it is that of the training data: the first epoch is sliced at iteration
+    boundaries to profile power limits, the rest runs at the best one, and `epochs` ends when the
+    target metric is reached, when no epoch is left, or before an epoch that would exceed the cost
+    threshold. Without, it is that of other data, and what iterating over it takes is accounted to
+    the run that goes on. Everything else is as in PyTorch, and so are all keyword arguments that
+    are not listed here.
+
+    Args:
+        dataset: As in PyTorch.
+        batch_size: As in PyTorch.
+        max_epochs: Train at most so many epochs.
+        target_metric: Train until `report_metric` is told a value as good as this.
+        higher_is_better: Whether higher metrics are better.
+        eta_knob: The paper's eta, which weighs energy (1) against time (0) in the cost.
+        cost_threshold: Joules of cost that the run must not exceed.
+        optimum_selector: Objective for the power limit; by default the cost.
+        observe: Find the best power limit but do not use it; `power_limit.report()` tells what it
+            would have saved.
+        job: Name of the job, under which profiles of power limits are kept for its next run.
+        profile_path: File to keep them in instead of Zeus's own.
+        monitor: Measures; by default one of this process's GPUs.
+        rank_timeout: Seconds to wait for other processes of the job.
+        **settings: Everything else that PyTorch's loader takes.
+
+    Raises:
+        ValueError: If a value breaks its rule.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        max_epochs: int | None = None,
+        target_metric: float | None = None,
+        *,
+        higher_is_better: bool = True,
+        eta_knob: float = 0.5,
+        cost_threshold: float | None = None,
+        optimum_selector: Any = None,
+        observe: bool = False,
+        job: str | None = None,
+        profile_path: str | Path | None = None,
+        monitor: ZeusMonitor | None = None,
+        rank_timeout: float = 600.0,
+        **settings: Any,
+    ) -> None:
+        super().__init__(dataset, batch_size=batch_size, **settings)
+        self._run: TrainingRun | None = None
+        if max_epochs is None:
+            if target_metric is not None or cost_threshold is not None:
+                raise RunError(
+                    "only a loader with `max_epochs` trains, but got "
+                    f"target_metric={target_metric!r}, cost_threshold={cost_threshold!r} without it"
+                )
+            return
+        monitor = monitor or ZeusMonitor()
+        optimizer = GlobalPowerLimitOptimizer(
+            monitor,
+            ZeusCost(eta_knob) if optimum_selector is None else optimum_selector,
+            profile_path=profile_path,
+            job=job,
+            batch_size=batch_size,
+            observe=observe,
+            rank_timeout=rank_timeout,
+        )
+        self._run = TrainingRun(
+            monitor,
+            optimizer,
+            max_epochs=max_epochs,
+            target=None if target_metric is None else Target(target_metric, higher_is_better),
+            eta_knob=eta_knob,
+            cost_threshold=cost_threshold,
+            rank_timeout=rank_timeout,
+        )
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        """The batches, each a step if this is the training data."""
+        batches = super().__iter__()
+        if self._run is not None:
+            return self._run.steps(batches)
+        return _going.runs[-1].evaluation(batches) if _going.runs else batches
+
+    def epochs(self) -> Iterator[int]:
+        """Numbers of epochs from 0; ends when there is no reason to go on.
+
+        Raises:
+            ValueError: If this is not a loader of training data.
+        """
+        run = self._training("epochs()")
+        _going.runs.append(run)
+        try:
+            yield from run.epochs()
+        finally:
+            _going.runs.remove(run)
+
+    def report_metric(self, metric: float) -> None:
+        """How good the model is, once per epoch. With several processes, the first one's counts.
+
+        Raises:
+            ValueError: If it is not a number, or no epoch goes on.
+        """
+        self._training("report_metric()").report_metric(metric)
+
+    @property
+    def power_limit(self) -> JitOptimizer:
+        """The optimizer of the power limit: its choice, its frontier, its report."""
+        return self._training("power_limit").optimizer
+
+    @property
+    def history(self) -> list[EpochRecord]:
+        """What each epoch took, for training and for evaluation, and the metric that it reached."""
+        return self._training("history").history
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Why the run ended; `None` while it goes on."""
+        return self._training("outcome").outcome
+
+    @property
+    def reached_target(self) -> bool:
+        """Whether the target metric was reached."""
+        return self._training("reached_target").reached_target
+
+    @property
+    def cost(self) -> float | None:
+        """Joules of cost of the epochs so far; `None` if energy could not be measured."""
+        return self._training("cost").cost
+
+    def _training(self, what: str) -> TrainingRun:
+        if self._run is None:
+            raise RunError(f"{what} is for a loader of training data: give it `max_epochs`")
+        return self._run

@@ -1,0 +1,373 @@
+"""One training run with a target: its epochs, what each took, and when to stop.
+
+Framework-free: whoever has the loop hands its batches through `steps` and `evaluation`. The cost
+of a run is that of the paper, `eta * energy + (1 - eta) * max_power * time`, over all GPUs of the
+job; a run that is to stay under a threshold stops before the epoch that would exceed it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from zeus.errors import CapabilityError, RanksError, RunError
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.jit.ledger import Ledger
+from zeus.optimizer.jit.optimizer import JitOptimizer
+from zeus.optimizer.jit.ranks import Alone, Ranks, job_ranks
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Outcome(StrEnum):
+    """How a run ended."""
+
+    CONVERGED = "target reached"
+    STOPPED = "stopped early"
+    EXHAUSTED = "all epochs done"
+    LEFT = "left by the program"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a run is to reach.
+
+    Attributes:
+        metric: The value.
+        higher_is_better: Whether values above it are better; else below.
+    """
+
+    metric: float
+    higher_is_better: bool = True
+
+    def reached_by(self, metric: float) -> bool:
+        """Whether a metric is as good."""
+        return metric >= self.metric if self.higher_is_better else metric <= self.metric
+
+
+@dataclass(frozen=True)
+class Share:
+    """Time and energy of a part of a run, over all GPUs of the job.
+
+    Attributes:
+        time: Seconds.
+        energy: Joules; `None` if not all GPUs could be measured.
+    """
+
+    time: float = 0.0
+    energy: float | None = 0.0
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """One epoch.
+
+    Attributes:
+        number: From 0.
+        steps: Of training.
+        train: What iterating over the training data took.
+        evaluation: What iterating over other data took.
+        total: All of the epoch, with what lies between.
+        metric: As reported; `None` if it was not.
+        cost: Joules of energy and time together; `None` if energy is not known.
+    """
+
+    number: int
+    steps: int
+    train: Share
+    evaluation: Share
+    total: Share
+    metric: float | None
+    cost: float | None
+
+
+class TrainingRun:
+    """Epochs of training, up to a target metric, a number of epochs or a cost.
+
+    Every process of a job has one, and all of them decide the same.
+
+    Args:
+        monitor: Measures.
+        optimizer: Is told of epochs and steps, and closed at the end.
+        max_epochs: At most so many.
+        target: Ends the run when it is reached.
+        eta_knob: The paper's eta: 0 weighs only time, 1 only energy.
+        cost_threshold: Joules of cost that the run must not exceed.
+        rank_timeout: Seconds to wait for other processes of the job.
+
+    Attributes:
+        history: The epochs so far.
+        outcome: How it ended; `None` while it goes on.
+
+    Raises:
+        RunError: If a value breaks its rule.
+    """
+
+    def __init__(
+        self,
+        monitor: ZeusMonitor,
+        optimizer: JitOptimizer,
+        *,
+        max_epochs: int,
+        target: Target | None = None,
+        eta_knob: float = 0.5,
+        cost_threshold: float | None = None,
+        rank_timeout: float = 600.0,
+    ) -> None:
+        if max_epochs != int(max_epochs) or max_epochs < 1:
+            raise RunError(f"`max_epochs` must be a whole number from 1, but got {max_epochs!r}")
+        if not 0 <= eta_knob <= 1:
+            raise RunError(f"`0 <= eta_knob <= 1` must hold, but got {eta_knob!r}")
+        if cost_threshold is not None and not cost_threshold > 0:
+            raise RunError(f"`cost_threshold > 0` must hold, but got {cost_threshold!r}")
+        if target is not None and not math.isfinite(target.metric):
+            raise RunError(f"`target_metric` must be finite, but got {target.metric!r}")
+        self.monitor = monitor
+        self.optimizer = optimizer
+        self.max_epochs = max_epochs
+        self.target = target
+        self.eta_knob = eta_knob
+        self.cost_threshold = cost_threshold
+        self.history: list[EpochRecord] = []
+        self.outcome: Outcome | None = None
+        self._rank_timeout = rank_timeout
+        self._ranks: Ranks = Alone()
+        self._max_power: float | None = None
+        self._ledgers = {part: Ledger(monitor) for part in ("train", "evaluation", "total")}
+        self._before: dict[str, _Own] = {}
+        self._in_epoch = False
+        self._steps = 0
+        self._metric: float | None = None
+        self._profiling_before = 0
+
+    # --- the loop ---------------------------------------------------------------------------
+
+    def epochs(self) -> Iterator[int]:
+        """Numbers of epochs from 0, until the run is over. Left early, the run is over as well."""
+        if self._in_epoch or self.outcome is not None:
+            raise RunError("the epochs of a run can be gone through only once")
+        try:
+            self._meet()
+            for number in range(self.max_epochs):
+                if self._would_exceed():
+                    self.outcome = Outcome.STOPPED
+                    break
+                self._begin_epoch()
+                yield number
+                self._end_epoch(number)
+                metric = self.history[-1].metric
+                if metric is not None and self.target and self.target.reached_by(metric):
+                    self.outcome = Outcome.CONVERGED
+                    break
+            else:
+                self.outcome = Outcome.EXHAUSTED
+        finally:
+            self.outcome = self.outcome or Outcome.LEFT
+            self._in_epoch = False
+            for ledger in self._ledgers.values():
+                ledger.end()
+            self.optimizer.close()
+            logger.info(
+                "%s after %d epochs; %s", self.outcome, len(self.history), self._told_cost()
+            )
+
+    def steps(self, batches: Iterable[T]) -> Iterator[T]:
+        """Batches to train on, each a step."""
+        ledger, optimizer = self._ledgers["train"], self.optimizer
+        optimizer.on_epoch_begin()
+        ledger.begin()
+        try:
+            for batch in batches:
+                optimizer.on_step_begin()
+                yield batch
+                optimizer.on_step_end()
+                self._steps += 1
+        finally:
+            ledger.end()
+            optimizer.on_epoch_end()
+
+    def evaluation(self, batches: Iterable[T]) -> Iterator[T]:
+        """Batches that are not trained on, also in the middle of training."""
+        ledger, train = self._ledgers["evaluation"], self._ledgers["train"]
+        amid_training = train.open
+        if amid_training:
+            train.end()
+            self.optimizer.pause()
+        ledger.begin()
+        try:
+            yield from batches
+        finally:
+            ledger.end()
+            if amid_training:
+                self.optimizer.resume()
+                train.begin()
+
+    def report_metric(self, metric: float) -> None:
+        """How good the model is now, once per epoch; of several values the last counts.
+
+        Raises:
+            RunError: If no epoch goes on, or it is not a number.
+        """
+        if not self._in_epoch:
+            raise RunError(
+                f"a metric belongs to an epoch: report it inside of `epochs()`, but got {metric!r}"
+            )
+        try:
+            self._metric = float(metric)
+        except (TypeError, ValueError):
+            raise RunError(f"a metric must be a number, but got {metric!r}") from None
+
+    # --- what it took -----------------------------------------------------------------------
+
+    @property
+    def cost(self) -> float | None:
+        """Joules of energy and time together, of the epochs so far; `None` if not known."""
+        costs = [record.cost for record in self.history]
+        return None if None in costs else math.fsum(cost for cost in costs if cost is not None)
+
+    @property
+    def reached_target(self) -> bool:
+        """Whether the target was reached."""
+        return self.outcome is Outcome.CONVERGED
+
+    def predicted_cost(self) -> float | None:
+        """Joules of cost that the next epoch should take; `None` if nothing is known yet."""
+        if not self.history:
+            return None
+        last = self.history[-1]
+        step = self.optimizer.expected_step
+        if step is None or self.optimizer.profiling_steps == self._profiling_before:
+            return last.cost
+        if last.total.energy is None or last.train.energy is None:
+            return None
+        # The last epoch was spent on profiling: its training is replaced by what was found.
+        return self._cost_of(
+            last.total.time - last.train.time + last.steps * step.time,
+            last.total.energy - last.train.energy + last.steps * step.energy,
+        )
+
+    def _would_exceed(self) -> bool:
+        spent, coming = self.cost, self.predicted_cost()
+        if self.cost_threshold is None or spent is None or coming is None:
+            return False
+        if spent + coming <= self.cost_threshold:
+            return False
+        logger.info(
+            "stopping before an epoch: %.4g J of cost so far and %.4g J expected exceed %.4g J",
+            spent,
+            coming,
+            self.cost_threshold,
+        )
+        return True
+
+    def _cost_of(self, time: float, energy: float | None) -> float | None:
+        if energy is None or self._max_power is None:
+            return None
+        return self.eta_knob * energy + (1 - self.eta_knob) * self._max_power * time
+
+    def _told_cost(self) -> str:
+        cost = self.cost
+        return "its cost is not known" if cost is None else f"its cost is {cost:.4g} J"
+
+    # --- inside -----------------------------------------------------------------------------
+
+    def _meet(self) -> None:
+        """Find the other processes, and the maximum power of all GPUs."""
+        self._carefully(lambda: setattr(self, "_ranks", job_ranks(self._rank_timeout)))
+        mine: dict[str, float] = {}
+        trouble = "" if self.monitor.gpus else "there is no GPU to measure"
+        for gpu in self.monitor.gpus:
+            try:
+                mine[gpu.key] = gpu.power_limits().maximum
+            except CapabilityError as error:
+                trouble = str(error)
+        answers = self._shared((trouble, mine))
+        trouble = next((told for told, _ in answers if told), "")
+        if trouble:
+            logger.warning("the cost of the run is not known, so it cannot end it: %s", trouble)
+        else:
+            powers = {key: watts for _, said in answers for key, watts in said.items()}
+            self._max_power = math.fsum(powers.values())
+
+    def _begin_epoch(self) -> None:
+        self._in_epoch = True
+        self._steps, self._metric = 0, None
+        self._profiling_before = self.optimizer.profiling_steps
+        self._before = {part: _Own.of(ledger) for part, ledger in self._ledgers.items()}
+        self._ledgers["total"].begin()
+
+    def _end_epoch(self, number: int) -> None:
+        self._in_epoch = False
+        self._ledgers["total"].end()
+        mine = {
+            part: _Own.of(ledger).since(self._before[part])
+            for part, ledger in self._ledgers.items()
+        }
+        answers = self._shared((self._metric, mine))
+        job = {part: _together([shares[part] for _, shares in answers]) for part in mine}
+        metric = answers[0][0]  # the first process's counts, so that all decide the same
+        if metric is None and self.target is not None:
+            logger.warning("no metric was reported in epoch %d, so the target was not seen", number)
+        self.history.append(
+            EpochRecord(
+                number,
+                self._steps,
+                job["train"],
+                job["evaluation"],
+                job["total"],
+                metric,
+                self._cost_of(job["total"].time, job["total"].energy),
+            )
+        )
+
+    def _shared(self, said: Any) -> list[Any]:
+        answers: list[Any] = [said]
+
+        def share() -> None:
+            answers[:] = self._ranks.share(said)
+
+        self._carefully(share)
+        return answers
+
+    def _carefully(self, talk: Callable[[], None]) -> None:
+        try:
+            talk()
+        except RanksError as error:
+            self._ranks = Alone()
+            logger.warning("only this process is accounted for from here on: %s", error)
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What this process knows of a part of a run: seconds, and joules by the GPU's key."""
+
+    time: float
+    energies: dict[str, float] | None
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> _Own:
+        return cls(ledger.time, None if ledger.energies is None else dict(ledger.energies))
+
+    def since(self, before: _Own) -> _Own:
+        time = self.time - before.time
+        if self.energies is None or before.energies is None:
+            return _Own(time, None)
+        energies = {key: joules - before.energies[key] for key, joules in self.energies.items()}
+        return _Own(time, energies)
+
+
+def _together(shares: list[_Own]) -> Share:
+    time = max(share.time for share in shares)
+    energies: dict[str, float] = {}
+    for share in shares:
+        if share.energies is None:
+            return Share(time, None)
+        for key, joules in share.energies.items():
+            energies[key] = max(joules, energies.get(key, 0.0))  # seen twice, it counts once
+    return Share(time, math.fsum(energies.values()))
