@@ -1,15 +1,16 @@
-"""`zeus demo`: measure a training run, and see what a lower power limit does to it.
+"""`zeus demo`: measure a training run, and let Zeus find the best power limit for it.
 
 With `--json`, one object: `node` ("virtual", "simulated" or "real"), `gpus` (names), `what` was
 run, `epochs` (measurements), `training` (the measurement of all of it) and, on the virtual node,
-`exact_energy` (joules that the training really took), `steps` and `exact_step_energies`, and
-`power_limit` (`default`, `limit`, `epoch`, `time_change`, `energy_change`).
+`exact_energy` (joules that the training really took), `steps` and `exact_step_energies`. On
+simulated GPUs also `power_limit`: the `default`, the chosen `limit`, an `epoch` (or some steps) at
+that limit, `time_change` and `energy_change` against the default, `profiling` (`steps`, and
+`time` and `energy` beyond what these steps take at the default) and the `frontier` of a step.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
 import json
 import sys
@@ -20,37 +21,45 @@ from typing import Any
 from zeus.cli._terminal import Console
 from zeus.clock import Clock
 from zeus.device import DeviceSet, Gpu, Node, current_node
+from zeus.frontier import Frontier
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor.measurement import show_joules, show_seconds
+from zeus.optimizer import GlobalPowerLimitOptimizer
+from zeus.optimizer.jit.report import Amount, Report
 
 _EPOCHS = 3
 _STEPS = 3
 _EPOCH_TIME = 0.5  # seconds of an epoch that takes real time
+_WARMUP_STEPS, _PROFILE_STEPS = 3, 20
 _SIMULATED = "v100x4"
 _BATCH_SIZE = 256
 _IMAGES = 1_281_167  # in ImageNet's training set
-_LOWER = 0.7  # of the highest power limit
 _JOULES_PER_KWH = 3.6e6
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.description = (
-        "Measure a training run and explain the result, in a few seconds. Without a GPU it runs on "
-        "simulated ones, in virtual time, and also shows what a lower power limit does. Settings "
-        "of real GPUs are not touched."
+        "Measure a training run, find the best power limit for it, and explain the result, in "
+        "seconds. Without a GPU it runs on simulated ones, in virtual time. Settings of real GPUs "
+        "are not touched unless you say --optimize."
     )
     parser.epilog = """\
 examples:
   zeus demo
   ZEUS_SIMULATE=v100x4 zeus demo    in real time, on simulated GPUs"""
+    parser.add_argument(
+        "--optimize",
+        action="store_true",
+        help="on real GPUs, try power limits too; what was set before comes back",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run it, then tell."""
     node = current_node()
-    result = _in_real_time(node) if node.gpus else _in_virtual_time()
+    result = _in_real_time(node, arguments.optimize) if node.gpus else _in_virtual_time()
     console = Console(sys.stdout)
     if arguments.json:
         console.print(json.dumps(result.to_dict(), indent=2))
@@ -60,23 +69,88 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @dataclass
-class LowerLimit:
-    """The same epoch under a lower power limit."""
+class Optimized:
+    """The same work after Zeus has found the best power limit."""
 
-    default: float
-    limit: float
-    epoch: Measurement
+    report: Report
+    frontier: Frontier
+    what: str
     normal: Measurement
+    best: Measurement
+
+    @property
+    def default(self) -> float:
+        """Watts before."""
+        assert self.report.reference is not None
+        return float(self.report.reference.knob)
+
+    @property
+    def limit(self) -> float:
+        """Watts after."""
+        assert self.report.chosen is not None
+        return float(self.report.chosen.knob)
+
+    @property
+    def profiling(self) -> Amount:
+        """What finding it took, beyond what the same steps take at the default."""
+        assert self.report.profiling is not None
+        return self.report.profiling
 
     @property
     def time_change(self) -> float:
         """Relative; above 0 is slower."""
-        return self.epoch.time / self.normal.time - 1
+        return self.best.time / self.normal.time - 1
 
     @property
     def energy_change(self) -> float:
         """Relative; below 0 is less."""
-        return self.epoch.total_energy / self.normal.total_energy - 1
+        return self.best.total_energy / self.normal.total_energy - 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON knows it."""
+        return {
+            "default": self.default,
+            "limit": self.limit,
+            "epoch": self.best.to_dict(),
+            "time_change": self.time_change,
+            "energy_change": self.energy_change,
+            "profiling": {
+                "steps": self.report.profiling_steps,
+                "time": self.profiling.time,
+                "energy": self.profiling.energy,
+            },
+            "frontier": self.frontier.to_dict(),
+        }
+
+    def lines(self, console: Console) -> list[str]:
+        """As text."""
+        first = self.frontier.points[0]
+        tried = [("limit", "time of a step", "energy of a step", "")]
+        for point in self.frontier:
+            mark = "chosen" if point.knob == self.limit else ""
+            changes = (f"{point.slowdown(first) - 1:+.1%}", f"{0.0 - point.savings(first):+.1%}")
+            tried.append((f"{point.knob:.0f} W", *changes, mark))
+        compared = [
+            ("limit", "time", "energy", "average power"),
+            (f"{self.default:.0f} W", *_cells(self.normal)),
+            (f"{self.limit:.0f} W", *_cells(self.best)),
+            ("change", f"{self.time_change:+.1%}", f"{self.energy_change:+.1%}", ""),
+        ]
+        steps, extra = self.report.profiling_steps, self.profiling
+        return [
+            console.style("Zeus finds the best power limit while training goes on", "bold"),
+            "",
+            *console.table(tried, right=range(3), indent="  ", gap="   "),
+            "",
+            "The objective weighs energy and time alike, and only gets worse from there on down.",
+            self.what,
+            "",
+            *console.table(compared, right=range(4), indent="  ", gap="   "),
+            "",
+            f"Finding it took {steps} steps of training, {_more(extra.time, show_seconds)} and",
+            f"{_more(extra.energy, show_joules)} than the same steps at the default.",
+            "The limit is back where it was.",
+        ]
 
 
 @dataclass
@@ -92,11 +166,10 @@ class Result:
     exact_energy: float | None = None
     steps: list[Measurement] = field(default_factory=list)
     exact_step_energies: list[float] = field(default_factory=list)
-    lower: LowerLimit | None = None
+    optimized: Optimized | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON knows it; see the top of this file."""
-        lower = self.lower
         return {
             "node": self.node,
             "gpus": self.gpus,
@@ -106,15 +179,7 @@ class Result:
             "exact_energy": self.exact_energy,
             "steps": [step.to_dict() for step in self.steps],
             "exact_step_energies": self.exact_step_energies,
-            "power_limit": None
-            if lower is None
-            else {
-                "default": lower.default,
-                "limit": lower.limit,
-                "epoch": lower.epoch.to_dict(),
-                "time_change": lower.time_change,
-                "energy_change": lower.energy_change,
-            },
+            "power_limit": None if self.optimized is None else self.optimized.to_dict(),
         }
 
     def lines(self, console: Console) -> list[str]:
@@ -124,8 +189,8 @@ class Result:
             [console.style(self.what, "bold"), "", *self._epoch_table(console)],
             self._total_lines(console),
             self._accuracy_lines(console),
-            self._lower_lines(console),
-            [console.style("Next: measure your own training loop", "bold"), "", *_NEXT_STEPS],
+            self.optimized.lines(console) if self.optimized else [],
+            [console.style("Next: your own training loop", "bold"), "", *_NEXT_STEPS],
         ]
         return [line for part in parts if part for line in ("", *part)][1:]
 
@@ -166,31 +231,15 @@ class Result:
             *console.table(rows, right=(1, 2, 3), indent="  ", gap="   "),
         ]
 
-    def _lower_lines(self, console: Console) -> list[str]:
-        lower = self.lower
-        if lower is None:
-            return []
-        rows = [
-            ("limit", "time", "energy", "average power"),
-            (f"{lower.default:.0f} W", *_cells(lower.normal)),
-            (f"{lower.limit:.0f} W", *_cells(lower.epoch)),
-            ("change", f"{lower.time_change:+.0%}", f"{lower.energy_change:+.0%}", ""),
-        ]
-        return [
-            console.style("The same epoch with a lower power limit on every GPU", "bold"),
-            "",
-            *console.table(rows, right=range(4), indent="  ", gap="   "),
-            "",
-            "This trade-off is what Zeus optimizes. The limit is back where it was.",
-        ]
-
 
 _NEXT_STEPS = [
     "  from zeus.monitor import ZeusMonitor",
-    '  with ZeusMonitor().window("epoch") as window: train_one_epoch()',
-    "  print(window.measurement)",
+    "  from zeus.optimizer import GlobalPowerLimitOptimizer",
     "",
-    "or any program as it is: zeus measure -- python train.py",
+    "  optimizer = GlobalPowerLimitOptimizer(ZeusMonitor())",
+    "  # call optimizer.on_epoch_begin/on_step_begin/on_step_end/on_epoch_end in your loop",
+    "",
+    "or measure any program as it is: zeus measure -- python train.py",
 ]
 
 
@@ -202,6 +251,10 @@ def _cells(measurement: Measurement) -> tuple[str, str, str]:
         energy,
         f"{power:.0f} W" if measurement.gpu_energy else "-",
     )
+
+
+def _more(value: float, show: Callable[[float], str]) -> str:
+    return f"{show(abs(value))} {'more' if value > 0 else 'less'}"
 
 
 def _kilowatt_hours(joules: float) -> str:
@@ -248,13 +301,43 @@ def _in_virtual_time() -> Result:
             before = _exact_energy(gpus)
             result.steps.append(_measured(monitor, f"step {number + 1}", lambda: step.run(gpus)))
             result.exact_step_energies.append(_exact_energy(gpus) - before)
-        highest = gpus[0].power_limits().maximum
-        with contextlib.ExitStack() as holds:
-            for gpu in gpus:
-                holds.enter_context(gpu.hold(power_limit=_LOWER * highest))
-            slower = _measured(monitor, "epoch at a lower limit", lambda: epoch.run(gpus))
-        result.lower = LowerLimit(highest, _LOWER * highest, slower, result.epochs[-1])
+        result.optimized = _optimized(
+            monitor,
+            lambda: step.run(gpus),
+            lambda: epoch.run(gpus),
+            what=f"The {_ordinal(_EPOCHS + 1)} epoch at the chosen one:",
+            normal=result.epochs[-1],
+        )
     return result
+
+
+def _optimized(
+    monitor: ZeusMonitor,
+    step: Callable[[], object],
+    work: Callable[[], object],
+    *,
+    what: str,
+    normal: Measurement,
+    lengths: tuple[int | None, int | None] = (None, None),
+) -> Optimized | None:
+    """Let the optimizer find a limit during steps, then do the same work again at that limit."""
+    warmup, profile = lengths
+    with GlobalPowerLimitOptimizer(
+        monitor, warmup_steps=warmup, profile_steps=profile
+    ) as optimizer:
+        while not optimizer.decided and not optimizer.trouble:
+            optimizer.on_step_begin()
+            step()
+            optimizer.on_step_end()
+        optimizer.pause()
+        report, frontier = optimizer.report(), optimizer.frontier
+        if frontier is None:
+            return None  # it has said why
+        return Optimized(report, frontier, what, normal, _measured(monitor, "optimized", work))
+
+
+def _ordinal(number: int) -> str:
+    return {2: "second", 3: "third", 4: "fourth"}.get(number, f"{number}th")
 
 
 def _exact_energy(gpus: Sequence[Gpu]) -> float:
@@ -266,39 +349,65 @@ def _exact_energy(gpus: Sequence[Gpu]) -> float:
 # --- on this machine's GPUs ---------------------------------------------------------------------
 
 
-def _in_real_time(node: Node) -> Result:
-    names = [gpu.name for gpu in node.gpus]
+def _in_real_time(node: Node, optimize: bool) -> Result:
     if node.simulated:
-        result = Result(
-            "simulated",
-            names,
-            f"ZEUS_SIMULATE={node.simulated}: simulated GPUs that draw power in real time.",
-            "A loop in pure Python, with the GPUs under their simulated load",
-        )
-        work, synchronize = _spin, None
-    else:
-        step, why_not = _torch_step()
-        synchronize = "torch" if step else None
+        return _on_simulated_gpus(node)
+    names = [gpu.name for gpu in node.gpus]
+    step, why_not = _torch_step()
+    result = Result(
+        "real",
+        names,
+        f"Found {len(names)} GPU{'' if len(names) == 1 else 's'}: {', '.join(names)}.",
+        "A small training loop on GPU 0, with PyTorch" if step else f"Idle GPUs: {why_not}",
+    )
+    with ZeusMonitor(sync_execution_with="torch" if step else None) as monitor:
         work = step or _rest
-        result = Result(
-            "real",
-            names,
-            f"Found {len(names)} GPU{'' if len(names) == 1 else 's'}: {', '.join(names)}.",
-            "A small training loop on GPU 0, with PyTorch" if step else f"Idle GPUs: {why_not}",
-        )
-    with ZeusMonitor(sync_execution_with=synchronize) as monitor:
         result.epochs, result.training = _train(monitor, lambda: _repeat(work, node.clock))
+    if optimize and step:
+        with ZeusMonitor([0], sync_execution_with="torch") as monitor:
+            result.optimized = _on_steps(monitor, step)
     return result
 
 
-def _repeat(step: Callable[[], None], clock: Clock) -> None:
+def _on_simulated_gpus(node: Node) -> Result:
+    from zeus.testing import Workload  # noqa: PLC0415
+
+    step = Workload("a step", gpu_time=0.03)
+    result = Result(
+        "simulated",
+        [gpu.name for gpu in node.gpus],
+        f"ZEUS_SIMULATE={node.simulated}: simulated GPUs that draw power in real time.",
+        "A simulated training loop that keeps all GPUs busy",
+    )
+    with ZeusMonitor(sync_execution_with=None) as monitor:
+        result.epochs, result.training = _train(
+            monitor, lambda: _repeat(lambda: step.run(node.gpus), node.clock)
+        )
+        result.optimized = _on_steps(monitor, lambda: step.run(node.gpus))
+    return result
+
+
+def _on_steps(monitor: ZeusMonitor, step: Callable[[], object]) -> Optimized | None:
+    """Optimize with few steps: somebody is waiting."""
+
+    def work() -> None:
+        for _ in range(_PROFILE_STEPS):
+            step()
+
+    return _optimized(
+        monitor,
+        step,
+        work,
+        what=f"{_PROFILE_STEPS} steps at the chosen one:",
+        normal=_measured(monitor, "steps at the default", work),
+        lengths=(_WARMUP_STEPS, _PROFILE_STEPS),
+    )
+
+
+def _repeat(step: Callable[[], object], clock: Clock) -> None:
     end = clock.now() + _EPOCH_TIME
     while clock.now() < end:
         step()
-
-
-def _spin() -> None:
-    sum(range(10_000))
 
 
 def _rest() -> None:

@@ -56,7 +56,8 @@ class Lengths:
             first: Whether this is the setting that tells the noise to the others.
         """
         if self.profile is not None:
-            return self.profile - piece.steps
+            left = self.profile - piece.steps
+            return math.ceil(left / 2) if not piece.parts else left  # two tell about the noise
         part = max(1, math.ceil(PART / step_time))
         patience = 2 * LONGEST if first else LONGEST
         wanted = 4 if first else 2
