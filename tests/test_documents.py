@@ -12,27 +12,42 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def _blocks(name):
+    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def _run(block, machine):
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", block],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "ZEUS_SIMULATE": machine},
+        check=False,
+        timeout=120,
+    )
+
+
+BLOCKS = _blocks("README.md")
 
 
 def test_there_are_three_examples():
     assert len(BLOCKS) == 3
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["measure", "hold", "simulate"])
+@pytest.mark.parametrize("block", BLOCKS, ids=["measure", "optimize", "hold"])
 @pytest.mark.parametrize("machine", ["", "v100x2"], ids=["without GPUs", "simulated"])
 def test_readme_examples_run_as_they_are(block, machine):
-    environment = {**os.environ, "ZEUS_SIMULATE": machine}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", block],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-        timeout=120,
-    )
+    done = _run(block, machine)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("block", _blocks("docs/optimizing.md"), ids=["limit", "loader"])
+def test_optimizing_examples_run_as_they_are(block):
+    done = _run(block, "v100")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])
