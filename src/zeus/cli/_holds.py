@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from dataclasses import dataclass
-from pathlib import Path
 
 from zeus.device import Node
-from zeus.device.journal import Entry, Value, journal_path, recorded_gpus
-from zeus.device.state import state_directory
+from zeus.device.journal import Entry, Value, journal_path, recorded_stacks
 
 _KNOBS = {
     "power_limit": "power limit",
@@ -35,27 +31,13 @@ class RecordedHold:
 
 
 def recorded_holds() -> list[RecordedHold]:
-    """All holds on record, from the oldest to the latest of each knob.
-
-    Records are replaced as a whole, so reading needs no lock. What cannot be read is left out:
-    whoever changes the knob next keeps such a file and says so.
-    """
-    found: list[RecordedHold] = []
-    for gpu in sorted(recorded_gpus()):
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            for knob, stack in _read(state_directory() / "holds" / f"{gpu}.json").items():
-                found += [
-                    RecordedHold(gpu, knob, depth, entry, entry.abandoned())
-                    for depth, entry in enumerate(stack)
-                ]
-    return found
-
-
-def _read(path: Path) -> dict[str, list[Entry]]:
-    record = json.loads(path.read_text(encoding="utf-8"))
-    return {
-        str(knob): [Entry(**entry) for entry in stack] for knob, stack in record["knobs"].items()
-    }
+    """All holds on record, from the oldest to the latest of each knob."""
+    return [
+        RecordedHold(gpu, knob, depth, entry, entry.abandoned())
+        for gpu, stacks in recorded_stacks().items()
+        for knob, stack in stacks.items()
+        for depth, entry in enumerate(stack)
+    ]
 
 
 def gpu_names(node: Node) -> dict[str, str]:

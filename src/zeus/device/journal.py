@@ -281,6 +281,20 @@ def recorded_gpus() -> set[str]:
         return set()
 
 
+def recorded_stacks() -> dict[str, Stacks]:
+    """The holds on record, by the name of the GPU's record and the knob.
+
+    Records are replaced as a whole, so reading needs no lock. What cannot be read is left out:
+    whoever changes the knob next keeps such a file and says so.
+    """
+    found: dict[str, Stacks] = {}
+    for gpu in sorted(recorded_gpus()):
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            text = (state_directory() / "holds" / f"{gpu}.json").read_text(encoding="utf-8")
+            found[gpu] = _decode(text)
+    return found
+
+
 def recover(gpu_key: str, apply: Apply) -> int:
     """End the holds of processes that are gone on one GPU; return how many there were.
 
