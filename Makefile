@@ -5,7 +5,7 @@ VENV   := .venv
 CORE   := .venv-core
 PIP     = -m pip --disable-pip-version-check --quiet
 
-.PHONY: help setup demo test check format bench clean
+.PHONY: help setup browser demo test check format bench clean
 
 help:            ## This list
 	@grep -hE '^[a-z]+: .*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -21,6 +21,12 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	@touch $@
 
 setup: $(VENV)/ready   ## A virtual environment with everything for development
+
+# A build machine gets Debian's; elsewhere playwright brings its own.
+browser: $(VENV)/ready   ## A headless Chromium for the tests of pages, which are skipped without
+	@$(VENV)/bin/python -m tests.browser || { command -v apt-get >/dev/null && apt-get update -qq \
+	  && apt-get install -y -qq --no-install-recommends chromium-headless-shell; } \
+	  || $(VENV)/bin/playwright install --with-deps chromium-headless-shell
 
 demo: $(CORE)/ready    ## Set up only the core and run the main job on this machine
 	@$(CORE)/bin/zeus demo

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.browser import browser, open_page
 from tests.drivers.amdsmi_fixtures import amdsmi_library
 from tests.drivers.fixtures import nvml_library
 
-__all__ = ["amdsmi_library", "nvml_library"]
+__all__ = ["amdsmi_library", "browser", "nvml_library", "open_page"]
 
 # Machines are shared and noisy: no property has a deadline. At a desk every run tries new examples;
 # a build tries the same ones each time, so that it fails for what was changed and nothing else.

@@ -17,6 +17,9 @@ the exact name::
     ├── JobSpecError (ValueError)           a recurring job that breaks its rules
     ├── JobLogError (ValueError)            an event that cannot follow those before it
     ├── TraceError (ValueError)             a recorded trace that cannot be replayed; file and line
+    ├── StageProfileError (ValueError)      a pipeline's profile that cannot be used; file and line
+    ├── PipelineError (ValueError)          a pipeline or schedule that breaks a rule
+    ├── NativeCodeError (RuntimeError)      compiled code that is not there and cannot be built
     └── MissingExtraError (ImportError)     an optional dependency, with the line that installs it
 """
 
@@ -102,6 +105,18 @@ class JobLogError(ZeusError, ValueError):
 
 class TraceError(ZeusError, ValueError):
     """A recorded trace cannot be read or replayed; says the file and the line."""
+
+
+class StageProfileError(ZeusError, ValueError):
+    """What was measured of a pipeline's stages cannot be used; says where, the rule and the value."""
+
+
+class PipelineError(ZeusError, ValueError):
+    """A pipeline, its schedule or what is asked of it breaks a rule; says which, and the value."""
+
+
+class NativeCodeError(ZeusError, RuntimeError):
+    """Compiled code was not shipped and cannot be built here; says what is missing and the cure."""
 
 
 class MissingExtraError(ZeusError, ImportError):

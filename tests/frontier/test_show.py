@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.frontier.strategies import frontiers, joules, seconds, settings_of_a_knob
 
 from zeus.errors import FrontierError
-from zeus.frontier import Energy, Frontier, Point
+from zeus.frontier import Deadline, Energy, Frontier, Point
 
 SWEEP = Frontier(
     [
@@ -134,5 +134,68 @@ def test_plot_into_a_file(tmp_path):
     path = tmp_path / "frontier.svg"
     SWEEP.plot(path)
     assert path.read_text(encoding="utf-8") == SWEEP.to_svg()
-    with pytest.raises(FrontierError, match=r"must end in '\.svg', but got '.*frontier\.png'"):
-        SWEEP.plot(tmp_path / "frontier.png")
+    with pytest.raises(FrontierError, match=r"one of '\.svg', '\.png', '\.html', but got '.*pdf'"):
+        SWEEP.plot(tmp_path / "frontier.pdf")
+
+
+# --- several choices ----------------------------------------------------------------------------
+
+
+def test_each_choice_is_named():
+    chosen = {
+        "Energy": Energy().select(SWEEP),
+        "Budget": SWEEP.at(150),
+        "Deadline": Deadline(60).select(SWEEP),
+    }
+    said = texts(SWEEP.to_svg(chosen=chosen))
+    assert said[1] == "Energy over time, by power limit"
+    assert said[said.index("150 W") + 1] == "Energy, Budget"
+    assert said[said.index("250 W") + 1] == "Deadline (not kept)"
+
+
+def test_a_choice_is_compared_with_the_reference():
+    said = texts(SWEEP.to_svg(chosen=SWEEP.at(175), reference=SWEEP.at(150)))
+    assert said[1] == "Chosen: 175 W, 7.2 % faster, 6.8 % more energy than 150 W"
+    said = texts(SWEEP.to_svg(chosen=SWEEP.at(150), reference=SWEEP.at(150)))
+    assert said[1] == "Chosen: 150 W"
+
+
+def test_a_choice_in_a_crowd_is_named_at_the_end_of_a_line():
+    crowd = [Point(n, 10 + n % 5, 100 + n // 5) for n in range(25)]
+    frontier = Frontier([*crowd, Point(99, 9.9, 90), Point(98, 9.5, 130)])
+    said = texts(frontier.to_svg(chosen={"a rather long name": frontier.at(2)}))
+    assert said[said.index("2") + 1] == "a rather long name"
+
+
+# --- what is far off, and what is crowded -------------------------------------------------------
+
+
+def test_what_is_beaten_by_far_does_not_squeeze_the_frontier():
+    frontier = SWEEP.with_points([*SWEEP, Point(50, 20_000, 700_000), Point(25, 4000, 9e6)])
+    svg = frontier.to_svg()
+    assert "beaten (3, 2 of them off the plot)" in texts(svg)
+    assert len(elements(svg, "circle")) == 4 + 2  # and two in the legend
+    for chosen, reference in ((frontier.at(50), None), (None, frontier.at(50))):
+        said = texts(frontier.to_svg(chosen=chosen, reference=reference))
+        assert "50 W" in said
+        assert "25 W" not in said
+
+
+def test_many_marks_do_not_wipe_out_the_line():
+    def radii(count):
+        frontier = Frontier([Point(n, 100 + n, 1e6 / (100 + n)) for n in range(count)])
+        _, *marks = elements(frontier.to_svg(), "circle")  # the first is the legend's
+        return {(mark.attrib["r"], mark.attrib.get("stroke")) for mark in marks}
+
+    assert radii(40) == {("4.5", "#ffffff")}
+    assert radii(41) == {("2", None)}
+
+
+def test_a_long_title_is_set_smaller_and_then_cut():
+    def title(text):
+        return elements(SWEEP.to_svg(title=text), "text")[0]
+
+    assert title("x" * 40).attrib["font-size"] == "17"
+    assert 12.5 < float(title("x" * 70).attrib["font-size"]) < 17
+    assert title("x" * 70).text == "x" * 70
+    assert title("x" * 700).text.endswith("x…")

@@ -28,6 +28,7 @@ _READER_LEFT = 128 + signal.SIGPIPE
 COMMANDS = {
     "demo": "measure a training run, on simulated GPUs if there are none",
     "env": "show what can be measured and controlled here, and how to mend the rest",
+    "frontier": "show what a knob trades between time and energy, and what to choose",
     "measure": "run a command and print the time and energy it took",
     "restore": "put back GPU settings left behind by processes that are gone",
     "top": "watch power, energy and load of every GPU",

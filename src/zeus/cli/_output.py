@@ -51,10 +51,16 @@ class PreparedFile:
         """Put the text there."""
         if self._path is None:
             Console(sys.stdout).print(text)
-        elif self._temporary is None:
-            self._path.write_text(f"{text}\n", encoding="utf-8")
         else:
-            Path(self._temporary).write_text(f"{text}\n", encoding="utf-8")
+            self.write_bytes(f"{text}\n".encode())
+
+    def write_bytes(self, content: bytes) -> None:
+        """Put these bytes there, which must not be the standard output."""
+        assert self._path is not None
+        if self._temporary is None:
+            self._path.write_bytes(content)
+        else:
+            Path(self._temporary).write_bytes(content)
             Path(self._temporary).chmod(self._mode())
             Path(self._temporary).replace(self._path)
             self._temporary = None

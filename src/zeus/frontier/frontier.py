@@ -7,15 +7,16 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zeus.errors import FrontierError
 from zeus.frontier import record
-from zeus.frontier.chart import draw
 from zeus.frontier.interpolation import along, real_knob
 from zeus.frontier.point import Point, combined_uncertainty, freeze, merge, number
-from zeus.frontier.selection import Selection
 from zeus.frontier.show import headline, rows, text_table
+
+if TYPE_CHECKING:
+    from zeus.frontier.plots import Chosen
 
 
 @dataclass(frozen=True, init=False)
@@ -314,32 +315,69 @@ class Frontier:
 
     # --- showing ----------------------------------------------------------------------------
 
-    def to_svg(self, *, chosen: Selection | Point | None = None, title: str = "") -> str:
+    def to_svg(
+        self, *, chosen: Chosen = None, title: str = "", reference: Point | None = None
+    ) -> str:
         """A plot of energy over time as a complete SVG document.
 
         Args:
-            chosen: Drawn as the choice, and compared with the fastest.
+            chosen: Drawn as the choice: a point, a selection, or several of them by the name of
+                what chose each.
             title: Instead of the name of the work.
+            reference: What a single choice is compared with; the fastest if not given.
         """
-        point = chosen.point if isinstance(chosen, Selection) else chosen
-        return draw(self, point, title)
+        from zeus.frontier.plots import sheet  # noqa: PLC0415  (most who choose never plot)
+
+        return sheet(self, chosen, title, reference)
+
+    def to_html(
+        self,
+        *,
+        chosen: Chosen = None,
+        title: str = "",
+        reference: Point | None = None,
+        eta_knob: float = 0.5,
+    ) -> str:
+        """The plot as one page of its own, with a slider over the `eta_knob` of `ZeusCost`.
+
+        It needs no network and no library. Without a stated maximum power there is no such cost,
+        and so no slider.
+
+        Args:
+            chosen: Shown beside what the slider chooses, as in `to_svg`.
+            title: Instead of the name of the work.
+            reference: What points are compared with; the fastest if not given.
+            eta_knob: Where the slider stands at first.
+
+        Raises:
+            FrontierError: If `eta_knob` is out of range.
+        """
+        from zeus.frontier.plots import page  # noqa: PLC0415
+
+        return page(self, chosen, title, reference, eta_knob)
 
     def plot(
         self,
         path: str | os.PathLike[str],
         *,
-        chosen: Selection | Point | None = None,
+        chosen: Chosen = None,
         title: str = "",
+        reference: Point | None = None,
     ) -> None:
-        """Write `to_svg` into a file; needs nothing but Zeus.
+        """Write a plot into a file, of the kind that its name ends in.
+
+        ".svg" (as `to_svg`) and ".html" (as `to_html`) need nothing but Zeus; ".png" needs the
+        extra `plot`.
 
         Raises:
-            FrontierError: If the file's name does not end in ".svg".
+            FrontierError: If the file's name ends in anything else.
+            MissingExtraError: If matplotlib is needed and not installed.
         """
+        from zeus.frontier.plots import kind_of, rendered  # noqa: PLC0415
+
         target = Path(path)
-        if target.suffix.lower() != ".svg":
-            raise FrontierError(f"a plot's file name must end in '.svg', but got {str(path)!r}")
-        target.write_text(self.to_svg(chosen=chosen, title=title), encoding="utf-8")
+        kind = kind_of(target)
+        target.write_bytes(rendered(self, kind, chosen=chosen, title=title, reference=reference))
 
     def _repr_svg_(self) -> str:
         """The plot, for notebooks."""

@@ -71,7 +71,7 @@ def knob_label(knob: Any, unit: str = "", longest: int = 28) -> str:
         text = str(knob)
     text = " ".join(text.split())
     if len(text) > longest:
-        text = text[: longest - 1] + "…"
+        text = text[: longest - 1].rstrip(" ,") + "…"
     return f"{text} {unit}" if unit else text
 
 
@@ -97,13 +97,23 @@ def compared_in_words(point: Point, reference: Point) -> str:
 
 def headline(frontier: Frontier) -> str:
     """One line: the work, how many points, how many of them on the frontier."""
-    count = len(frontier)
-    text = f"{count} point{'s' if count != 1 else ''}, {len(frontier.pareto())} on the frontier"
-    return f"{frontier.work}: {text}" if frontier.work else text
+    return f"{frontier.work}: {count(frontier)}" if frontier.work else count(frontier)
 
 
-def rows(frontier: Frontier) -> list[tuple[str, ...]]:
-    """A heading, and each point by rising time, compared with the fastest; * is the frontier."""
+def count(frontier: Frontier) -> str:
+    """How many points there are, and how many of them on the frontier."""
+    points = len(frontier)
+    return f"{points} point{'s' if points != 1 else ''}, {len(frontier.pareto())} on the frontier"
+
+
+def rows(frontier: Frontier, reference: Point | None = None) -> list[tuple[str, ...]]:
+    """A heading, and each point by rising time; * is the frontier.
+
+    Args:
+        frontier: What to show.
+        reference: What the points are compared with; the fastest if not given.
+    """
+    reference = reference or frontier.fastest
     best = set(frontier.pareto().points)
     time = time_unit(max(point.time for point in frontier))
     energy = energy_unit(max(point.energy for point in frontier))
@@ -128,7 +138,7 @@ def rows(frontier: Frontier) -> list[tuple[str, ...]]:
                 time.show(point.time, point.time_uncertainty, time_decimals),
                 energy.show(point.energy, point.energy_uncertainty, energy_decimals),
                 f"{point.average_power:.1f}",
-                *compared(point, frontier.fastest),
+                *compared(point, reference),
                 "*" if point in best else "",
             )
         )

@@ -1,0 +1,375 @@
+"""`zeus frontier`: what a knob trades between time and energy, and what each objective chooses.
+
+With `--json`, one object: `title`, `gpu`, `gpus`, `knob`, `job` and `batch_size` (null where not
+known), `frontier` (as `Frontier.from_dict` reads it), `on_frontier` (positions of its points that
+no other beats), `reference` (the knob compared with), `choices` and `plots` (files that were
+written). A choice has `objective` and `note` and, unless it could not be made (then they are
+null): `knob`, `time` (s), `energy` (J), `average_power` (W), `time_change` and `energy_change`
+(0.1 is 10 % more than the reference), `cost`, `feasible` and `tie`. Of a file with several
+profiles of which none was chosen: `profiles`, each with the first six and `number`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from zeus.cli._output import PreparedFile
+from zeus.cli._parser import UsageError
+from zeus.cli._profiles import Saved, matching, read, simulate
+from zeus.cli._terminal import MISSING, Console, clean
+from zeus.errors import FrontierError
+from zeus.frontier import (
+    Deadline,
+    Energy,
+    EnergyBudget,
+    MaxSlowdownConstraint,
+    Objective,
+    Point,
+    PowerCap,
+    Selection,
+    Time,
+    ZeusCost,
+)
+from zeus.frontier.plots import kind_of, rendered
+from zeus.frontier.show import compared, count, knob_label, rows
+
+_STEP = 25.0  # W
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.usage = "zeus frontier FILE|--simulate GPU:DATASET[:BATCH_SIZE] [options]"
+    parser.description = (
+        "Show what a fixed amount of work takes in time and energy at each setting of a knob, and "
+        "which setting each objective chooses. FILE is a frontier (JSON), profiles that an "
+        "optimizer has kept (JSON), or a log of windows whose names end in the power limit (CSV)."
+    )
+    parser.epilog = """\
+examples:
+  zeus frontier profiles.json --job resnet50 --plot frontier.html
+  zeus frontier --simulate v100:imagenet --eta 0.7
+  zeus frontier log.csv --deadline 12 --plot frontier.svg --plot frontier.png"""
+    parser.add_argument("file", nargs="?", metavar="FILE", help="what was saved")
+    parser.add_argument(
+        "--simulate",
+        metavar="JOB",
+        help="instead of a file: a recorded job on a simulated GPU, such as v100:imagenet:256",
+    )
+    parser.add_argument(
+        "--step",
+        type=float,
+        metavar="W",
+        help=f"watts between the power limits that --simulate tries (default: {_STEP:g})",
+    )
+    several = parser.add_argument_group("which profile of several in the file")
+    several.add_argument("--gpu", metavar="NAME", help="a GPU whose name contains this")
+    several.add_argument("--job", metavar="NAME", help="that of this job")
+    several.add_argument("--batch-size", type=int, metavar="N", help="that of this batch size")
+    several.add_argument("--profile", type=int, metavar="N", help="by its number in the list")
+    wanted = parser.add_argument_group("objectives")
+    wanted.add_argument(
+        "--eta", type=float, default=0.5, help="weight of energy in ZeusCost, 0 to 1 (default: 0.5)"
+    )
+    wanted.add_argument(
+        "--max-slowdown",
+        type=float,
+        default=1.1,
+        metavar="FACTOR",
+        help="of MaxSlowdownConstraint (default: 1.1)",
+    )
+    wanted.add_argument("--deadline", type=float, metavar="S", help="least energy within S seconds")
+    wanted.add_argument("--energy-budget", type=float, metavar="J", help="fastest within J joules")
+    wanted.add_argument(
+        "--power-cap", type=float, metavar="W", help="fastest of at most W watts on average"
+    )
+    wanted.add_argument(
+        "--max-power",
+        type=float,
+        metavar="W",
+        help="maximum power of all GPUs together, for ZeusCost (default: as the file states)",
+    )
+    wanted.add_argument(
+        "--times",
+        type=float,
+        metavar="N",
+        help="show N times the work, such as a training from the profile of a step",
+    )
+    parser.add_argument(
+        "--plot",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="save a plot: .svg, .png, or .html with a slider over eta; may be repeated",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read, choose, print, plot."""
+    try:
+        plots = {name: kind_of(Path(name)) for name in arguments.plot}
+        objectives = _objectives(arguments)
+    except FrontierError as error:
+        raise UsageError(str(error)) from None
+    console = Console(sys.stdout)
+    saved = _sources(arguments)
+    if len(saved) > 1:
+        return _list(console, saved, arguments)
+    (one,) = saved.values()
+    with _wrong_values():
+        shown = _Shown(_adjusted(one, arguments), objectives)
+    with contextlib.ExitStack() as stack:
+        files = [
+            (
+                stack.enter_context(contextlib.closing(PreparedFile(name))),
+                shown.plot(kind, arguments.eta),
+            )
+            for name, kind in plots.items()
+        ]
+        for file, content in files:
+            file.write_bytes(content)
+    if arguments.json:
+        console.print(json.dumps(shown.to_dict() | {"plots": list(plots)}, indent=2))
+    else:
+        console.print(*shown.lines(console), *(f"Saved {name}" for name in plots))
+    return 0
+
+
+@contextlib.contextmanager
+def _wrong_values() -> Any:
+    """What the user asked for breaks a rule: that is wrong use."""
+    try:
+        yield
+    except FrontierError as error:
+        raise UsageError(str(error)) from None
+
+
+def _objectives(arguments: argparse.Namespace) -> dict[str, Objective]:
+    """By name, the ones that were not asked for left out."""
+    found: dict[str, Objective] = {
+        "Energy": Energy(),
+        "Time": Time(),
+        f"ZeusCost {arguments.eta:g}": ZeusCost(arguments.eta),
+        f"MaxSlowdownConstraint {arguments.max_slowdown:g}": MaxSlowdownConstraint(
+            arguments.max_slowdown
+        ),
+    }
+    if arguments.deadline is not None:
+        found[f"Deadline {arguments.deadline:g} s"] = Deadline(arguments.deadline)
+    if arguments.energy_budget is not None:
+        found[f"EnergyBudget {arguments.energy_budget:g} J"] = EnergyBudget(arguments.energy_budget)
+    if arguments.power_cap is not None:
+        found[f"PowerCap {arguments.power_cap:g} W"] = PowerCap(arguments.power_cap)
+    return found
+
+
+# --- what to show -------------------------------------------------------------------------------
+
+
+def _sources(arguments: argparse.Namespace) -> dict[int, Saved]:
+    """What is meant, by its number in the file; several if the options leave it open.
+
+    Raises:
+        UsageError: If nothing is meant.
+    """
+    if (arguments.file is None) == (arguments.simulate is None):
+        raise UsageError(
+            "give either a FILE or --simulate, as in `zeus frontier --simulate v100:imagenet`"
+        )
+    asked = {
+        "--gpu": arguments.gpu,
+        "--job": arguments.job,
+        "--batch-size": arguments.batch_size,
+        "--profile": arguments.profile,
+    }
+    given = [name for name, value in asked.items() if value is not None]
+    if arguments.simulate is not None:
+        if given:
+            raise UsageError(f"{given[0]} chooses from a file, and --simulate has none")
+        step = _STEP if arguments.step is None else arguments.step
+        if not 1 <= step <= 1000:
+            raise UsageError(f"`1 <= step <= 1000` (watts) must hold, but got --step {step:g}")
+        return {1: simulate(arguments.simulate, step)}
+    if arguments.step is not None:
+        raise UsageError("--step is for --simulate; a file has the settings it has")
+    saved = read(Path(arguments.file))
+    if not saved:
+        raise UsageError(f"{arguments.file} holds no profile")
+    if arguments.profile is not None and not 1 <= arguments.profile <= len(saved):
+        raise UsageError(
+            f"`1 <= profile <= {len(saved)}` must hold for {arguments.file}, but got --profile "
+            f"{arguments.profile}"
+        )
+    found = matching(saved, gpu=arguments.gpu, job=arguments.job, batch_size=arguments.batch_size)
+    if arguments.profile is not None:
+        found = [position for position in found if position + 1 == arguments.profile]
+    if not found:
+        words = " ".join(f"{name} {asked[name]}" for name in given)
+        there = "; ".join(clean(one.title) for one in saved)
+        raise UsageError(f"{arguments.file} has no profile for {words}; it has: {there}")
+    return {position + 1: saved[position] for position in found}
+
+
+def _adjusted(saved: Saved, arguments: argparse.Namespace) -> Saved:
+    frontier = saved.frontier
+    if arguments.max_power is not None:
+        frontier = replace(frontier, max_power=arguments.max_power, max_power_per_gpu=None)
+    if arguments.times is not None:
+        frontier = frontier.scaled(arguments.times)
+    return replace(saved, frontier=frontier)
+
+
+def _list(console: Console, saved: dict[int, Saved], arguments: argparse.Namespace) -> int:
+    """Several are meant: name them, so that one can be chosen."""
+    if arguments.plot:
+        raise UsageError(
+            f"{len(saved)} profiles of {arguments.file} match; choose one by --gpu, --job, "
+            f"--batch-size or --profile (without --plot they are listed)"
+        )
+    if arguments.json:
+        listed = [
+            {"number": number, "title": one.title, **one.to_dict()} for number, one in saved.items()
+        ]
+        console.print(json.dumps({"profiles": listed}, indent=2))
+        return 0
+    table = [("no.", "job", "batch size", "GPUs", "knob", "points")]
+    for number, one in saved.items():
+        gpus = f"{one.gpus or '?'} x {one.gpu}" if one.gpu else str(one.gpus or MISSING)
+        table.append(
+            (
+                str(number),
+                clean(one.job or MISSING),
+                str(one.batch_size or MISSING),
+                clean(gpus),
+                (one.knob or one.frontier.knob_name).replace("_", " "),
+                str(len(one.frontier)),
+            )
+        )
+    console.print(
+        f"{arguments.file} has {len(saved)} profiles"
+        + (" that match:" if len(saved) < max(saved) else ":"),
+        *console.table(table, right=(0, 2, 5), indent="  "),
+        "Choose one by --gpu, --job, --batch-size or --profile NUMBER.",
+    )
+    return 0
+
+
+# --- showing it ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What an objective chose, or why it could not."""
+
+    objective: str
+    selection: Selection | None
+    problem: str = ""
+
+    @property
+    def note(self) -> str:
+        return self.problem if self.selection is None else self.selection.note
+
+    @property
+    def verdict(self) -> str:
+        if self.selection is None:
+            return "not known"
+        if not self.selection.feasible:
+            return "not kept"
+        return "tie" if self.selection.tie else ""
+
+    def to_dict(self, reference: Point) -> dict[str, Any]:
+        result: dict[str, Any] = {"objective": self.objective, "note": self.note}
+        names = ("knob", "time", "energy", "average_power", "time_change", "energy_change", "cost",
+                 "feasible", "tie")  # fmt: skip
+        if self.selection is None:
+            return result | dict.fromkeys(names)
+        point = self.selection.point
+        energy_change = None if reference.energy == 0 else -point.savings(reference)
+        values = (point.knob, point.time, point.energy, point.average_power,
+                  point.slowdown(reference) - 1, energy_change, self.selection.cost,
+                  self.selection.feasible, self.selection.tie)  # fmt: skip
+        return result | dict(zip(names, values, strict=True))
+
+
+class _Shown:
+    """A frontier, and what each objective chooses from it."""
+
+    def __init__(self, saved: Saved, objectives: dict[str, Objective]) -> None:
+        self.saved = saved
+        self.frontier = saved.frontier
+        self.reference = saved.reference
+        self.choices = [self._choice(name, objective) for name, objective in objectives.items()]
+
+    def _choice(self, name: str, objective: Objective) -> _Choice:
+        try:
+            return _Choice(name, objective.select(self.frontier))
+        except FrontierError as error:
+            return _Choice(name, None, f"{error}; --max-power states it")
+
+    def plot(self, kind: str, eta: float) -> bytes:
+        # On a page, the slider shows what ZeusCost chooses.
+        chosen = {
+            choice.objective: choice.selection
+            for choice in self.choices
+            if choice.selection is not None
+            and not (kind == ".html" and choice.objective.startswith("ZeusCost"))
+        }
+        return rendered(
+            self.frontier,
+            kind,
+            chosen=chosen,
+            title=self.saved.title,
+            reference=self.reference,
+            eta_knob=eta,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        best = set(self.frontier.pareto())
+        content = self.frontier.to_dict()
+        return {
+            "title": self.saved.title,
+            **self.saved.to_dict(),
+            "frontier": content,
+            "on_frontier": [index for index, point in enumerate(self.frontier) if point in best],
+            "reference": content["points"][self.frontier.points.index(self.reference)]["knob"],
+            "choices": [choice.to_dict(self.reference) for choice in self.choices],
+        }
+
+    def lines(self, console: Console) -> list[str]:
+        table = [tuple(map(clean, row)) for row in rows(self.frontier, self.reference)]
+        reference = self._label(self.reference)
+        chosen: list[tuple[str, ...]] = [("objective", "choice", "Δ time", "Δ energy", "")]
+        for choice in self.choices:
+            cells = (MISSING, MISSING, MISSING)
+            if choice.selection is not None:
+                point = choice.selection.point
+                cells = (self._label(point), *compared(point, self.reference))
+            chosen.append((choice.objective, *cells, choice.verdict))
+        return [
+            console.style(clean(f"{self.saved.title}: {count(self.frontier)}"), "bold"),
+            "",
+            *_headed(console, console.table(table, right=range(6), indent="  ")),
+            "",
+            *_headed(console, console.table(chosen, right=(1, 2, 3), indent="  ")),
+            "",
+            f"Δ is against {reference}. * is on the frontier: no other setting beats it.",
+            *(
+                f"{choice.objective}: {clean(choice.note)}."
+                for choice in self.choices
+                if choice.note
+            ),
+        ]
+
+    def _label(self, point: Point) -> str:
+        return clean(knob_label(point.knob, self.frontier.knob_unit))
+
+
+def _headed(console: Console, lines: Sequence[str]) -> list[str]:
+    return [console.style(lines[0], "dim"), *lines[1:]]

@@ -1,0 +1,293 @@
+"""A frontier as a page to play with: one HTML file without network and without any library.
+
+A slider over the paper's eta moves the point that `ZeusCost` chooses. The plot is laid out twice,
+for wide windows and for phones, by the same code as the other plots; the page shows one of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from zeus.errors import FrontierError
+from zeus.frontier.chart import element, safe, text_element
+from zeus.frontier.layout import beaten_text, lay_out
+from zeus.frontier.plots import reasons
+from zeus.frontier.point import Point, number
+from zeus.frontier.selection import Selection
+from zeus.frontier.shapes import COLOURS, RING, Frame, Mark, Picture, Shape, Text
+from zeus.frontier.show import (
+    compared,
+    compared_in_words,
+    count,
+    energy_unit,
+    knob_label,
+    rows,
+    time_unit,
+)
+
+if TYPE_CHECKING:
+    from zeus.frontier.frontier import Frontier
+
+_WIDE = Frame(760, 430, 70, 12, 12, 58, (8, 6), interactive=True)
+_NARROW = Frame(340, 400, 52, 8, 10, 56, (4, 6), interactive=True)
+_MANY = 100  # a longer table is unfolded only if someone asks for it
+# By day the colours are those of every other plot; the style sheet has those of the night.
+_DAY = f":root {{ {' '.join(f'--{role}: {colour};' for role, colour in COLOURS.items())} }}\n"
+_VARIABLES = {role: f"var(--{role})" for role in COLOURS}
+
+
+def html(
+    frontier: Frontier,
+    choices: Mapping[str, Selection],
+    title: str,
+    reference: Point | None,
+    eta_knob: float,
+) -> str:
+    """The page; `Frontier.to_html` documents its arguments."""
+    return _Page(frontier, choices, title, reference, eta_knob).document()
+
+
+class _Page:
+    def __init__(
+        self,
+        frontier: Frontier,
+        choices: Mapping[str, Selection],
+        title: str,
+        reference: Point | None,
+        eta_knob: float,
+    ) -> None:
+        self.frontier = frontier
+        self.choices = choices
+        self.title = title or frontier.work or "Time and energy"
+        self.reference = reference or frontier.fastest
+        self.eta_knob = number("eta_knob", eta_knob, least=0, most=1)
+        self.max_power, self.why_not = _max_power(frontier)
+        self.other = "" if self.max_power is None else "other"  # than that of the slider
+        # By time, as the table and the arrow keys go; points that a choice adds come along.
+        points = dict.fromkeys((*frontier, *(choice.point for choice in choices.values())))
+        self.order = {point: index for index, point in enumerate(points)}
+        self.points = sorted(points, key=lambda point: (point.time, point.energy))
+        self.index = {point: index for index, point in enumerate(self.points)}
+
+    def document(self) -> str:
+        pictures = self.pictures()
+        parts = {
+            "title": safe(self.title),
+            "style": _DAY + _resource("page.css"),
+            "summary": safe(
+                f"{count(self.frontier)}. Changes are against {self.label(self.reference)}."
+            ),
+            "slider": self.slider(),
+            "explanation": self.explanation(),
+            "charts": "\n".join(self.chart(picture, name) for name, picture in pictures.items()),
+            "legend": self.legend(pictures["wide"].outside),
+            "objectives": self.objectives(),
+            "points": self.table_of_points(),
+            "data": self.data(),
+            "script": _resource("page.js"),
+        }
+        page = _resource("page.html")
+        # In one pass: what is put in is not searched.
+        pieces = page.split("{{")
+        filled = [pieces[0]]
+        for piece in pieces[1:]:
+            name, _, rest = piece.partition("}}")
+            filled += [parts[name], rest]
+        return "".join(filled)
+
+    def label(self, point: Point, longest: int = 28) -> str:
+        return knob_label(point.knob, self.frontier.knob_unit, longest)
+
+    # --- the parts --------------------------------------------------------------------------
+
+    def slider(self) -> str:
+        if self.max_power is None:
+            return f'<p class="note">There is no slider over η: {safe(self.why_not)}.</p>'
+        return _resource("slider.html").format(eta=f"{self.eta_knob:g}")
+
+    def explanation(self) -> str:
+        if self.max_power is None:
+            return ""
+        watts = f"{self.max_power:.6g} W"
+        return (
+            f'<p class="note">The slider chooses the least cost η · energy + (1 − η) · {watts} · '
+            f"time, where {watts} is the maximum power of all GPUs. What differs by no more than "
+            "its uncertainty ties; then the faster is chosen.</p>"
+        )
+
+    def pictures(self) -> dict[str, Picture]:
+        choices = reasons(self.choices)
+        return {
+            name: lay_out(self.frontier, choices, self.title, reference=self.reference, frame=frame)
+            for frame, name in ((_WIDE, "wide"), (_NARROW, "narrow"))
+        }
+
+    def chart(self, picture: Picture, name: str) -> str:
+        frame = picture.frame
+        return "\n".join(
+            [
+                f'<svg class="{name}" viewBox="0 0 {frame.width:g} {frame.height:g}" role="group" '
+                f'aria-label="{safe(picture.name)}; arrow keys go from point to point">',
+                *map(self.shape, picture.shapes),
+                "</svg>",
+            ]
+        )
+
+    def shape(self, shape: Shape) -> str:
+        if isinstance(shape, Mark) and shape.point is not None:
+            return self.mark(shape, shape.point)
+        if isinstance(shape, Text) and shape.point is not None:
+            data = f' class="label" data-point="{self.index[shape.point]}"'
+            return text_element(shape, _VARIABLES, data)
+        return element(shape, _VARIABLES)
+
+    def mark(self, mark: Mark, point: Point) -> str:
+        place = f'cx="{mark.x:.1f}" cy="{mark.y:.1f}"'
+        kind: str = "other" if mark.kind == "chosen" else mark.kind
+        if any(choice.point == point for choice in self.choices.values()):
+            kind += " picked"
+        if mark.plain:
+            kind += " plain"
+        return (
+            f'<g class="mark {kind}" data-point="{self.index[point]}" tabindex="-1" '
+            f'role="img" aria-label="{safe(mark.tooltip)}">'
+            f'<circle class="ring" {place} r="{max(mark.radius, 3.5) + RING:g}"/>'
+            f'<circle class="dot" {place} r="{mark.radius:g}"/></g>'
+        )
+
+    def legend(self, outside: int) -> str:
+        best = len(self.frontier.pareto())
+        beaten = len(self.frontier) - best
+        entries = [("best", f"on the frontier ({best})")]
+        if beaten:
+            entries.append(("other", beaten_text(beaten - outside, outside)))
+        if self.max_power is not None:
+            entries.append(("best chosen", "chosen by the slider"))
+        if self.choices:
+            entries.append(("best picked", f"chosen by an{self.other} objective"))
+        return "\n".join(
+            f'<li><svg viewBox="-10 -10 20 20" aria-hidden="true"><g class="mark {kind}">'
+            f'<circle class="ring" r="8.5"/><circle class="dot" r="4.5"/></g></svg>{text}</li>'
+            for kind, text in entries
+        )
+
+    def objectives(self) -> str:
+        if not self.choices:
+            return ""
+        body = []
+        for name, selection in self.choices.items():
+            point = selection.point
+            cells = [name or "chosen", self.label(point), *compared(point, self.reference)]
+            if not selection.feasible:
+                cells[0] += " (not kept)"
+            note = f'<p class="note">{safe(selection.note)}</p>' if selection.note else ""
+            first, *others = map(safe, cells)
+            first = re.sub("(?<=[a-z])(?=[A-Z])", "<wbr>", first)  # for phones
+            body.append(
+                f'<tr data-point="{self.index[point]}"><th scope="row">{first}{note}</th>'
+                + "".join(f"<td>{cell}</td>" for cell in others)
+            )
+        head = ("objective", "choice", "time", "energy")
+        title = f"What {self.other} objectives choose".replace("  ", " ")
+        return f"<h2>{title}</h2>\n{_table(head, body, 'objectives')}"
+
+    def table_of_points(self) -> str:
+        head, *body = rows(self.frontier, self.reference)
+        # The rows come by time as well, but a point that only a choice knows has none.
+        listed = sorted(self.frontier, key=lambda point: (point.time, point.energy))
+        lines = []
+        for point, row in zip(listed, body, strict=True):
+            first, *others = map(_cell, row[:-1])
+            kind = "best" if row[-1] else "beaten"
+            lines.append(
+                f'<tr class="{kind}" data-point="{self.index[point]}"><th scope="row">{first}</th>'
+                + "".join(f"<td>{cell}</td>" for cell in others)
+            )
+        table = _table(head[:-1], lines, "points")
+        if len(lines) <= _MANY:
+            return f"<h2>All points</h2>\n{table}"
+        return f"<details><summary>All {len(lines)} points</summary>\n{table}</details>"
+
+    def data(self) -> str:
+        """What the script computes with; texts come ready, so that it formats next to nothing."""
+        time = time_unit(max(point.time for point in self.points))
+        energy = energy_unit(max(point.energy for point in self.points))
+        in_frontier = set(self.frontier)
+        points: list[dict[str, Any]] = []
+        for point in self.points:
+            changes = compared(point, self.reference)
+            same = point == self.reference
+            than = (
+                "the reference"
+                if same
+                else (
+                    f"{compared_in_words(point, self.reference)} than {self.label(self.reference)}"
+                )
+            )
+            points.append(
+                {
+                    "time": point.time,
+                    "energy": point.energy,
+                    "timeUncertainty": point.time_uncertainty or 0.0,
+                    "energyUncertainty": point.energy_uncertainty or 0.0,
+                    "candidate": point in in_frontier,
+                    "order": self.order[point],
+                    "label": self.label(point, longest=200),
+                    "compared": than,
+                    "details": [
+                        f"{time.show(point.time, point.time_uncertainty)} {time.name} "
+                        f"({changes[0]})",
+                        f"{energy.show(point.energy, point.energy_uncertainty)} {energy.name} "
+                        f"({changes[1]})",
+                        f"{point.average_power:.4g} W on average",
+                        *(
+                            f"chosen by {name}" if name else "chosen"
+                            for name, selection in self.choices.items()
+                            if selection.point == point
+                        ),
+                    ],
+                }
+            )
+        content = {
+            "points": points,
+            "maxPower": self.max_power,
+            "energyUnit": {"name": energy.name, "size": energy.size},
+        }
+        # "<" would let a name end the element that this stands in.
+        return json.dumps(content, allow_nan=False).replace("<", "\\u003c")
+
+
+def _table(head: Sequence[str], body: Iterable[str], name: str) -> str:
+    unbroken = (safe(cell).replace("Δ ", "Δ&nbsp;") for cell in head)
+    cells = "".join(f'<th scope="col">{cell}</th>' for cell in unbroken)
+    lines = "\n".join(f"{line}</tr>" for line in body)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="Table of {name}">\n'
+        f'<table id="{name}"><thead><tr>{cells}</tr></thead>\n'
+        f"<tbody>\n{lines}\n</tbody></table></div>"
+    )
+
+
+def _cell(text: str) -> str:
+    """A value; its uncertainty apart, since phones leave that to the details."""
+    value, sign, uncertainty = safe(text).partition(" ± ")
+    return f'{value}<span class="off">{sign}{uncertainty}</span>' if sign else value
+
+
+def _max_power(frontier: Frontier) -> tuple[float | None, str]:
+    """Watts of all GPUs, or why there is no cost."""
+    from zeus.frontier.objectives import ZeusCost  # noqa: PLC0415  (objectives import frontiers)
+
+    try:
+        return ZeusCost(0.5).max_power(frontier), ""
+    except FrontierError as error:
+        return None, str(error)
+
+
+def _resource(name: str) -> str:
+    folder = resources.files("zeus.frontier").joinpath("page_parts")
+    return folder.joinpath(name).read_text(encoding="utf-8")
