@@ -135,10 +135,12 @@ class Measurement:
     def readings(self) -> tuple[Reading, ...]:
         """Every device with its energy, how it was obtained and how far off it may be."""
         if self._readings is None:
-            # Two threads may do this at once; both get the same.
+            # Two threads may do this at once, or the sampler while it is asked by this very call
+            # and before it forgets what it is worked out from. The first answer counts.
             resolve = self._resolve
-            readings = resolve() if resolve is not None else self._readings
-            object.__setattr__(self, "_readings", readings)
+            readings = resolve() if resolve is not None else None
+            if self._readings is None:
+                object.__setattr__(self, "_readings", readings)
             object.__setattr__(self, "_resolve", None)
         assert self._readings is not None
         return self._readings
