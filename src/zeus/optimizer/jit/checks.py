@@ -30,7 +30,7 @@ def checked_job(name: str | None, batch_size: int | None, steps: int) -> Job:
     Raises:
         KnobError: If a value is of the wrong kind, or too small.
     """
-    if name is not None and not name:
+    if name is not None and (not isinstance(name, str) or not name):
         raise KnobError(f"`job` must be a name that is not empty, but got {name!r}")
     if batch_size is not None:
         _whole("batch_size", batch_size, 1)

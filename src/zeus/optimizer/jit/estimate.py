@@ -14,6 +14,9 @@ from zeus.frontier import Point
 from zeus.frontier.point import student_factor
 from zeus.optimizer.jit.stretch import Taken
 
+# Uncertainties of measurements are as many standard deviations.
+_COVERAGE = 1.96
+
 
 @dataclass
 class Slice:
@@ -74,7 +77,14 @@ class Noise:
     def of(cls, slices: Iterable[Slice]) -> Noise:
         """What all slices together tell."""
         known = list(slices)
-        return cls(_spread(known, lambda part: part.time), _spread(known, lambda part: part.energy))
+        times = _spread(known, lambda part: part.time)
+        energies = _spread(
+            known, lambda part: part.energy, lambda part: part.uncertainty / _COVERAGE
+        )
+        # A longer step takes more energy: that shows in the time even where a counter is coarse.
+        if times.per_step is not None and energies.per_step is not None:
+            energies = Spread(max(times.per_step, energies.per_step))
+        return cls(times, energies)
 
     def doubt(self, piece: Slice) -> float:
         """The larger of the shares by which time and energy of a step may be off."""
@@ -114,18 +124,31 @@ class Noise:
         return math.hypot(varying, piece.energy_uncertainty)
 
 
-def _spread(slices: Iterable[Slice], value: Callable[[Taken], float]) -> Spread:
+def _spread(
+    slices: Iterable[Slice],
+    value: Callable[[Taken], float],
+    off: Callable[[Taken], float] = lambda _: 0.0,
+) -> Spread:
+    """How much steps vary.
+
+    Args:
+        slices: What was measured.
+        value: What of it.
+        off: By how much measuring alone is off, as a standard deviation: makes parts differ too,
+            but does not come from steps.
+    """
     squares, freedom = 0.0, 0
     for piece in slices:
-        total = sum(value(part) for part in piece.parts)
+        total, steps = sum(value(part) for part in piece.parts), piece.steps
         if len(piece.parts) < 2 or total <= 0:
             continue
-        mean = total / piece.steps
-        # A part's mean over n steps varies by 1/n of what a step does: n undoes that.
-        squares += sum(
-            part.steps * (value(part) / part.steps / mean - 1) ** 2 for part in piece.parts
-        )
+        mean = total / steps
+        for part in piece.parts:
+            # A part's mean over n steps varies by 1/n of what a step does: n undoes that.
+            seen = (value(part) / part.steps / mean - 1) ** 2
+            expected = (off(part) / part.steps / mean) ** 2 * (1 - part.steps / steps)
+            squares += part.steps * (seen - expected)
         freedom += len(piece.parts) - 1
     if freedom == 0:
         return Spread(None)
-    return Spread(student_factor(freedom) * math.sqrt(squares / freedom))
+    return Spread(student_factor(freedom) * math.sqrt(max(0.0, squares) / freedom))

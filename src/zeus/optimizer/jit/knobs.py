@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, Protocol
 
 from zeus.device.base import Gpu
@@ -147,7 +148,7 @@ class Ladder:
         knobs: The setting at each rung; a mapping by model if there are several models.
         max_power: Watts of all GPUs together.
         gpus: How many there are.
-        present: The setting before the run, like `knobs`; the lowest if GPUs differ.
+        present: The setting before the run, like `knobs`; `None` if GPUs of one model differ.
     """
 
     def __init__(self, cards: Mapping[str, Card]) -> None:
@@ -166,11 +167,13 @@ class Ladder:
             by_model.setdefault(cards[key].model, []).append(cards[key])
         self.models = tuple(sorted(by_model))
         self._ladders = {model: _common(model, by_model[model]) for model in self.models}
+        self._counts = {model: len(by_model[model]) for model in self.models}
         self.gpus = len(cards)
         self.max_power = math.fsum(card.max_power for card in cards.values())
-        self.present = self._knob(
-            {model: min(card.present for card in by_model[model]) for model in self.models}
-        )
+        presents = {model: {card.present for card in by_model[model]} for model in self.models}
+        self.present: Any = None
+        if all(len(settings) == 1 for settings in presents.values()):
+            self.present = self._knob({model: presents[model].pop() for model in self.models})
         length = max(map(len, self._ladders.values()))
         self.knobs = tuple(
             self._knob({model: self.setting(model, rung) for model in self.models})
@@ -188,15 +191,25 @@ class Ladder:
         ladder = self._ladders[model]
         return ladder[min(rung, len(ladder) - 1)]
 
-    def below(self, knob: Any) -> list[Any]:
-        """The settings that are lower than this one."""
-        mine = self._by_model(knob)
-        return [
-            lower
-            for lower in self.knobs
-            if all(value <= mine[model] for model, value in self._by_model(lower).items())
-            and lower != knob
-        ]
+    def along(self, known: Sequence[Any]) -> list[Any]:
+        """Settings that are known, from the highest down, with those of the ladder that are not.
+
+        What lies between two known settings is added only where they are further apart than the
+        ladder's rungs.
+        """
+        if not known:
+            return list(self.knobs)
+        if len(self.models) > 1:
+            return [*known, *(knob for knob in self.knobs if self._lower(knob, known[-1]))]
+        widest = max((high - low for high, low in pairwise(self.knobs)), default=0.0)
+        bounds = (math.inf, *known, -math.inf)
+        gaps = [pair for pair in pairwise(bounds) if pair[0] - pair[1] > widest * (1 + 1e-6)]
+        missing = [knob for knob in self.knobs if any(high > knob > low for high, low in gaps)]
+        return sorted([*known, *missing], reverse=True)
+
+    def _lower(self, knob: Any, than: Any) -> bool:
+        mine, other = self._by_model(knob), self._by_model(than)
+        return knob != than and all(mine[model] <= other[model] for model in self.models)
 
     def accepts(self, knob: Any) -> bool:
         """Whether all GPUs can be set to it."""
@@ -214,7 +227,9 @@ class Ladder:
         return knob if isinstance(knob, Mapping) else dict.fromkeys(self.models, knob)
 
     def __str__(self) -> str:
-        return " + ".join(self.models)
+        if len(self.models) == 1:
+            return self.models[0]
+        return " + ".join(f"{count} x {model}" for model, count in self._counts.items())
 
 
 def _common(model: str, cards: Iterable[Card]) -> tuple[float, ...]:

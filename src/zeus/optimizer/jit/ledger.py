@@ -36,6 +36,12 @@ class Ledger:
         if self._window is None:
             self._window = self._monitor.open_scope("training", True)
 
+    def balance(self) -> None:
+        """Make `time` and `energies` those up to now, amid training as well."""
+        if self.open:
+            self.end()
+            self.begin()
+
     def end(self) -> None:
         """Training pauses."""
         window, self._window = self._window, None

@@ -33,36 +33,41 @@ class Lengths:
     warmup: int | None = None
     profile: int | None = None
 
-    @property
-    def needs_step_time(self) -> bool:
-        """Whether a step's time must be known to decide."""
-        return self.warmup is None or self.profile is None
+    def settling(self, step_time: float | None) -> int:
+        """Steps to pass by after a change of the setting.
 
-    def settling(self, step_time: float) -> int:
-        """Steps to pass by after a change of the setting."""
+        Args:
+            step_time: Seconds of a step, roughly; `None` if not known yet.
+        """
         if self.warmup is not None:
             return self.warmup
+        if step_time is None:
+            return 1
         if step_time > 100 * SETTLE:
             return 0  # what the change takes does not show in so long a step
         return max(1, math.ceil(SETTLE / step_time))
 
-    def next_part(self, piece: Slice, step_time: float, noise: Noise, *, first: bool) -> int:
+    def next_part(self, piece: Slice, step_time: float | None, noise: Noise, *, first: bool) -> int:
         """Steps to measure next at a setting; 0 if it is known well enough.
 
         Args:
             piece: What has been measured there.
-            step_time: Seconds of a step there, roughly.
+            step_time: Seconds of a step there, roughly; `None` if not known yet.
             noise: What all settings tell about it.
             first: Whether this is the setting that tells the noise to the others.
         """
         if self.profile is not None:
             left = self.profile - piece.steps
             return math.ceil(left / 2) if not piece.parts else left  # two tell about the noise
+        if step_time is None:
+            return 1
         part = max(1, math.ceil(PART / step_time))
         patience = 2 * LONGEST if first else LONGEST
         wanted = 4 if first else 2
         if len(piece.parts) < wanted and (
-            piece.time + part * step_time <= patience or len(piece.parts) < wanted // 2
+            piece.time + part * step_time <= patience
+            or len(piece.parts) < wanted // 2
+            or noise.doubt(piece) > PRECISION
         ):
             return part
         left = math.floor((patience - piece.time) / step_time)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from zeus.device.state import state_directory
 from zeus.errors import CapabilityError, KnobError, ProfileError, RanksError
@@ -25,14 +25,16 @@ from zeus.optimizer.jit.knobs import Card, Knob, Ladder
 from zeus.optimizer.jit.ledger import Ledger
 from zeus.optimizer.jit.lengths import Lengths
 from zeus.optimizer.jit.profiles import Profile, ProfileFile, ProfileKey
-from zeus.optimizer.jit.ranks import Alone, Ranks, job_ranks
-from zeus.optimizer.jit.report import Report, Spent, reference_point
+from zeus.optimizer.jit.ranks import Alone, Ranks, job_ranks, job_wide
+from zeus.optimizer.jit.report import Report, Spent, point_at, reference_point
 from zeus.optimizer.jit.runner import Program, Runner, TroubleElsewhere
 from zeus.optimizer.jit.stretch import Rest, Stretch, Taken
 from zeus.optimizer.jit.walk import Walk
-from zeus.optimizer.jit.watch import watch
+from zeus.optimizer.jit.watch import MISMATCH, look, watch
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _MOST_PROFILES = 3  # in one run: a job that never takes what it took is not profiled for ever
 
@@ -106,7 +108,8 @@ class JitOptimizer(Callback):
         self._ladder: Ladder | None = None
         self._runner: Runner | None = None
         self._idle = False  # steps have nothing to tell
-        self._ended = False
+        self._over = False  # nothing is optimized any more
+        self._closed = False
         self._steps = 0
         self._profiling: Counter[Any] = Counter()
         self._frontier: Frontier | None = None
@@ -121,7 +124,7 @@ class JitOptimizer(Callback):
 
     @property
     def selection(self) -> Selection | None:
-        """The choice, for one step; `None` before it is made."""
+        """The choice; `None` before it is made. Points are of one step, the cost of `job_steps`."""
         return self._selection
 
     @property
@@ -141,16 +144,17 @@ class JitOptimizer(Callback):
 
     def report(self) -> Report:
         """The run so far, beside the same run at the setting from before and at the chosen one."""
+        self._ledger.balance()
         return Report.of(
             Spent(
-                {} if self._runner is None else self._runner.tally(self._steps),
+                {None: self._steps} if self._runner is None else self._runner.tally(self._steps),
                 self._profiling,
                 self._ledger.time,
                 self._ledger.energy,
             ),
             self._frontier,
             self._selection,
-            None if self._ladder is None else self._ladder.present,
+            self._present,
             observing=self.observing,
             unit=self._knob.unit,
         )
@@ -159,10 +163,10 @@ class JitOptimizer(Callback):
 
     def on_epoch_begin(self) -> None:
         """An epoch begins."""
-        if self._ended:
+        if self._closed:
             return
         self._ledger.begin()
-        if self._runner is not None and self._idle:
+        if self._idle and not self._over:
             self._carefully(self._wake)
 
     def on_step_begin(self) -> None:
@@ -173,7 +177,8 @@ class JitOptimizer(Callback):
 
     def on_step_end(self) -> None:
         """A step has ended."""
-        self._steps += 1
+        if not self._closed:
+            self._steps += 1
 
     def on_epoch_end(self) -> None:
         """An epoch has ended."""
@@ -187,15 +192,16 @@ class JitOptimizer(Callback):
 
     def resume(self) -> None:
         """Training goes on."""
-        if not self._ended:
+        if not self._closed:
             self._ledger.begin()
 
     def close(self) -> None:
         """Put the setting from before back, and say in the log what the run has saved."""
-        if self._ended:
+        if self._closed:
             return
         self.pause()
-        self._end()
+        self._closed = True
+        self._stop()
         if self._steps and self._ranks.rank == 0:
             logger.info("%s", self.report())
 
@@ -204,30 +210,42 @@ class JitOptimizer(Callback):
     def _carefully(self, action: Callable[[], None]) -> None:
         try:
             action()
-        except (CapabilityError, KnobError, RanksError, TroubleElsewhere) as error:
+        except TroubleElsewhere as error:  # every process knows: the first one says it
+            self._give_up(str(error), logging.WARNING if self._ranks.rank == 0 else logging.DEBUG)
+        except (CapabilityError, KnobError, RanksError, OSError) as error:
             self._give_up(str(error))
         except Exception as error:  # an objective of the user's may raise anything
-            logger.exception("the %s could not be optimized", self._name)
-            self._give_up(f"{type(error).__name__}: {error}")
+            self._give_up(f"{type(error).__name__}: {error}", error=error)
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(
+        self, why: str, level: int = logging.WARNING, error: Exception | None = None
+    ) -> None:
         self.trouble = why
-        self._ledger.end()
-        self._end()
-        logger.warning(
+        self._stop()
+        logger.log(
+            level,
             "the %s is not optimized; training goes on with the setting from before: %s",
             self._name,
             why,
+            exc_info=error,
         )
 
-    def _end(self) -> None:
-        self._idle = self._ended = True
+    def _stop(self) -> None:
+        self._idle = self._over = True
+        if self._runner is not None:
+            self._runner.stop(self._steps)
         if self._grip is not None:
             self._grip.release()
+        self._ranks.leave()
 
     @property
     def _name(self) -> str:
         return self._knob.name.replace("_", " ")
+
+    @property
+    def _present(self) -> Any:
+        """The setting before the run; `None` if it is not known, or not one for all GPUs."""
+        return None if self._ladder is None else self._ladder.present
 
     # --- steps ------------------------------------------------------------------------------
 
@@ -273,11 +291,12 @@ class JitOptimizer(Callback):
             self._grip = Grip(self._knob, self.monitor.gpus, simulated=simulated)
         except (CapabilityError, KnobError) as error:
             return _Hello({}, trouble=str(error))
+        cards = {job_wide(key): card for key, card in self._grip.cards.items()}
         try:
             self._grip.try_control()
-        except CapabilityError as error:
-            return _Hello(self._grip.cards, refusal=str(error))
-        return _Hello(self._grip.cards)
+        except (CapabilityError, KnobError, OSError) as error:
+            return _Hello(cards, refusal=str(error))
+        return _Hello(cards)
 
     # --- the life of a run ------------------------------------------------------------------
 
@@ -291,44 +310,68 @@ class JitOptimizer(Callback):
         for _ in range(_MOST_PROFILES):
             walk = self._walk(saved)
             if not refusal:
-                yield from self._profiled(walk)
+                walk = yield from self._profiled(walk)
+            yield from self._compared(walk)
             self._decide(self._frontier_of(walk.points()))
             if walk.slices:
                 self._keep()
+            if self.observing and self._present is None:
+                break  # GPUs differ, and nothing tells what a step should take there
             setting, point = self._outcome()
             drift = yield from watch(point, setting, at_once=not walk.slices)
-            if refusal:
-                logger.warning("the saved profile is not this job's: %s", drift)
-                break
-            logger.warning("profiling again: %s", drift)
             saved = None
+            if refusal:
+                self._say("the saved profile is not this job's: %s", drift)
+                self._frontier = self._selection = None
+                while True:
+                    yield Rest(None)
+            self._say("profiling again: %s", drift)
         while True:
             yield Rest(self._outcome()[0])
 
     def _walk(self, saved: Frontier | None) -> Walk:
         ladder = self._ladder
         assert ladder is not None
-        known = [] if saved is None else list(saved.points)
-        # Settings from before as they are, then the ladder's from there on down.
-        knobs = [point.knob for point in known]
-        knobs += ladder.below(knobs[-1]) if knobs else ladder.knobs
+        known = {} if saved is None else {point.knob: point for point in saved.combine()}
+        if len(ladder.models) == 1:
+            known = dict(sorted(known.items(), reverse=True))
+        knobs = ladder.along(list(known))
         return Walk(
             knobs,
             self._settled,
             self._lengths,
             ladder.limits(knobs) if self._knob.bounds_power else None,
-            dict(enumerate(known)),
+            {rung: known[knob] for rung, knob in enumerate(map(freeze, knobs)) if knob in known},
         )
 
-    def _profiled(self, walk: Walk) -> Generator[Stretch, Taken | None, None]:
-        """The walk, with the steps that it takes counted."""
-        program = walk.run()
+    def _profiled(self, walk: Walk) -> Generator[Stretch, Taken | None, Walk]:
+        """Go on with a walk, or begin anew if what is known is not of this job any more."""
+        if walk.known and walk.next_rung() is not None:
+            last = walk.points()[-1]
+            drift = yield from self._counted(look(last, last.knob, cold=True, tolerance=MISMATCH))
+            if drift:
+                self._say("the saved profile is not continued: %s", drift)
+                walk = self._walk(None)
+        yield from self._counted(walk.run())
+        return walk
+
+    def _compared(self, walk: Walk) -> Generator[Stretch, Taken | None, None]:
+        """Get to know the setting from before as well, which the choice is compared with."""
+        present = self._present
+        if present is None or point_at(self._frontier_of(walk.points()), present) is not None:
+            return
+        yield from self._counted(walk.visit_also(present, None))
+
+    def _counted(
+        self, program: Generator[Stretch, Taken | None, T]
+    ) -> Generator[Stretch, Taken | None, T]:
+        """A program, with the steps that it takes counted as profiling."""
         taken = None
         while True:
             try:
                 stretch = program.send(taken)
-            except StopIteration:
-                return
+            except StopIteration as end:
+                return cast(T, end.value)
             taken = yield stretch
             self._profiling[freeze(stretch.setting)] += stretch.steps
 
@@ -366,15 +409,14 @@ class JitOptimizer(Callback):
         """The setting for the rest of the run, and what a step takes then."""
         assert self._frontier is not None
         assert self._selection is not None
-        assert self._ladder is not None
         if self.observing:
-            return None, reference_point(self._frontier, self._ladder.present)
+            return None, reference_point(self._frontier, self._present)
         return self._selection.point.knob, self._selection.point
 
     def _say_refused(self, saved: Frontier | None, refusal: str) -> None:
         self.trouble = refusal
         self.observing = True
-        logger.warning(
+        self._say(
             "the %s may not be set, so it stays as it is: %s; %s",
             self._name,
             refusal,
@@ -382,6 +424,11 @@ class JitOptimizer(Callback):
             if saved is not None
             else "what it would save cannot be profiled either, and only the run is measured",
         )
+
+    def _say(self, message: str, *details: object) -> None:
+        """Warn of what every process of the job knows: once."""
+        if self._ranks.rank == 0:
+            logger.warning(message, *details)
 
     # --- profiles of other runs -------------------------------------------------------------
 
@@ -423,7 +470,7 @@ class JitOptimizer(Callback):
         assert self._frontier is not None
         try:
             moved = self._file.keep(Profile(self._key(), self._frontier))
-        except OSError as error:
+        except (OSError, ProfileError) as error:
             logger.warning("the profile could not be kept in %s: %s", self._file.path, error)
             return
         if moved is not None:

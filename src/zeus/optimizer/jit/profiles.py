@@ -24,7 +24,7 @@ class ProfileKey:
     """Whose profile it is.
 
     Attributes:
-        gpu: Product name, or several joined by " + ".
+        gpu: Product name; of mixed GPUs "2 x this + 4 x that".
         gpus: How many of them do the work.
         knob: "power_limit" or "graphics_clock".
         job: Name of the job, if it has one.
@@ -40,7 +40,8 @@ class ProfileKey:
     def __str__(self) -> str:
         job = self.job if self.job is not None else "a job without a name"
         batch = "" if self.batch_size is None else f", batch size {self.batch_size}"
-        return f"{job}{batch}, on {self.gpus} x {self.gpu}"
+        mixed = " + " in self.gpu
+        return f"{job}{batch}, on {self.gpu if mixed else f'{self.gpus} x {self.gpu}'}"
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,10 @@ class Profile:
         return cls(ProfileKey(**{name: record[name] for name, _ in rules}), frontier)
 
 
+class _DamagedError(ProfileError):
+    """A file of profiles, certainly, but one that has come to harm."""
+
+
 class ProfileFile:
     """The file of profiles at a path. Every change is whole or not there at all."""
 
@@ -101,10 +106,13 @@ class ProfileFile:
             return []
         except (OSError, UnicodeDecodeError) as error:
             raise ProfileError(f"{self.path} cannot be read: {error}") from error
+        if not text.strip():
+            return []
         try:
             content = json.loads(text)
         except json.JSONDecodeError as error:
-            raise ProfileError(f"{self.path} is not JSON: {error}") from error
+            kind = _DamagedError if f'"{FORMAT}"' in text[:100] else ProfileError
+            raise kind(f"{self.path} is not JSON: {error}") from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise ProfileError(f'{self.path} must be an object with "format": "{FORMAT}"')
         if content.get("version") != VERSION:
@@ -113,11 +121,14 @@ class ProfileFile:
             )
         profiles = content.get("profiles")
         if not isinstance(profiles, list):
-            raise ProfileError(f"{self.path}: `profiles` must be a list, but got {profiles!r:.60}")
-        return [
-            Profile.from_dict(record, f"{self.path}: profiles[{number}]")
-            for number, record in enumerate(profiles)
-        ]
+            raise _DamagedError(f"{self.path}: `profiles` must be a list, but got {profiles!r:.60}")
+        try:
+            return [
+                Profile.from_dict(record, f"{self.path}: profiles[{number}]")
+                for number, record in enumerate(profiles)
+            ]
+        except ProfileError as error:
+            raise _DamagedError(str(error)) from error
 
     def find(self, key: ProfileKey) -> Profile | None:
         """The profile of this key.
@@ -131,19 +142,20 @@ class ProfileFile:
         """Add a profile, in place of an older one of the same key.
 
         Returns:
-            Where an unreadable file that was in the way has been moved, if there was one.
+            Where a damaged file of profiles has been moved, if one was in the way.
 
         Raises:
             OSError: If the file cannot be written.
+            ProfileError: If it cannot be read, or is something else: that is left alone.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         moved = None
         with locked(self.path.with_name(f".{self.path.name}.lock")):
             try:
                 others = [known for known in self.read() if known.key != profile.key]
-            except ProfileError:
+            except _DamagedError:
                 others = []
-                moved = self.path.with_name(f"{self.path.name}.unreadable")
+                moved = _unused(self.path.with_name(f"{self.path.name}.unreadable"))
                 self.path.replace(moved)
             content = {
                 "format": FORMAT,
@@ -152,3 +164,11 @@ class ProfileFile:
             }
             write_atomically(self.path, json.dumps(content, indent=1) + "\n")
         return moved
+
+
+def _unused(path: Path) -> Path:
+    """The path, or one like it that does not exist."""
+    free, number = path, 2
+    while free.exists():
+        free, number = path.with_name(f"{path.name}.{number}"), number + 1
+    return free

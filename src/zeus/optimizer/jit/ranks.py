@@ -7,11 +7,16 @@ Without, there is only this process.
 
 from __future__ import annotations
 
+import contextlib
+import re
 import sys
 from datetime import timedelta
 from typing import Any, Protocol
 
+from zeus.device.state import boot_id
 from zeus.errors import RanksError
+
+_PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.IGNORECASE)
 
 
 class Ranks(Protocol):
@@ -30,6 +35,9 @@ class Ranks(Protocol):
     def told(self, rank: int, message: str) -> str:
         """A message with the process that it is from."""
 
+    def leave(self) -> None:
+        """Say nothing any more: whoever waits for this process learns at once that it is gone."""
+
 
 class Alone:
     """A job of one process."""
@@ -44,6 +52,9 @@ class Alone:
     def told(self, rank: int, message: str) -> str:  # noqa: ARG002  (there is only one)
         """The message."""
         return message
+
+    def leave(self) -> None:
+        """Nobody waits."""
 
 
 class TorchRanks:
@@ -61,6 +72,7 @@ class TorchRanks:
         """
         self._distributed = distributed
         self._timeout = timeout
+        self._group: Any = None
         self.rank = distributed.get_rank()
         self.size = distributed.get_world_size()
         try:
@@ -70,6 +82,8 @@ class TorchRanks:
 
     def share(self, said: Any) -> list[Any]:
         """What every process said."""
+        if self._group is None:
+            raise RanksError("the process has left the others of its job")
         answers: list[Any] = [None] * self.size
         try:
             self._distributed.all_gather_object(answers, said, group=self._group)
@@ -80,6 +94,13 @@ class TorchRanks:
     def told(self, rank: int, message: str) -> str:
         """A message with the process that it is from."""
         return f"rank {rank}: {message}"
+
+    def leave(self) -> None:
+        """Close the connections, so that whoever waits for this process stops waiting."""
+        group, self._group = self._group, None
+        if group is not None and self._distributed.is_initialized():
+            with contextlib.suppress(RuntimeError, ValueError, AssertionError):
+                self._distributed.destroy_process_group(group)
 
     def _silent(self, error: Exception) -> RanksError:
         first_line = str(error).strip().partition("\n")[0]
@@ -102,3 +123,8 @@ def job_ranks(timeout: float) -> Ranks:
     if distributed.get_world_size() == 1:
         return Alone()
     return TorchRanks(distributed, timeout)
+
+
+def job_wide(gpu_key: str) -> str:
+    """A GPU's key that no GPU of another machine has: some are known by PCI address only."""
+    return f"{boot_id()} {gpu_key}" if _PCI_ADDRESS.fullmatch(gpu_key) else gpu_key

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,9 +37,9 @@ class Amount:
     def __str__(self) -> str:
         time, energy = show_seconds(self.time), show_joules(self.energy)
         if self.time_uncertainty > _NEGLIGIBLE * self.time:
-            time += f" ± {show_seconds(self.time_uncertainty)}"
+            time += f" ± {show_seconds(_rounded(self.time_uncertainty))}"
         if self.energy_uncertainty > _NEGLIGIBLE * self.energy:
-            energy += f" ± {show_joules(self.energy_uncertainty, 2)}"
+            energy += f" ± {show_joules(_rounded(self.energy_uncertainty))}"
         return f"{time}, {energy}"
 
 
@@ -70,8 +72,8 @@ class Report:
         profiling_steps: Of these, how many were spent on profiling.
         observing: Whether the chosen setting was only found, not used.
         unit: Of settings.
-        reference: A step at the setting from before the run (of all GPUs of the job); `None`
-            where nothing was profiled.
+        reference: A step at the setting from before the run (of all GPUs of the job), or at the
+            highest one if GPUs of one model were not set alike; `None` where nothing was profiled.
         chosen: A step at the chosen setting, likewise.
         note: What the objective had to say about its choice.
         as_run: What the run took.
@@ -122,17 +124,7 @@ class Report:
             return bare
         reference = reference_point(frontier, present)
         chosen = selection.point
-        per_step = {
-            knob: reference if knob is None else _point_at(frontier, knob, reference)
-            for knob in {*spent.steps, *spent.profiling}
-        }
-        modelled_time = sum(n * per_step[knob].time for knob, n in spent.steps.items())
-        modelled_energy = sum(n * per_step[knob].energy for knob, n in spent.steps.items())
-        # The profile is of all GPUs of the job and of undisturbed steps; the run is ours.
-        in_time = spent.time / modelled_time if spent.time else 1.0
-        in_energy = 1.0
-        if spent.energy and modelled_energy:
-            in_energy = spent.energy / modelled_energy
+        model = _Model(spent, frontier, reference)
         return cls(
             steps,
             profiling_steps,
@@ -142,16 +134,9 @@ class Report:
             reference,
             chosen,
             selection.note,
-            _amount(steps, reference, in_time, in_energy),
-            _amount(steps, chosen, in_time, in_energy),
-            Amount(
-                in_time
-                * sum(n * (per_step[k].time - reference.time) for k, n in spent.profiling.items()),
-                in_energy
-                * sum(
-                    n * (per_step[k].energy - reference.energy) for k, n in spent.profiling.items()
-                ),
-            ),
+            model.at(reference),
+            model.at(chosen),
+            model.profiling(),
         )
 
     @property
@@ -209,41 +194,90 @@ class Report:
 
 
 def reference_point(frontier: Frontier, present: Any) -> Point:
-    """A step at the setting from before; at the highest one, if that was not measured."""
-    return _point_at(frontier, present, frontier.points[0])
+    """A step at the setting from before; at the highest one, if that is not known."""
+    return point_at(frontier, present) or frontier.points[0]
 
 
-def _point_at(frontier: Frontier, knob: Any, otherwise: Point) -> Point:
-    try:
-        return frontier.at(knob)
-    except FrontierError:
-        pass
-    try:
-        return frontier.between(knob)
-    except FrontierError:
-        return otherwise
+def point_at(frontier: Frontier, knob: Any) -> Point | None:
+    """A step at a setting, as measured or between measured ones; `None` if that is not known."""
+    for known in (frontier.at, frontier.between):
+        with contextlib.suppress(FrontierError):
+            return known(knob)
+    return None
 
 
-def _amount(steps: int, point: Point, in_time: float, in_energy: float) -> Amount:
-    time, energy = in_time * steps, in_energy * steps
-    return Amount(
-        time * point.time,
-        energy * point.energy,
-        time * (point.time_uncertainty or 0.0),
-        energy * (point.energy_uncertainty or 0.0),
-    )
+class _Model:
+    """The run as the profile tells it, set beside the run as it was measured."""
+
+    def __init__(self, spent: Spent, frontier: Frontier, reference: Point) -> None:
+        self._points = {
+            knob: reference if knob is None else point_at(frontier, knob) or reference
+            for knob in {*spent.steps, *spent.profiling}
+        }
+        self._steps: Counter[Point] = Counter()
+        for knob, count in spent.steps.items():
+            self._steps[self._points[knob]] += count
+        self._count = sum(spent.steps.values())
+        self._profiling = spent.profiling
+        self._reference = reference
+        # The profile is of all GPUs of the job and of undisturbed steps; the run is ours.
+        self._in_time = (spent.time or self._time()) / self._time()
+        energy = self._energy()
+        self._in_energy = spent.energy / energy if spent.energy and energy else 1.0
+
+    def at(self, point: Point) -> Amount:
+        """What all steps would have taken at this point."""
+        time = self._count * self._in_time * point.time
+        energy = self._count * self._in_energy * point.energy
+        return Amount(
+            time,
+            energy,
+            time * self._doubt(point, "time"),
+            energy * self._doubt(point, "energy"),
+        )
+
+    def profiling(self) -> Amount:
+        """What profiling took beyond the reference."""
+        counts, reference = self._profiling, self._reference
+        return Amount(
+            self._in_time
+            * sum(n * (self._points[k].time - reference.time) for k, n in counts.items()),
+            self._in_energy
+            * sum(n * (self._points[k].energy - reference.energy) for k, n in counts.items()),
+        )
+
+    def _time(self) -> float:
+        return sum(count * point.time for point, count in self._steps.items())
+
+    def _energy(self) -> float:
+        return sum(count * point.energy for point, count in self._steps.items())
+
+    def _doubt(self, wanted: Point, what: str) -> float:
+        """By which share a figure may be off that is the run's, times a ratio of points.
+
+        What was run at the wanted point is in the numerator and the denominator alike.
+        """
+        weights = {point: count * getattr(point, what) for point, count in self._steps.items()}
+        total = sum(weights.values())
+        if not total:
+            return 0.0
+        weights[wanted] = weights.get(wanted, 0.0) - total
+        return math.hypot(
+            *(weight / total * _share(point, what) for point, weight in weights.items())
+        )
 
 
 def _doubt(chosen: Point, reference: Point, what: str) -> float:
     """By how much the ratio of two points may be off; of one with itself, not at all."""
     if chosen == reference:
         return 0.0
-    shares = [
-        (getattr(point, f"{what}_uncertainty") or 0.0) / getattr(point, what)
-        for point in (chosen, reference)
-        if getattr(point, what)
-    ]
-    return math.hypot(*shares)
+    return math.hypot(_share(chosen, what), _share(reference, what))
+
+
+def _share(point: Point, what: str) -> float:
+    """Uncertainty as a share of the value."""
+    value: float = getattr(point, what)
+    return (getattr(point, f"{what}_uncertainty") or 0.0) / value if value else 0.0
 
 
 def _setting(point: Point, unit: str) -> str:
@@ -251,6 +285,11 @@ def _setting(point: Point, unit: str) -> str:
     if isinstance(knob, Mapping):
         return ", ".join(f"{value:g} {unit} ({model})" for model, value in knob.items())
     return f"{knob:g} {unit}"
+
+
+def _rounded(uncertainty: float) -> float:
+    """To two digits: more say nothing about what is uncertain anyway."""
+    return float(f"{uncertainty:.2g}")
 
 
 def _signed(value: float, show: Callable[[float], str]) -> str:

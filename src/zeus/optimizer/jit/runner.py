@@ -17,7 +17,7 @@ from zeus.frontier.point import freeze
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor.measurement import GPU
 from zeus.optimizer.jit.grip import Grip
-from zeus.optimizer.jit.ranks import Ranks
+from zeus.optimizer.jit.ranks import Ranks, job_wide
 from zeus.optimizer.jit.stretch import Rest, Stretch, Taken
 
 #: A program of stretches: yields what to do, is sent what a measured stretch took.
@@ -72,10 +72,23 @@ class Runner:
     def interrupt(self) -> None:
         """What follows is not training: it is no part of the stretch."""
         window, self._window = self._window, None
-        if window is not None:
-            piece = self._monitor.close_scope(window, True, True)
-            if piece is not None:
-                self._pieces.append(piece)
+        if window is None:
+            return
+        piece = self._monitor.close_scope(window, True, True)
+        if piece is None:
+            self._trouble = self._trouble or "the monitor's windows were reset amid profiling"
+            return
+        # Worked out at once: what follows may last longer than looks at the counters are kept.
+        piece.readings  # noqa: B018  (asking settles)
+        self._pieces.append(piece)
+
+    def stop(self, step: int) -> None:
+        """Nothing is run any more, after so many steps; the setting from before is back."""
+        self._tally, self._since = self.tally(step), step
+        self._stretch = self._setting = None
+        if self._window is not None:
+            self._monitor.close_scope(self._window, False, True)
+            self._window = None
 
     def tally(self, step: int) -> Counter[Any]:
         """Steps at each setting, after so many in all; `None` is the setting from before."""
@@ -96,7 +109,7 @@ class Runner:
     def _apply(self, setting: Any) -> None:
         try:
             self._grip.apply(setting)
-        except (CapabilityError, KnobError) as error:
+        except (CapabilityError, KnobError, OSError) as error:
             if self._ranks.size == 1:
                 raise
             self._trouble = str(error)  # the others wait for our figures: told along with them
@@ -120,7 +133,7 @@ class _Said:
     Attributes:
         trouble: Why it cannot go on, or an empty text.
         time: Seconds.
-        energies: Joules and their uncertainty, by the GPU's key.
+        energies: Joules and their uncertainty, by the GPU's key in the job.
     """
 
     trouble: str
@@ -142,8 +155,9 @@ class _Said:
                         f"the energy of {reading.device} cannot be measured: {reading.note}"
                     )
                     continue
-                joules, off = energies.get(reading.key, (0.0, 0.0))
-                energies[reading.key] = (
+                key = job_wide(reading.key)
+                joules, off = energies.get(key, (0.0, 0.0))
+                energies[key] = (
                     joules + reading.energy,
                     math.hypot(off, reading.uncertainty or 0.0),
                 )

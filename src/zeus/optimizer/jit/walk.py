@@ -7,17 +7,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zeus.frontier import Point
+from zeus.frontier.point import combined_uncertainty
 from zeus.optimizer.jit.estimate import Noise, Slice
-from zeus.optimizer.jit.lengths import WARM_UP, Lengths
+from zeus.optimizer.jit.lengths import PRECISION, WARM_UP, Lengths
 from zeus.optimizer.jit.stretch import Stretch, Taken
 
-# Two settings are the same to the job if time and energy differ by no more than this share.
+# Two settings are the same to the job if time and energy differ by no more than this share, or by
+# no more than twice the uncertainty: they should be the same, and on a plateau noise alone would
+# look like a valley and end the walk.
 _SAME = 0.003
+_DOUBTS = 2
+# With points that are off by more than this share, the objective has to be settled twice.
+_NOISY = 2 * PRECISION
 # A power limit this far above what the job draws on average is not felt, unless it draws in bursts.
 _HEADROOM = 1.1
 # A first part that is off by more than this share of the following ones was still warming up.
 _UNSTEADY = 0.03
 _MOST_UNSTEADY = 20
+# Settings that were slower than a lower one, and are measured again: at most so many.
+_MOST_FORGOTTEN = 4
 
 
 @dataclass
@@ -39,6 +47,7 @@ class Walk:
     limits: Sequence[float] | None = None
     known: Mapping[int, Point] = field(default_factory=dict)
     slices: dict[int, Slice] = field(default_factory=dict)
+    _step_time: float | None = field(default=None, init=False)  # seconds, of the latest steps
 
     def run(self) -> Generator[Stretch, Taken | None, None]:
         """Yields stretches, is sent what they took, and ends when the best setting is known."""
@@ -46,14 +55,22 @@ class Walk:
             return
         if self.lengths.wait:
             yield Stretch(self.lengths.wait, self.knobs[0], measured=False)
-        step_time = 1.0
-        if self.lengths.needs_step_time:
-            step_time = yield from self._warm_up()
+        forgotten = 0
         while (rung := self.next_rung()) is not None:
-            settling = self.lengths.settling(step_time)
-            if settling:
-                yield Stretch(settling, self.knobs[rung], measured=False)
-            step_time = yield from self._measure(rung, step_time)
+            yield from self._visit(rung, self.knobs[rung])
+            if self.lengths.profile is None and forgotten < _MOST_FORGOTTEN:
+                forgotten += self._forget_slower_above(rung)
+
+    def visit_also(self, knob: Any, setting: Any) -> Generator[Stretch, Taken | None, None]:
+        """Measure one more setting, which is below all that are known.
+
+        Args:
+            knob: The setting as the points name it.
+            setting: The same as stretches name it: `None` if it is the one from before the run.
+        """
+        if knob not in self.knobs:
+            self.knobs = (*self.knobs, knob)
+        yield from self._visit(self.knobs.index(knob), setting)
 
     def points(self) -> list[Point]:
         """What is known, from the highest setting down."""
@@ -71,12 +88,37 @@ class Walk:
             elif last is None:
                 return rung
             elif not self._between_equals(rung, last, points):
-                if self.settled(prefix):
+                if self._surely_settled(
+                    prefix, [point for known, point in points.items() if known > rung]
+                ):
                     return None
                 return self._farthest_unfelt(rung, last, points)
         return None
 
     # --- inside -----------------------------------------------------------------------------
+
+    def _surely_settled(self, prefix: Sequence[Point], below: Sequence[Point]) -> bool:
+        """Whether no lower setting can win, and it is not only noise that says so.
+
+        Args:
+            prefix: All points down to the rung in question.
+            below: What is known further down: may belie a rise.
+        """
+        if not self.settled(prefix) or (below and not self.settled([*prefix, *below])):
+            return False
+        if len(prefix) < 3:
+            return True  # not by a rise, then
+        first, last = prefix[0], prefix[-1]
+        if _same(first, last):
+            return False  # what is not felt yet is not past the valley
+        noisy = (
+            max(
+                (last.time_uncertainty or 0.0) / last.time,
+                (last.energy_uncertainty or 0.0) / last.energy if last.energy else 0.0,
+            )
+            > _NOISY
+        )
+        return not noisy or self.settled(prefix[:-1])
 
     def _points(self) -> dict[int, Point]:
         noise = Noise.of(self.slices.values())
@@ -85,33 +127,60 @@ class Walk:
         }
         return dict(sorted({**self.known, **measured}.items()))
 
-    def _warm_up(self) -> Generator[Stretch, Taken | None, float]:
+    def _visit(self, rung: int, setting: Any) -> Generator[Stretch, Taken | None, None]:
+        """Let the GPUs get used to a setting, then measure it."""
+        if self._step_time is None and self.lengths.warmup is None:
+            self._step_time = yield from self._warm_up(setting)
+        else:
+            settling = self.lengths.settling(self._step_time)
+            if settling:
+                # The first steps of all are passed by as well, but tell how long steps are.
+                unknown = self._step_time is None and self.lengths.profile is None
+                taken = yield Stretch(settling, setting, measured=unknown)
+                if unknown and taken is not None:
+                    self._step_time = taken.time / taken.steps
+        yield from self._measure(rung, setting)
+
+    def _warm_up(self, setting: Any) -> Generator[Stretch, Taken | None, float]:
         """Pass steps until they have taken a while; returns the seconds of one."""
         steps, spent = 1, 0.0
         while True:
-            taken = yield Stretch(steps, self.knobs[0])
+            taken = yield Stretch(steps, setting)
             assert taken is not None
             spent += taken.time
             if spent >= WARM_UP:
                 return taken.time / taken.steps
             steps *= 2
 
-    def _measure(self, rung: int, step_time: float) -> Generator[Stretch, Taken | None, float]:
+    def _measure(self, rung: int, setting: Any) -> Generator[Stretch, Taken | None, None]:
         first = not self.slices
         piece = Slice()
         unsteady = 0
         while True:
             noise = Noise.of((*self.slices.values(), piece))
-            steps = self.lengths.next_part(piece, step_time, noise, first=first)
+            steps = self.lengths.next_part(piece, self._step_time, noise, first=first)
             if steps < 1:
                 self.slices[rung] = piece
-                return step_time
-            taken = yield Stretch(steps, self.knobs[rung])
+                return
+            taken = yield Stretch(steps, setting)
             assert taken is not None
             piece.parts.append(taken)
             if first and self.lengths.profile is None and unsteady < _MOST_UNSTEADY:
                 unsteady += _forget_unsteady(piece)
-            step_time = piece.time / piece.steps
+            self._step_time = piece.time / piece.steps
+
+    def _forget_slower_above(self, rung: int) -> int:
+        """Drop settings above that were slower: so they were measured before the job was warm."""
+        noise = Noise.of(self.slices.values())
+        here = noise.point(self.knobs[rung], self.slices[rung])
+        slower = [
+            above
+            for above, piece in self.slices.items()
+            if above < rung and _surely_slower(noise.point(self.knobs[above], piece), here)
+        ]
+        for above in slower:
+            del self.slices[above]
+        return len(slower)
 
     def _between_equals(self, rung: int, above: int, points: Mapping[int, Point]) -> bool:
         """Whether a rung lies between two that are the same to the job, and so is as they are."""
@@ -142,8 +211,15 @@ def _forget_unsteady(piece: Slice) -> bool:
     return True
 
 
+def _surely_slower(point: Point, other: Point) -> bool:
+    doubt = combined_uncertainty(point.time_uncertainty, other.time_uncertainty)
+    return point.time - other.time > max(_UNSTEADY * other.time, doubt)
+
+
 def _same(first: Point, second: Point) -> bool:
-    return (
-        abs(second.time - first.time) <= _SAME * first.time
-        and abs(second.energy - first.energy) <= _SAME * first.energy
+    """Whether two settings that should be the same to the job are so, as far as noise lets see."""
+    doubt_of_time = combined_uncertainty(first.time_uncertainty, second.time_uncertainty)
+    doubt_of_energy = combined_uncertainty(first.energy_uncertainty, second.energy_uncertainty)
+    return abs(second.time - first.time) <= max(_SAME * first.time, _DOUBTS * doubt_of_time) and (
+        abs(second.energy - first.energy) <= max(_SAME * first.energy, _DOUBTS * doubt_of_energy)
     )

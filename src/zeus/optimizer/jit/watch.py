@@ -11,6 +11,8 @@ from zeus.optimizer.jit.stretch import Rest, Stretch, Taken
 
 #: A step whose time or energy is off by more than this share is not the one that was profiled.
 DRIFT = 0.1
+#: The same where points from another run and from this one are to be compared with each other.
+MISMATCH = 0.01
 # Seconds of a look.
 _LOOK = 2.0
 # Looks in a row that must agree: one may have met a checkpoint or a busy host.
@@ -27,29 +29,48 @@ def watch(
         setting: In force meanwhile; `None` for whatever was set before the run.
         at_once: Whether to look before the next epoch: the profile is from another run.
     """
-    steps = max(1, math.ceil(_LOOK / point.time))
-    if at_once:  # a cold start is not drift
-        yield Stretch(max(1, steps // 2), setting, measured=False)
-    suspicions = 0
+    if at_once:
+        drift = yield from look(point, setting, cold=True)
+        if drift:
+            return drift
     while True:
-        if not (at_once or suspicions):
-            yield Rest(setting)
-        taken = yield Stretch(steps, setting)
-        assert taken is not None
-        at_once = False
-        drift = _told_drift(taken, point)
-        suspicions = suspicions + 1 if drift else 0
-        if drift and suspicions >= _AGREEING:
+        yield Rest(setting)
+        drift = yield from look(point, setting)
+        if drift:
             return drift
 
 
-def _told_drift(taken: Taken, point: Point) -> str:
+def look(
+    point: Point, setting: Any, *, cold: bool = False, tolerance: float = DRIFT
+) -> Generator[Stretch, Taken | None, str]:
+    """Look at some steps; ends with the reason if they have drifted, else with an empty text.
+
+    Args:
+        point: What a step should take.
+        setting: In force meanwhile.
+        cold: Whether the run has only begun: then the first steps do not count.
+        tolerance: Share by which a step may be off.
+    """
+    steps = max(1, math.ceil(_LOOK / point.time))
+    if cold:
+        yield Stretch(max(1, steps // 2), setting, measured=False)
+    drift = ""
+    for _ in range(_AGREEING):
+        taken = yield Stretch(steps, setting)
+        assert taken is not None
+        drift = _told_drift(taken, point, tolerance)
+        if not drift:
+            break
+    return drift
+
+
+def _told_drift(taken: Taken, point: Point, tolerance: float) -> str:
     shares = {
         "time": (taken.time / taken.steps / point.time, "s"),
         "energy": (taken.energy / taken.steps / point.energy if point.energy else 1.0, "J"),
     }
     for what, (share, unit) in shares.items():
-        if abs(share - 1) > DRIFT:
+        if abs(share - 1) > tolerance:
             expected = getattr(point, what)
             return (
                 f"a step takes {expected * share:.4g} {unit} where its profile says "

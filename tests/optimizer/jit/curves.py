@@ -1,0 +1,156 @@
+"""Jobs as curves of time and energy over power limits, and a training loop that is only numbers."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from zeus.device.simulated_models import MODELS
+from zeus.frontier import Frontier, Objective, Point
+from zeus.optimizer.jit.lengths import Lengths
+from zeus.optimizer.jit.stretch import Stretch, Taken
+from zeus.optimizer.jit.walk import Walk
+
+MODEL_KEYS = tuple(MODELS)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a step really takes, and the watts of the GPU that draws most, at each setting."""
+
+    points: tuple[Point, ...]
+    max_power: float
+
+    def frontier(self, points: Iterable[Point] | None = None) -> Frontier:
+        return Frontier(self.points if points is None else points, max_power=self.max_power)
+
+    @property
+    def knobs(self) -> tuple[Any, ...]:
+        return tuple(point.knob for point in self.points)
+
+
+def physical(
+    model_key: str,
+    step_time: float,
+    *,
+    activity: float = 1.1,
+    compute_bound: float = 0.8,
+    host_share: float = 0.0,
+    stride: float = 25,
+) -> Curve:
+    """The curve of a job on one of the simulated GPUs, from the highest limit down."""
+    model = MODELS[model_key]
+    points = []
+    rungs = math.floor((model.maximum_limit - model.minimum_limit) / stride)
+    for rung in range(rungs + 1):
+        limit = model.maximum_limit - rung * stride
+        clock = model.relative_clock(activity, limit, model.highest_clock)
+        busy = step_time * (1 - host_share) * (compute_bound / clock + 1 - compute_bound)
+        waiting = step_time * host_share
+        energy = busy * model.busy_power(clock, activity) + waiting * model.static_power
+        points.append(Point(limit, busy + waiting, energy))
+    return Curve(tuple(points), model.maximum_limit)
+
+
+@st.composite
+def physical_curves(draw: Any, step_times: Sequence[float]) -> Curve:
+    return physical(
+        draw(st.sampled_from(MODEL_KEYS)),
+        draw(st.sampled_from(step_times)),
+        activity=draw(st.floats(0.3, 1.5)),
+        compute_bound=draw(st.floats(0.0, 1.0)),
+        host_share=draw(st.floats(0.0, 0.5)),
+        stride=draw(st.sampled_from([10.0, 25.0, 50.0])),
+    )
+
+
+@st.composite
+def convex_curves(draw: Any) -> Curve:
+    """Any curve that a walk may have: time rises, power falls, energy has one valley."""
+    rungs = draw(st.integers(1, 14))
+    slower = draw(st.lists(st.floats(0.0, 0.4), min_size=rungs, max_size=rungs))
+    limit, time, power = 500.0, draw(st.floats(0.001, 5)), draw(st.floats(100, 480))
+    points = [Point(limit, time, power * time)]
+    for share in sorted(slower):
+        limit -= 25
+        time *= 1 + share
+        power *= 1 - draw(st.floats(0.0, 0.3))
+        points.append(Point(limit, time, power * time))
+    return Curve(tuple(points), 500.0)
+
+
+@dataclass
+class Training:
+    """Feeds a program with what its stretches take.
+
+    Attributes:
+        noise: Relative standard deviation of a step's time and energy.
+        ends: Seconds of power by which the energy of a window may be off (19 of 20 cases).
+        cold: Factors on the time of the very first steps.
+        stretches: What was asked for.
+    """
+
+    curve: Curve
+    noise: float = 0.0
+    ends: float = 0.0
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
+    cold: Sequence[float] = ()
+    stretches: list[Stretch] = field(default_factory=list)
+    steps: int = 0
+
+    def run(self, program: Generator[Stretch, Taken | None, Any]) -> Any:
+        """Run it to its end; returns what it returns."""
+        taken = None
+        while True:
+            try:
+                stretch = program.send(taken)
+            except StopIteration as end:
+                return end.value
+            assert stretch.steps >= 1
+            self.stretches.append(stretch)
+            taken = self.taken(stretch)
+            self.steps += stretch.steps
+            if not stretch.measured:
+                taken = None
+
+    def taken(self, stretch: Stretch) -> Taken:
+        point = self.curve.frontier().at(stretch.setting)
+        count = stretch.steps
+        off = self.rng.gauss(0, self.noise / math.sqrt(count))
+        more = self.rng.gauss(0, self.noise / 2 / math.sqrt(count))
+        time = count * point.time * (1 + off)
+        for step in range(self.steps, min(self.steps + count, len(self.cold))):
+            time += point.time * (self.cold[step] - 1)
+        at_ends = self.ends * point.average_power
+        energy = count * point.energy * (1 + off + more) + self.rng.gauss(0, at_ends / 1.96)
+        return Taken(count, time, energy, at_ends, energy / time)
+
+    @property
+    def measured(self) -> list[Stretch]:
+        return [stretch for stretch in self.stretches if stretch.measured]
+
+
+def walk(
+    curve: Curve,
+    objective: Objective | Callable[[Sequence[Point]], bool],
+    lengths: Lengths | None = None,
+    **options: Any,
+) -> Walk:
+    """A walk down the curve's power limits."""
+    settled = objective
+    if isinstance(objective, Objective):
+
+        def settled(points: Sequence[Point]) -> bool:
+            return objective.settled(curve.frontier(points))
+
+    return Walk(curve.knobs, settled, lengths or Lengths(), curve.knobs, **options)
+
+
+def visited(training: Training) -> list[Any]:
+    """Settings in the order of the first measured step at each."""
+    return list(dict.fromkeys(stretch.setting for stretch in training.measured))

@@ -1,0 +1,114 @@
+"""How well a step is known: uncertainties that hold, and steps that suffice."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zeus.optimizer.jit.estimate import Noise, Slice
+from zeus.optimizer.jit.stretch import Taken
+
+STEP_TIME, STEP_ENERGY = 0.02, 4.0
+
+
+def noisy_part(rng, steps, noise, off=0.0):
+    """A window over steps that vary; its energy is also off by what measuring leaves open."""
+    time = sum(STEP_TIME * (1 + rng.gauss(0, noise)) for _ in range(steps))
+    energy = STEP_ENERGY / STEP_TIME * time * (1 + rng.gauss(0, noise / math.sqrt(steps)))
+    return Taken(steps, time, energy + rng.gauss(0, off / 1.96), off, energy / time)
+
+
+def test_a_slice_is_the_sum_of_its_parts():
+    piece = Slice([Taken(2, 1.0, 100.0, 3.0, 90.0), Taken(3, 2.0, 150.0, 4.0, 95.0)])
+    assert (piece.steps, piece.time, piece.energy) == (5, 3.0, 250.0)
+    assert piece.energy_uncertainty == 5.0
+    assert piece.highest_power == 95.0
+
+
+def test_a_point_is_one_step():
+    piece = Slice([Taken(2, 1.0, 100.0, 3.0), Taken(3, 1.5, 150.0, 4.0)])
+    point = Noise.of([piece]).point(250, piece)
+    assert (point.knob, point.time, point.energy, point.repeats) == (250, 0.5, 50.0, 2)
+    assert point.time_uncertainty == 0.0
+    assert point.energy_uncertainty == pytest.approx(1.0)
+
+
+def test_what_nothing_tells_is_unknown():
+    # One window tells nothing about how much steps vary: that is not 0.
+    piece = Slice([Taken(10, 1.0, 100.0, 3.0)])
+    noise = Noise.of([piece])
+    point = noise.point(250, piece)
+    assert noise.time.per_step is None
+    assert noise.time.of_mean(10) is None
+    assert point.time_uncertainty is None
+    assert point.energy_uncertainty == pytest.approx(0.3)
+
+
+def test_one_setting_tells_the_noise_of_another():
+    rng = random.Random(2)
+    told = Slice([noisy_part(rng, 10, 0.05) for _ in range(8)])
+    once = Slice([noisy_part(rng, 10, 0.05)])
+    noise = Noise.of([told, once])
+    point = noise.point(225, once)
+    assert point.time_uncertainty == pytest.approx(1.96 * 0.05 / math.sqrt(10) * 0.02, rel=0.5)
+
+
+@pytest.mark.parametrize("off", [0.0, 2.0])
+@pytest.mark.parametrize("steps", [1, 5, 40])
+def test_uncertainties_hold_in_nineteen_of_twenty_cases(steps, off):
+    rng = random.Random(f"{steps} {off}")
+    within_time = within_energy = 0
+    cases = 400
+    for _ in range(cases):
+        slices = [
+            Slice([noisy_part(rng, steps, 0.03, off) for _ in range(count)]) for count in (4, 2, 2)
+        ]
+        point = Noise.of(slices).point(200, slices[1])
+        within_time += abs(point.time - STEP_TIME) <= point.time_uncertainty
+        within_energy += abs(point.energy - STEP_ENERGY) <= point.energy_uncertainty
+    assert within_time / cases >= 0.92
+    assert within_energy / cases >= 0.92
+
+
+def test_uncertainties_are_not_far_too_wide_either():
+    rng = random.Random(4)
+    shares = []
+    for _ in range(200):
+        slices = [Slice([noisy_part(rng, 10, 0.03) for _ in range(count)]) for count in (4, 2, 2)]
+        point = Noise.of(slices).point(200, slices[1])
+        shares.append(point.time_uncertainty / STEP_TIME)
+    assert sorted(shares)[100] < 2 * 1.96 * 0.03 / math.sqrt(20)
+
+
+@given(
+    st.floats(0.0, 0.2),
+    st.floats(0.0, 5.0),
+    st.integers(1, 50),
+    st.floats(0.001, 0.05),
+    st.integers(0, 2**32),
+)
+def test_as_many_steps_as_are_asked_for_suffice(noise, off, steps, precision, seed):
+    rng = random.Random(seed)
+    piece = Slice([noisy_part(rng, steps, noise, off) for _ in range(3)])
+    all_noise = Noise.of([piece])
+    if all_noise.doubt(piece) <= precision:
+        return
+    wanted = max(all_noise.steps_for(precision, piece), piece.steps + steps)
+    # If the rest comes in one more window of the same noise, the doubt is small enough, nearly:
+    # both shares are made that small each, and what is left of them adds up.
+    more = wanted - piece.steps
+    mean = piece.time / piece.steps, piece.energy / piece.steps
+    extended = Slice([*piece.parts, Taken(more, more * mean[0], more * mean[1], off, 0)])
+    assert all_noise.doubt(extended) <= 1.5 * precision
+
+
+def test_no_energy_is_no_reason_to_divide_by_it():
+    piece = Slice([Taken(1, 1.0, 0.0, 0.0), Taken(1, 1.1, 0.0, 0.0)])
+    noise = Noise.of([piece])
+    assert noise.doubt(piece) > 0
+    assert noise.steps_for(0.01, piece) > 2
+    assert noise.point(1, piece).energy == 0
