@@ -1,0 +1,82 @@
+"""Zeus in the `Trainer` of Lightning.
+
+One line is enough to optimize the power limit::
+
+    Trainer(max_epochs=10, callbacks=[ZeusCallback()]).fit(model, loader)
+
+It works with the package `lightning` and with `pytorch_lightning`: with whichever the program has
+imported, or else is installed.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+from zeus.integrations._run import Integration, needs
+
+if "lightning.pytorch" in sys.modules or (
+    "pytorch_lightning" not in sys.modules and find_spec("lightning") is not None
+):
+    from lightning.pytorch import Callback as LightningCallback
+else:
+    with needs("pytorch_lightning", "lightning"):
+        from pytorch_lightning import Callback as LightningCallback
+
+
+class ZeusCallback(Integration, LightningCallback):
+    """Follows `Trainer.fit`.
+
+    Lightning counts batches; here a step is one step of the optimizer, which is
+    `accumulate_grad_batches` batches or what is left of them at the end of the epoch. (With manual
+    optimization it is one batch.) Validation and checkpoints within an epoch are pauses, up to the
+    next batch. After exceptions and Ctrl-C everything is put back at once.
+
+    `zeus/epoch_time` (seconds of training) and `zeus/epoch_energy` (joules on all processes, if
+    they could be measured) are logged at the end of each epoch, by the first process.
+
+    Args:
+        callbacks: Are told what happens. Without any, the power limit is optimized.
+        monitor: Measures each epoch. By default that of the first callback that has one, or else
+            one of its own.
+    """
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self._run.begin()
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        self._run.epoch_begin()
+
+    def on_train_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._run.resume()
+        if batch_idx % trainer.accumulate_grad_batches == 0:
+            self._run.step_begin()
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
+            self._run.step_end()
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        self._run.pause()
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
+        self._run.pause()
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        # All processes have the same values, and only the first one logs: nothing to reduce.
+        for name, value in self._run.epoch_end().items():
+            pl_module.log(name, value, sync_dist=True, rank_zero_only=True, batch_size=1)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self.close()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self.close()
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self.close()

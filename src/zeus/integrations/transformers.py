@@ -1,0 +1,83 @@
+"""Zeus in the `Trainer` of Hugging Face Transformers.
+
+One line is enough to optimize the power limit::
+
+    Trainer(model, args, train_dataset=data, callbacks=[ZeusCallback()]).train()
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+from zeus.integrations._run import Integration, needs
+from zeus.integrations._watch import calling_method
+
+with needs("transformers", "transformers"):
+    from transformers import Trainer, TrainerCallback, TrainerControl
+
+
+class ZeusCallback(Integration, TrainerCallback):
+    """Follows `Trainer.train`.
+
+    A step is one step of the optimizer, as the trainer counts them. Evaluation and checkpoints
+    within an epoch are pauses, up to the next step. The trainer does not tell about exceptions:
+    what was changed is put back soon after `train` was left by one, and at once with
+    ``with ZeusCallback() as zeus``.
+
+    `zeus/epoch_time` (seconds of training) and `zeus/epoch_energy` (joules on all processes, if
+    they could be measured) go to the trainer's log at the end of each epoch.
+
+    Args:
+        callbacks: Are told what happens. Without any, the power limit is optimized.
+        monitor: Measures each epoch. By default that of the first callback that has one, or else
+            one of its own.
+    """
+
+    _trainer: Trainer | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:
+        self._trainer = _calling_trainer()
+        frame = None if self._trainer is None else calling_method(self._trainer)
+        self._run.begin(frame)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:
+        self._run.epoch_begin()
+
+    def on_step_begin(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:
+        self._run.step_begin()
+
+    def on_step_end(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:
+        self._run.step_end()
+        if control.should_evaluate or control.should_save:
+            self._run.pause()
+
+    def on_prediction_step(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:
+        self._run.pause()  # for the case that evaluation was asked for by a callback after this one
+
+    def on_epoch_end(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:
+        values = self._run.epoch_end()
+        if values and self._trainer is not None:
+            # Logging counts as done what the trainer itself still wants to log of this epoch.
+            should_log = control.should_log
+            self._trainer.log(values)
+            control.should_log = should_log
+
+    def on_train_end(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Put back what was changed for the run. The end of training does so by itself."""
+        self._trainer = None
+        super().close()
+
+
+def _calling_trainer() -> Trainer | None:
+    """The trainer whose callback this is. It does not tell, but it is on the stack."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if isinstance(found := frame.f_locals.get("self"), Trainer):
+            return found
+        frame = frame.f_back
+    return None

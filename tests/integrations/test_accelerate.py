@@ -1,0 +1,258 @@
+"""A loop with Accelerate, in one process and in two."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from tests.integrations.support import ENOUGH_STEPS, Limits, Recorder, run_example
+
+from zeus.testing import SimulatedNode
+
+pytest.importorskip("accelerate")
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState
+from accelerate.tracking import GeneralTracker, on_main_process
+
+from zeus.integrations.accelerate import ZeusCallback
+
+
+class TrainingError(Exception):
+    pass
+
+
+class Job:
+    """The parts of a training script."""
+
+    def __init__(self, batches=4, **options):
+        self.accelerator = Accelerator(cpu=True, **options)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1))
+        self.model, self.optimizer, self.loader = self.accelerator.prepare(
+            model,
+            torch.optim.SGD(model.parameters(), lr=0.01),
+            torch.utils.data.DataLoader(torch.ones(batches, 4), batch_size=1),
+        )
+        self.optimizer_steps = 0
+
+    def step(self, batch):
+        with self.accelerator.accumulate(self.model):
+            self.accelerator.backward(self.model(batch).square().mean())
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        self.optimizer_steps += self.accelerator.sync_gradients
+
+
+class Tracker(GeneralTracker):
+    name = "memory"
+    requires_logging_directory = False
+
+    def __init__(self):
+        super().__init__()
+        self.logged = []
+
+    @property
+    def tracker(self):
+        return self.logged
+
+    @on_main_process
+    def store_init_configuration(self, values):
+        pass
+
+    @on_main_process
+    def log(self, values, step=None, **_):
+        self.logged.append((step, values))
+
+
+@pytest.fixture(autouse=True)
+def node():
+    with SimulatedNode("v100") as node:
+        yield node
+
+
+@pytest.fixture(autouse=True)
+def fresh_accelerator():
+    yield
+    AcceleratorState._reset_state(True)
+    GradientState._reset_state()
+
+
+@pytest.fixture
+def recorder():
+    return Recorder()
+
+
+def test_epochs_and_steps(recorder):
+    job = Job()
+    zeus = ZeusCallback(job.accelerator, recorder)
+    for _ in zeus.epochs(range(2)):
+        for batch in zeus.steps(job.loader):
+            job.step(batch)
+    assert recorder.story == "[()()()()pr][()()()()pr]x"
+    assert recorder.threads == {threading.get_ident()}
+
+
+def test_a_step_is_one_step_of_the_optimizer(recorder):
+    job = Job(batches=5, gradient_accumulation_steps=2)
+    zeus = ZeusCallback(job.accelerator, recorder)
+    for _ in zeus.epochs(range(2)):
+        for batch in zeus.steps(job.loader):
+            job.step(batch)
+    assert job.optimizer_steps == recorder.story.count("()")
+    assert recorder.story == "[()()()pr][()()()pr]x"
+
+
+def test_evaluation_and_checkpoints_among_steps_are_pauses(recorder, tmp_path):
+    job = Job()
+    zeus = ZeusCallback(job.accelerator, recorder)
+    for _ in zeus.epochs(range(1)):
+        for index, batch in enumerate(zeus.steps(job.loader)):
+            job.step(batch)
+            if index == 1:
+                with zeus.paused():
+                    assert recorder.story == "[()()p"
+            if index == 2:
+                job.accelerator.save_state(str(tmp_path / "checkpoint"))
+    assert recorder.story == "[()()pr()pr()pr]x"
+    job.accelerator.save_state(str(tmp_path / "last"))
+    assert not job.accelerator._save_model_state_pre_hook
+
+
+def test_early_stopping(recorder):
+    job = Job()
+    zeus = ZeusCallback(job.accelerator, recorder)
+    for _ in zeus.epochs(range(9)):
+        for batch in zeus.steps(job.loader):
+            job.step(batch)
+        break
+    assert recorder.story == "[()()()()pr]x"
+
+
+@pytest.mark.parametrize("error", [TrainingError, KeyboardInterrupt])
+def test_an_exception_closes_at_once(recorder, error):
+    job = Job(gradient_accumulation_steps=2)
+
+    def train():
+        zeus = ZeusCallback(job.accelerator, recorder)
+        for _ in zeus.epochs(range(2)):
+            for index, batch in enumerate(zeus.steps(job.loader)):
+                job.step(batch)
+                if index == 2:
+                    raise error
+
+    with pytest.raises(error):
+        train()
+    assert recorder.story == "[()()pr]x"
+    assert not job.accelerator._save_model_state_pre_hook
+
+
+def test_a_second_run(recorder):
+    job = Job(batches=1)
+    zeus = ZeusCallback(job.accelerator, recorder)
+    for _ in range(2):
+        for _ in zeus.epochs(range(1)):
+            for batch in zeus.steps(job.loader):
+                job.step(batch)
+    assert recorder.story == "[()pr]x[()pr]x"
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+def test_epochs_go_to_the_trackers(recorder, node, numbered):
+    tracker = Tracker()
+    job = Job(log_with=[tracker])
+    job.accelerator.init_trackers("project")
+    zeus = ZeusCallback(
+        job.accelerator,
+        recorder,
+        tracker_step=(lambda: job.optimizer_steps) if numbered else None,
+    )
+    for _ in zeus.epochs(range(2)):
+        for batch in zeus.steps(job.loader):
+            job.step(batch)
+            node.sleep(2.0)
+        node.sleep(100.0)
+    assert [step for step, _ in tracker.logged] == ([4, 8] if numbered else [None, None])
+    times = [values["zeus/epoch_time"] for _, values in tracker.logged]
+    assert times == pytest.approx([8.0, 8.0])
+    assert all(values["zeus/epoch_energy"] > 0 for _, values in tracker.logged)
+
+
+def test_one_line_optimizes_the_power_limit(node):
+    limits = Limits(node)
+    job = Job(batches=ENOUGH_STEPS)
+    zeus = ZeusCallback(job.accelerator)
+    for _ in zeus.epochs(range(1)):
+        for batch in zeus.steps(job.loader):
+            limits.work()
+            job.step(batch)
+    limits.assert_lowered_and_restored()
+
+
+def test_the_example_in_the_document():
+    run_example("Accelerate")
+    assert AcceleratorState().initialized
+
+
+# --- two processes --------------------------------------------------------------------------
+
+SCRIPT = """
+import sys, time
+from accelerate import Accelerator
+from tests.integrations.test_accelerate import Job, Tracker
+from zeus.integrations.accelerate import ZeusCallback
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer import Callback
+import json
+
+tracker = Tracker()
+job = Job(log_with=[tracker])
+job.accelerator.init_trackers("project")
+rank = job.accelerator.process_index
+monitor = ZeusMonitor()
+zeus = ZeusCallback(job.accelerator, Callback(), monitor=monitor)
+with monitor.window("all") as window:
+    for epoch in zeus.epochs(range(2)):
+        for batch in zeus.steps(job.loader):
+            job.step(batch)
+            time.sleep(0.2 if rank else 0.05)
+told = {"logged": tracker.logged, "gpus": monitor.gpu_indices, "mine": window.measurement.energy}
+with open(f"{sys.argv[1]}/{rank}.json", "w") as file:
+    json.dump(told, file)
+job.accelerator.end_training()
+"""
+
+
+def test_two_processes_log_once_and_add_up(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    environment = {
+        **os.environ,
+        "ZEUS_SIMULATE": "v100x2",
+        "ZEUS_SIMULATE_LOAD": "0.5",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "OMP_NUM_THREADS": "1",
+    }
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [sys.executable, *launcher, script, tmp_path],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert (first["gpus"], second["gpus"]) == ([0], [1])
+    assert (len(first["logged"]), len(second["logged"])) == (2, 0)
+    logged = [values for _, values in first["logged"]]
+    # Two batches each and epoch, and the slower process takes 0.2 s for one.
+    assert all(values["zeus/epoch_time"] > 0.4 for values in logged)
+    energy = sum(values["zeus/epoch_energy"] for values in logged)
+    assert max(first["mine"], second["mine"]) < energy < 1.1 * (first["mine"] + second["mine"])
