@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from zeus.errors import KnobError
 from zeus.frontier.point import is_real
@@ -24,7 +25,7 @@ def checked_lengths(wait: int, warmup: int | None, profile: int | None) -> Lengt
     return Lengths(wait, warmup, profile)
 
 
-def checked_job(name: str | None, batch_size: int | None, steps: int) -> Job:
+def checked_job(name: Any, batch_size: int | None, steps: int) -> Job:
     """What is said about the job.
 
     Raises:
