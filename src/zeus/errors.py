@@ -16,6 +16,11 @@ the exact name::
     ├── RanksError (RuntimeError)           processes of a job that do not answer each other
     ├── JobSpecError (ValueError)           a recurring job that breaks its rules
     ├── JobLogError (ValueError)            an event that cannot follow those before it
+    ├── JobConflictError (ValueError)       what contradicts what is recorded of a recurring job
+    ├── UnknownJobError (LookupError)       a recurring job, or a trial of one, that is not there
+    ├── StorageError (RuntimeError)         a store of jobs that cannot be opened or used; says why
+    ├── TokenError (PermissionError)        a token that is missing, wrong, or for another job
+    ├── ServerError (ConnectionError)       a Zeus server that cannot be reached, or answers wrongly
     ├── TraceError (ValueError)             a recorded trace that cannot be replayed; file and line
     ├── StageProfileError (ValueError)      a pipeline's profile that cannot be used; file and line
     ├── PipelineError (ValueError)          a pipeline or schedule that breaks a rule
@@ -103,12 +108,32 @@ class JobLogError(ZeusError, ValueError):
     """An event of a recurring job breaks a rule, or cannot follow those before it."""
 
 
+class JobConflictError(ZeusError, ValueError):
+    """What was said contradicts what is recorded of a recurring job; says where."""
+
+
+class UnknownJobError(ZeusError, LookupError):
+    """There is no such recurring job, or no such trial of one."""
+
+
+class StorageError(ZeusError, RuntimeError):
+    """A store of recurring jobs cannot be opened or used; says why."""
+
+
+class TokenError(ZeusError, PermissionError):
+    """A token is missing, wrong, expired, or for another job."""
+
+
+class ServerError(ZeusError, ConnectionError):
+    """A Zeus server cannot be reached, or its answer makes no sense."""
+
+
 class TraceError(ZeusError, ValueError):
     """A recorded trace cannot be read or replayed; says the file and the line."""
 
 
 class StageProfileError(ZeusError, ValueError):
-    """What was measured of a pipeline's stages cannot be used; says where, the rule and the value."""
+    """What was measured of a pipeline's stages cannot be used; says where, and the value."""
 
 
 class PipelineError(ZeusError, ValueError):
