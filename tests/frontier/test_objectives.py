@@ -169,20 +169,26 @@ def test_costs_that_differ_by_rounding_are_equal():
     assert Energy().select(frontier).point.knob == "fast"
 
 
-def test_a_gain_that_is_not_proven_is_not_paid_for_with_time():
+def test_a_small_gain_that_is_not_proven_is_not_paid_for_with_time():
     fast = Point(250, 10, 1000, energy_uncertainty=30)
-    frontier = Frontier([fast, Point(225, 11, 960, energy_uncertainty=30)])
+    frontier = Frontier([fast, Point(225, 11, 998.5, energy_uncertainty=30)])
     selection = Energy().select(frontier)
     assert selection.point == fast
     assert selection.tie
     assert selection.runner_up.knob == 225
     assert selection.cost == 1000
     assert selection.note == (
-        "the energy of knob=250 and knob=225 differs by 40 J, which is within its uncertainty of "
+        "the energy of knob=250 and knob=225 differs by 1.5 J, which is within its uncertainty of "
         "42.4 J; the faster was chosen"
     )
-    proven = Frontier([fast, Point(225, 11, 950, energy_uncertainty=30)])
-    assert Energy().select(proven) == Selection(proven.points[1], cost=950, runner_up=fast)
+    proven = Frontier([Point(250, 10, 1000, 0, 0.5), Point(225, 11, 998.5, 0, 0.5)])
+    assert Energy().select(proven).point.knob == 225
+
+
+def test_a_large_gain_is_the_better_guess_even_if_it_is_not_proven():
+    fast = Point(250, 10, 1000, energy_uncertainty=30)
+    likely = Frontier([fast, Point(225, 11, 970, energy_uncertainty=30)])
+    assert Energy().select(likely) == Selection(likely.points[1], cost=970, runner_up=fast)
 
 
 @given(frontiers.map(with_power), st.floats(0, 1))
@@ -201,6 +207,7 @@ def test_the_choice_is_never_surely_worse_and_never_slower_than_needed(frontier,
     chosen = ZeusCost(eta).select(frontier).point
     doubt = math.hypot(off(best), off(chosen))
     assert cost(chosen) - cost(best) <= doubt + 1e-9 * cost(best)
+    assert cost(chosen) <= cost(best) * (1.002 + 1e-9)
     later = math.hypot(chosen.time_uncertainty or 0, best.time_uncertainty or 0)
     assert chosen.time - best.time <= later + 1e-9 * best.time
 

@@ -4,10 +4,11 @@ Every objective here minimizes a cost over the points that it admits, by the sam
 
 - *Ties.* Of points with the same cost the faster is chosen, then the one of less energy, then the
   first given.
-- *Noise.* Costs, times and energies that differ by no more than the uncertainty of the difference
-  are the same. So no gain that is not proven is paid for with time, and a setting that does nothing
-  (a power limit above what the job draws) gives way to the first given. `Selection.tie` and
-  `Selection.note` say so.
+- *Noise.* Costs that differ by no more than the uncertainty of the difference, and by no more than
+  0.2 %, are the same; so are times and energies within their uncertainty. So no small gain that is
+  not proven is paid for with time, and a setting that does nothing (a power limit above what the
+  job draws) gives way to the first given. Of costs that differ by more the least is the best guess,
+  proven or not. `Selection.tie` and `Selection.note` say what was a tie.
 - *Nothing admitted.* The least bad point is chosen, as each class documents, and the selection is
   marked `feasible=False`. A limit is compared with the value as measured.
 
@@ -33,6 +34,9 @@ from zeus.frontier.selection import Selection
 
 # Costs are sums of products; what differs only by rounding is equal.
 _ROUNDING = 1e-12
+# Costs that differ by more than this share do not tie, however uncertain they are: the lower one is
+# still the better guess, and always guessing the faster would add up.
+_NEAR = 0.002
 # A limit such as 1.15 times 100 s is 114.99999999999999 s; such a point keeps it.
 _SLACK = 1e-9
 # Power limits are overshot, and other parts than GPUs may be in the energy; beyond this, it is
@@ -501,7 +505,7 @@ def _cheapest(costs: Sequence[_Cost], what: str, unit: str, notes: Iterable[str]
     """The least cost; of those that tie with it, the fastest."""
     ranked = sorted(costs, key=_Cost.rank)
     best = ranked[0]
-    tied = [cost for cost in costs if not _surely_less(best, cost)]
+    tied = [cost for cost in costs if _ties(cost, best)]
     chosen = _least(_least(tied, _time), _energy)[0]
     runner_up = next((cost for cost in ranked if cost is not chosen), None)
     said = list(notes)
@@ -516,6 +520,11 @@ def _cheapest(costs: Sequence[_Cost], what: str, unit: str, notes: Iterable[str]
         runner_up=None if runner_up is None else runner_up.point,
         tie=len(tied) > 1,
     )
+
+
+def _ties(cost: _Cost, best: _Cost) -> bool:
+    near = cost.value - best.value <= _NEAR * abs(best.value)
+    return near and not _surely_less(best, cost)
 
 
 def _least(costs: Sequence[_Cost], measure: Callable[[Point], _Cost]) -> list[_Cost]:

@@ -115,8 +115,8 @@ class _Page:
         watts = f"{self.max_power:.6g} W"
         return (
             f'<p class="note">The slider chooses the least cost η · energy + (1 − η) · {watts} · '
-            f"time, where {watts} is the maximum power of all GPUs. What differs by no more than "
-            "its uncertainty ties; then the faster is chosen.</p>"
+            f"time, where {watts} is the maximum power of all GPUs. Costs that differ by no more "
+            "than their uncertainty and 0.2 % tie; then the faster is chosen.</p>"
         )
 
     def pictures(self) -> dict[str, Picture]:

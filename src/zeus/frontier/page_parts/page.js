@@ -29,7 +29,11 @@
       value: eta * point.energy + ofTime * point.time,
       doubt: Math.hypot(eta * point.energyUncertainty, ofTime * point.timeUncertainty),
     });
-    const tied = least(points.filter((point) => point.candidate), cost);
+    const candidates = points.filter((point) => point.candidate);
+    const lowest = Math.min(...candidates.map((point) => cost(point).value));
+    const tied = least(candidates, cost).filter(
+      (point) => cost(point).value - lowest <= 0.002 * Math.abs(lowest),
+    );
     tied.sort((a, b) => a.order - b.order);
     const point = least(least(tied, time), energy)[0];
     return { point, value: cost(point).value, ties: tied.filter((other) => other !== point) };
