@@ -9,7 +9,7 @@ import pytest
 from tests.cli.support import zeus
 from tests.drivers.nvml_state import GpuSpec
 
-from zeus.frontier import Frontier, ZeusCost
+from zeus.frontier import Frontier, MaxSlowdownConstraint
 
 
 def test_without_a_gpu_it_says_so_and_simulates():
@@ -41,7 +41,7 @@ def test_its_numbers_are_right(hidden):
     assert lower["limit"] < lower["default"]
     assert lower["time_change"] > 0 > lower["energy_change"]
     frontier = Frontier.from_dict(lower["frontier"])
-    assert ZeusCost(0.5).select(frontier).point.knob == lower["limit"]
+    assert MaxSlowdownConstraint(1.1).select(frontier).point.knob == lower["limit"]
     # What the profile says of a step is what the epoch took.
     at_best, before = frontier.at(lower["limit"]), frontier.at(lower["default"])
     assert lower["time_change"] == pytest.approx(at_best.slowdown(before) - 1, abs=0.003)

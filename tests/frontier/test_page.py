@@ -127,10 +127,12 @@ def noisy_frontier(random_numbers):
     def uncertainty(value):
         return random_numbers.choice([None, 0.0, value * random_numbers.uniform(0, 0.1)])
 
+    # Narrow ranges, so that some costs come near enough to each other to tie.
     points = []
+    spread = random_numbers.choice([0.001, 0.5])
     for knob in range(count):
-        time = random_numbers.uniform(10, 14)
-        energy = time * random_numbers.uniform(100, 250)
+        time = 12 * (1 + random_numbers.uniform(-0.2, 0.2) * spread)
+        energy = 2000 * (1 + random_numbers.uniform(-0.4, 0.4) * spread)
         points.append(Point(knob, time, energy, uncertainty(time), uncertainty(energy)))
     return Frontier(points, max_power=random_numbers.uniform(200, 300))
 

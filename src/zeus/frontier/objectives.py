@@ -5,7 +5,7 @@ Every objective here minimizes a cost over the points that it admits, by the sam
 - *Ties.* Of points with the same cost the faster is chosen, then the one of less energy, then the
   first given.
 - *Noise.* Costs that differ by no more than the uncertainty of the difference, and by no more than
-  0.2 %, are the same; so are times and energies within their uncertainty. So no small gain that is
+  0.1 %, are the same; so are times and energies within their uncertainty. So no small gain that is
   not proven is paid for with time, and a setting that does nothing (a power limit above what the
   job draws) gives way to the first given. Of costs that differ by more the least is the best guess,
   proven or not. `Selection.tie` and `Selection.note` say what was a tie.
@@ -36,7 +36,7 @@ from zeus.frontier.selection import Selection
 _ROUNDING = 1e-12
 # Costs that differ by more than this share do not tie, however uncertain they are: the lower one is
 # still the better guess, and always guessing the faster would add up.
-_NEAR = 0.002
+_NEAR = 0.001
 # A limit such as 1.15 times 100 s is 114.99999999999999 s; such a point keeps it.
 _SLACK = 1e-9
 # Power limits are overshot, and other parts than GPUs may be in the energy; beyond this, it is

@@ -116,7 +116,7 @@ class _Page:
         return (
             f'<p class="note">The slider chooses the least cost η · energy + (1 − η) · {watts} · '
             f"time, where {watts} is the maximum power of all GPUs. Costs that differ by no more "
-            "than their uncertainty and 0.2 % tie; then the faster is chosen.</p>"
+            "than their uncertainty and 0.1 % tie; then the faster is chosen.</p>"
         )
 
     def pictures(self) -> dict[str, Picture]:

@@ -30,7 +30,7 @@ from zeus.frontier import (
     ZeusCost,
 )
 from zeus.optimizer.jit.lengths import Lengths
-from zeus.optimizer.jit.stretch import Taken
+from zeus.optimizer.jit.stretch import Stretch, Taken
 
 FEW = Lengths(wait=1, warmup=1, profile=2)
 """Few steps: for what does not depend on how many."""
@@ -205,26 +205,28 @@ def test_a_gap_between_known_settings_is_filled_unless_they_are_the_same():
     assert visited(training) == [125, 100]
 
 
-def test_one_more_setting_can_be_visited_below_the_others():
-    going_down = walk(HEAVY, Time(), FEW)
-    Training(HEAVY).run(going_down.run())
-    asked = []
+def test_a_setting_aside_of_the_ladder_is_visited_only_when_asked_for():
+    curve = Curve((*HEAVY.points[:3], Point(187.5, 0.06, 9.0), *HEAVY.points[3:]), 250)
+    going_down = walk(curve, Everything(), FEW, aside=3)
+    training = Training(curve)
+    training.run(going_down.run())
+    assert visited(training) == [250, 225, 200, 175, 150, 125, 100]
+    assert not going_down.knows(3)
+    program = going_down.visit(3, None)
+    assert program.send(None) == Stretch(1, None, measured=False)
+    for taken in (None, Taken(1, 0.06, 9.0)):
+        assert program.send(taken) == Stretch(1, None)
+    with pytest.raises(StopIteration):
+        program.send(Taken(1, 0.06, 9.0))
+    assert going_down.knows(3)
+    assert [point.knob for point in going_down.points()] == list(curve.knobs)
 
-    def training(program):
-        taken = None
-        while True:
-            try:
-                stretch = program.send(taken)
-            except StopIteration:
-                return
-            asked.append(stretch.setting)
-            taken = Taken(stretch.steps, stretch.steps * 0.09, stretch.steps * 11.0, 0, 120)
 
-    training(going_down.visit_also(137.5, None))
-    assert set(asked) == {None}
-    assert [point.knob for point in going_down.points()] == [250, 137.5]
-    training(going_down.visit_also(100, None))
-    assert [point.knob for point in going_down.points()][:2] == [250, 100]
+def test_what_lies_between_two_that_are_the_same_is_known():
+    going_down = walk(LIGHT, Everything(), FEW)
+    Training(LIGHT).run(going_down.run())
+    assert [going_down.knows(rung) for rung in range(7)] == [True] * 7
+    assert len(going_down.points()) == 4
 
 
 # --- What is found ------------------------------------------------------------------------------

@@ -32,7 +32,7 @@
     const candidates = points.filter((point) => point.candidate);
     const lowest = Math.min(...candidates.map((point) => cost(point).value));
     const tied = least(candidates, cost).filter(
-      (point) => cost(point).value - lowest <= 0.002 * Math.abs(lowest),
+      (point) => cost(point).value - lowest <= 0.001 * Math.abs(lowest),
     );
     tied.sort((a, b) => a.order - b.order);
     const point = least(least(tied, time), energy)[0];

@@ -47,7 +47,15 @@ class Lengths:
             return 0  # what the change takes does not show in so long a step
         return max(1, math.ceil(SETTLE / step_time))
 
-    def next_part(self, piece: Slice, step_time: float | None, noise: Noise, *, first: bool) -> int:
+    def next_part(
+        self,
+        piece: Slice,
+        step_time: float | None,
+        noise: Noise,
+        *,
+        first: bool,
+        precision: float = PRECISION,
+    ) -> int:
         """Steps to measure next at a setting; 0 if it is known well enough.
 
         Args:
@@ -55,6 +63,7 @@ class Lengths:
             step_time: Seconds of a step there, roughly; `None` if not known yet.
             noise: What all settings tell about it.
             first: Whether this is the setting that tells the noise to the others.
+            precision: The share to which time and energy should be known.
         """
         if self.profile is not None:
             left = self.profile - piece.steps
@@ -67,10 +76,10 @@ class Lengths:
         if len(piece.parts) < wanted and (
             piece.time + part * step_time <= patience
             or len(piece.parts) < wanted // 2
-            or noise.doubt(piece) > PRECISION
+            or noise.doubt(piece) > precision
         ):
             return part
         left = math.floor((patience - piece.time) / step_time)
-        if noise.doubt(piece) <= PRECISION or left < 1:
+        if noise.doubt(piece) <= precision or left < 1:
             return 0
-        return min(left, max(part, noise.steps_for(PRECISION, piece) - piece.steps))
+        return min(left, max(part, noise.steps_for(precision, piece) - piece.steps))

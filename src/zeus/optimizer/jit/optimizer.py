@@ -26,7 +26,7 @@ from zeus.optimizer.jit.ledger import Ledger
 from zeus.optimizer.jit.lengths import Lengths
 from zeus.optimizer.jit.profiles import Profile, ProfileFile, ProfileKey
 from zeus.optimizer.jit.ranks import Alone, Ranks, job_ranks, job_wide
-from zeus.optimizer.jit.report import Report, Spent, point_at, reference_point
+from zeus.optimizer.jit.report import Report, Spent, reference_point
 from zeus.optimizer.jit.runner import Program, Runner, TroubleElsewhere
 from zeus.optimizer.jit.stretch import Rest, Stretch, Taken
 from zeus.optimizer.jit.walk import Walk
@@ -336,12 +336,19 @@ class JitOptimizer(Callback):
         if len(ladder.models) == 1:
             known = dict(sorted(known.items(), reverse=True))
         knobs = ladder.along(list(known))
+        present, aside = self._present, None
+        if present is not None and present not in knobs:
+            knobs.append(present)
+            if len(ladder.models) == 1:
+                knobs.sort(reverse=True)
+            aside = knobs.index(present)
         return Walk(
             knobs,
             self._settled,
             self._lengths,
             ladder.limits(knobs) if self._knob.bounds_power else None,
             {rung: known[knob] for rung, knob in enumerate(map(freeze, knobs)) if knob in known},
+            aside,
         )
 
     def _profiled(self, walk: Walk) -> Generator[Stretch, Taken | None, Walk]:
@@ -357,10 +364,11 @@ class JitOptimizer(Callback):
 
     def _compared(self, walk: Walk) -> Generator[Stretch, Taken | None, None]:
         """Get to know the setting from before as well, which the choice is compared with."""
-        present = self._present
-        if present is None or point_at(self._frontier_of(walk.points()), present) is not None:
+        if self._present is None:
             return
-        yield from self._counted(walk.visit_also(present, None))
+        rung = walk.knobs.index(self._present)
+        if not walk.knows(rung):
+            yield from self._counted(walk.visit(rung, None))
 
     def _counted(
         self, program: Generator[Stretch, Taken | None, T]

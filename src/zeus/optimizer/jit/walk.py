@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zeus.frontier import Point
@@ -17,8 +17,11 @@ from zeus.optimizer.jit.stretch import Stretch, Taken
 # look like a valley and end the walk.
 _SAME = 0.003
 _DOUBTS = 2
-# With points that are off by more than this share, the objective has to be settled twice.
-_NOISY = 2 * PRECISION
+# Uncertainties hold in 19 of 20 cases, and a walk asks more often than that. So it takes them to be
+# this much wider when it asks whether to end.
+_CAUTION = 1.5
+# What is surely worse needs to be known only to this share.
+_ROUGHLY = 0.005
 # A power limit this far above what the job draws on average is not felt, unless it draws in bursts.
 _HEADROOM = 1.1
 # A first part that is off by more than this share of the following ones was still warming up.
@@ -38,6 +41,7 @@ class Walk:
         lengths: Of stretches.
         limits: Watts that each rung allows a GPU, where the ladder is one of power limits.
         known: Points from before, by rung.
+        aside: A rung that the walk passes by: it is not on the ladder.
         slices: What was measured, by rung.
     """
 
@@ -46,31 +50,47 @@ class Walk:
     lengths: Lengths
     limits: Sequence[float] | None = None
     known: Mapping[int, Point] = field(default_factory=dict)
+    aside: int | None = None
     slices: dict[int, Slice] = field(default_factory=dict)
     _step_time: float | None = field(default=None, init=False)  # seconds, of the latest steps
 
     def run(self) -> Generator[Stretch, Taken | None, None]:
         """Yields stretches, is sent what they took, and ends when the best setting is known."""
-        if self.next_rung() is None:
+        first = self.next_rung()
+        if first is None:
             return
         if self.lengths.wait:
-            yield Stretch(self.lengths.wait, self.knobs[0], measured=False)
+            yield Stretch(self.lengths.wait, self.knobs[first], measured=False)
         forgotten = 0
         while (rung := self.next_rung()) is not None:
-            yield from self._visit(rung, self.knobs[rung])
+            yield from self.visit(rung, self.knobs[rung])
             if self.lengths.profile is None and forgotten < _MOST_FORGOTTEN:
                 forgotten += self._forget_slower_above(rung)
 
-    def visit_also(self, knob: Any, setting: Any) -> Generator[Stretch, Taken | None, None]:
-        """Measure one more setting, which is below all that are known.
+    def knows(self, rung: int) -> bool:
+        """Whether it is known what a step takes there, be it from both sides."""
+        points = self._points()
+        above = max((known for known in points if known <= rung), default=None)
+        return rung in points or (above is not None and self._between_equals(rung, above, points))
+
+    def visit(self, rung: int, setting: Any) -> Generator[Stretch, Taken | None, None]:
+        """Let the GPUs get used to a setting, then measure it.
 
         Args:
-            knob: The setting as the points name it.
-            setting: The same as stretches name it: `None` if it is the one from before the run.
+            rung: Its place.
+            setting: What to set for it: `None` for whatever was set before the run.
         """
-        if knob not in self.knobs:
-            self.knobs = (*self.knobs, knob)
-        yield from self._visit(self.knobs.index(knob), setting)
+        if self._step_time is None and self.lengths.warmup is None:
+            self._step_time = yield from self._warm_up(setting)
+        else:
+            settling = self.lengths.settling(self._step_time)
+            if settling:
+                # The first steps of all are passed by as well, but tell how long steps are.
+                unknown = self._step_time is None and self.lengths.profile is None
+                taken = yield Stretch(settling, setting, measured=unknown)
+                if unknown and taken is not None:
+                    self._step_time = taken.time / taken.steps
+        yield from self._measure(rung, setting)
 
     def points(self) -> list[Point]:
         """What is known, from the highest setting down."""
@@ -85,6 +105,8 @@ class Walk:
             if rung in points:
                 prefix.append(points[rung])
                 last = rung
+            elif rung == self.aside:
+                continue
             elif last is None:
                 return rung
             elif not self._between_equals(rung, last, points):
@@ -104,21 +126,21 @@ class Walk:
             prefix: All points down to the rung in question.
             below: What is known further down: may belie a rise.
         """
-        if not self.settled(prefix) or (below and not self.settled([*prefix, *below])):
+        cautious = [_widened(point) for point in prefix]
+        if not self.settled(cautious):
             return False
-        if len(prefix) < 3:
-            return True  # not by a rise, then
-        first, last = prefix[0], prefix[-1]
-        if _same(first, last):
-            return False  # what is not felt yet is not past the valley
-        noisy = (
-            max(
-                (last.time_uncertainty or 0.0) / last.time,
-                (last.energy_uncertainty or 0.0) / last.energy if last.energy else 0.0,
-            )
-            > _NOISY
-        )
-        return not noisy or self.settled(prefix[:-1])
+        if below and not self.settled([*cautious, *map(_widened, below)]):
+            return False
+        # What is not felt yet is not past the valley; and less than three points make none.
+        return len(prefix) < 3 or not _same(prefix[0], prefix[-1])
+
+    def _surely_worse(self, rung: int, piece: Slice, noise: Noise) -> bool:
+        """Whether a setting is worse than another: one more like it would end the walk."""
+        if self.lengths.profile is not None or not piece.parts:
+            return False
+        above = [point for known, point in self._points().items() if known < rung]
+        here = noise.point(self.knobs[rung], piece)
+        return len(above) > 0 and self._surely_settled([*above, here, here], ())
 
     def _points(self) -> dict[int, Point]:
         noise = Noise.of(self.slices.values())
@@ -126,20 +148,6 @@ class Walk:
             rung: noise.point(self.knobs[rung], piece) for rung, piece in self.slices.items()
         }
         return dict(sorted({**self.known, **measured}.items()))
-
-    def _visit(self, rung: int, setting: Any) -> Generator[Stretch, Taken | None, None]:
-        """Let the GPUs get used to a setting, then measure it."""
-        if self._step_time is None and self.lengths.warmup is None:
-            self._step_time = yield from self._warm_up(setting)
-        else:
-            settling = self.lengths.settling(self._step_time)
-            if settling:
-                # The first steps of all are passed by as well, but tell how long steps are.
-                unknown = self._step_time is None and self.lengths.profile is None
-                taken = yield Stretch(settling, setting, measured=unknown)
-                if unknown and taken is not None:
-                    self._step_time = taken.time / taken.steps
-        yield from self._measure(rung, setting)
 
     def _warm_up(self, setting: Any) -> Generator[Stretch, Taken | None, float]:
         """Pass steps until they have taken a while; returns the seconds of one."""
@@ -158,7 +166,10 @@ class Walk:
         unsteady = 0
         while True:
             noise = Noise.of((*self.slices.values(), piece))
-            steps = self.lengths.next_part(piece, self._step_time, noise, first=first)
+            enough = _ROUGHLY if self._surely_worse(rung, piece, noise) else PRECISION
+            steps = self.lengths.next_part(
+                piece, self._step_time, noise, first=first, precision=enough
+            )
             if steps < 1:
                 self.slices[rung] = piece
                 return
@@ -194,7 +205,11 @@ class Walk:
         if any(known > rung for known in points):
             return rung  # such a jump has been tried from here, and the job did feel it
         enough = _HEADROOM * self.slices[above].highest_power
-        unfelt = [at for at in range(rung, len(self.knobs)) if self.limits[at] >= enough]
+        unfelt = [
+            at
+            for at in range(rung, len(self.knobs))
+            if self.limits[at] >= enough and at != self.aside
+        ]
         return unfelt[-1] if unfelt else rung
 
 
@@ -209,6 +224,14 @@ def _forget_unsteady(piece: Slice) -> bool:
         return False
     del piece.parts[0]
     return True
+
+
+def _widened(point: Point) -> Point:
+    return replace(
+        point,
+        time_uncertainty=_CAUTION * (point.time_uncertainty or 0.0),
+        energy_uncertainty=_CAUTION * (point.energy_uncertainty or 0.0),
+    )
 
 
 def _surely_slower(point: Point, other: Point) -> bool:

@@ -1,0 +1,338 @@
+"""The power limit that is chosen during training, against the truth of the simulated GPUs."""
+
+from __future__ import annotations
+
+import pytest
+from tests.optimizer.support import Loop, excess, limits, monitor, truth, work
+
+from zeus.device.simulated_models import MODELS
+from zeus.errors import FrontierError, KnobError
+from zeus.frontier import Objective, Selection
+from zeus.optimizer import GlobalPowerLimitOptimizer
+from zeus.optimizer.jit.knobs import PowerLimitKnob
+from zeus.optimizer.power_limit import (
+    Deadline,
+    Energy,
+    EnergyBudget,
+    MaxSlowdownConstraint,
+    PowerCap,
+    Time,
+    ZeusCost,
+)
+from zeus.testing import SimulatedNode, Workload
+
+MEMORY_BOUND = work(0.05, activity=1.0, compute_bound=0.3)
+"""Hardly slower at a lower limit, so the best one is far down."""
+
+
+def decided(spec, workload, objective=None, *, epoch=100, between=0.0, **options):
+    """An optimizer that has chosen for this job, and its node."""
+    node = SimulatedNode(spec)
+    optimizer = GlobalPowerLimitOptimizer(monitor(node), objective, **options)
+    Loop(node, optimizer, workload, epoch=epoch, between=between).until_decided()
+    assert optimizer.trouble == ""
+    return optimizer, node
+
+
+def check_points(optimizer, true):
+    """What was measured is near the truth, and no further off than stated."""
+    assert optimizer.frontier.max_power == true.max_power
+    for point in optimizer.frontier:
+        real = true.at(point.knob)
+        assert point.time == pytest.approx(real.time, rel=0.002), point.knob
+        assert point.energy == pytest.approx(real.energy, rel=0.02), point.knob
+        off = abs(point.energy - real.energy)
+        assert off <= 1.5 * point.energy_uncertainty + 1e-9 * real.energy, point.knob
+        assert point.energy_uncertainty <= 0.03 * point.energy, point.knob
+
+
+# --- The choice ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workload", [work(0.05), MEMORY_BOUND], ids=["compute", "memory"])
+@pytest.mark.parametrize("spec", MODELS)
+def test_every_gpu(spec, workload):
+    objective = ZeusCost(0.5)
+    optimizer, node = decided(spec, workload, objective, epoch=50)
+    true = truth(spec, workload)
+    assert excess(objective, optimizer.selection.point.knob, true) <= 0.002
+    check_points(optimizer, true)
+    assert limits(node) == [optimizer.selection.point.knob]
+    optimizer.close()
+    assert limits(node) == [MODELS[spec].maximum_limit]
+
+
+@pytest.mark.parametrize(
+    ("spec", "step_time", "epoch"),
+    [
+        ("v100", 0.001, 500),
+        ("a100", 0.005, 100),
+        ("a40", 0.02, 30),
+        ("h100", 1.0, 7),
+        ("a100", 20.0, 3),
+        ("v100", 300.0, 2),
+        ("p100", 300.0, 1),
+    ],
+)
+def test_steps_of_a_millisecond_and_of_minutes(spec, step_time, epoch):
+    workload = work(step_time, activity=1.0, compute_bound=0.4)
+    optimizer, _ = decided(spec, workload, epoch=epoch)
+    true = truth(spec, workload)
+    assert excess(ZeusCost(0.5), optimizer.selection.point.knob, true) <= 0.002
+    check_points(optimizer, true)
+    report = optimizer.report()
+    assert report.profiling_steps == optimizer.profiling_steps
+    at_the_maximum = report.profiling_steps * true.fastest.time
+    assert report.profiling.time <= 0.15 * at_the_maximum
+
+
+class LeastEnergyDelay(Objective):
+    """The user's own: energy times delay, which falls and rises like the others."""
+
+    def select(self, frontier):
+        chosen = min(frontier, key=self.product)
+        return Selection(chosen, cost=self.product(chosen))
+
+    @staticmethod
+    def product(point):
+        return point.energy * point.time
+
+
+class Slowest:
+    """Only the least that an objective must have."""
+
+    def select(self, frontier):
+        return Selection(max(frontier, key=lambda point: point.time))
+
+
+TRUE = truth("v100", MEMORY_BOUND)
+STEPS = 2000
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        Energy(),
+        Time(),
+        ZeusCost(0.5),
+        ZeusCost(0.9, world_size=4),
+        ZeusCost(0.0),
+        ZeusCost(1.0),
+        MaxSlowdownConstraint(1.1),
+        MaxSlowdownConstraint(factor=1.0),
+        Deadline(STEPS * TRUE.at(150).time * 1.01),
+        Deadline(1.0),  # nothing is that fast
+        EnergyBudget(STEPS * TRUE.at(200).energy * 1.01),
+        EnergyBudget(1.0),  # nothing is that frugal
+        PowerCap(160),
+        LeastEnergyDelay(),
+    ],
+    ids=lambda objective: type(objective).__name__,
+)
+def test_every_objective(objective):
+    optimizer, node = decided("v100", MEMORY_BOUND, objective, job_steps=STEPS)
+    chosen, best = optimizer.selection, objective.select(TRUE.scaled(STEPS))
+    assert chosen.feasible == best.feasible
+    if chosen.point.knob != best.point.knob:
+        assert excess(objective, chosen.point.knob, TRUE.scaled(STEPS)) <= 0.002
+        assert chosen.tie
+    assert limits(node) == [chosen.point.knob]
+    assert chosen.cost == pytest.approx(best.cost, rel=0.02)
+    optimizer.close()
+
+
+def test_functions_and_little_classes_choose_as_well():
+    optimizer, _ = decided("v100", MEMORY_BOUND, lambda frontier: frontier.least_energy)
+    assert optimizer.selection.point.knob == Energy().select(TRUE).point.knob
+    assert [point.knob for point in optimizer.frontier] == [250, 225, 200, 175, 150, 125, 100]
+    optimizer, _ = decided("v100", MEMORY_BOUND, Slowest())
+    assert optimizer.selection.point.knob == 100
+
+
+def test_the_default_is_the_cost_of_the_paper_with_equal_weights():
+    optimizer, _ = decided("v100", MEMORY_BOUND)
+    assert optimizer.objective == ZeusCost(0.5)
+
+
+def test_a_limit_that_the_job_does_not_feel_is_not_chosen():
+    light = work(0.05, activity=0.3)
+    optimizer, _ = decided("v100", light, Energy())
+    assert {225, 200, 175} & {point.knob for point in optimizer.frontier} == set()
+    assert optimizer.selection.point.knob in (250, Energy().select(truth("v100", light)).point.knob)
+
+
+# --- Steps as they come -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 3])
+def test_very_short_epochs(epoch):
+    workload = work(0.05, compute_bound=0.4)
+    optimizer, _ = decided("v100", workload, epoch=epoch)
+    true = truth("v100", workload)
+    assert excess(ZeusCost(0.5), optimizer.selection.point.knob, true) <= 0.002
+    check_points(optimizer, true)
+
+
+@pytest.mark.parametrize("between", [5.0, 45.0, 3600.0])
+def test_what_is_between_epochs_does_not_count(between):
+    # An hour of evaluation at full load: longer than looks at the counters are kept.
+    optimizer, node = decided("v100", MEMORY_BOUND, epoch=60, between=between)
+    check_points(optimizer, TRUE)
+    assert excess(ZeusCost(0.5), optimizer.selection.point.knob, TRUE) <= 0.002
+    report = optimizer.report()
+    assert report.as_run.time == pytest.approx(report.steps * 0.07, rel=0.3)
+    optimizer.close()
+    assert limits(node) == [250]
+
+
+def test_pauses_within_an_epoch_do_not_count():
+    node = SimulatedNode("v100")
+    optimizer = GlobalPowerLimitOptimizer(monitor(node))
+    loop = Loop(node, optimizer, MEMORY_BOUND)
+    evaluation = Workload("evaluation", 20.0, 0.0, 1.0, 0.5)
+    trained = 0.0
+    optimizer.on_epoch_begin()
+    for step in range(3000):
+        if step % 70 == 35:
+            optimizer.pause()
+            evaluation.run(node.gpus)
+            optimizer.resume()
+        before = node.clock.now()
+        loop.step()
+        trained += node.clock.now() - before
+        if optimizer.decided:
+            break
+    optimizer.on_epoch_end()
+    check_points(optimizer, TRUE)
+    assert optimizer.report().as_run.time == pytest.approx(trained, rel=1e-6)
+    optimizer.close()
+
+
+def test_a_loop_that_tells_of_steps_only():
+    node = SimulatedNode("v100")
+    with GlobalPowerLimitOptimizer(monitor(node)) as optimizer:
+        loop = Loop(node, optimizer, MEMORY_BOUND)
+        while not optimizer.decided:
+            loop.step()
+        check_points(optimizer, TRUE)
+        for _ in range(100):
+            loop.step()
+        assert optimizer.report().as_run.time == pytest.approx(node.clock.now(), rel=1e-6)
+    assert limits(node) == [250]
+
+
+def test_a_report_amid_an_epoch_is_of_all_steps_so_far():
+    node = SimulatedNode("v100")
+    optimizer = GlobalPowerLimitOptimizer(monitor(node))
+    loop = Loop(node, optimizer, MEMORY_BOUND)
+    optimizer.on_epoch_begin()
+    for _ in range(40):
+        loop.step()
+    report = optimizer.report()
+    assert report.steps == 40
+    assert report.as_run.time == pytest.approx(node.clock.now())
+    assert report.as_run.energy == pytest.approx(node.exact_energy(), rel=0.02)
+    assert report.chosen is None
+    optimizer.close()
+
+
+# --- As the user says ---------------------------------------------------------------------------
+
+
+def test_given_lengths_and_steps_are_obeyed():
+    optimizer, _ = decided(
+        "v100",
+        MEMORY_BOUND,
+        lambda frontier: frontier.fastest,
+        wait_steps=3,
+        warmup_steps=10,
+        profile_steps=40,
+        pl_step=50,
+    )
+    assert [point.knob for point in optimizer.frontier] == [250, 200, 150, 100]
+    assert optimizer.profiling_steps == 3 + 4 * (10 + 40)
+
+
+def test_the_published_order_of_arguments():
+    node = SimulatedNode("v100")
+    optimizer = GlobalPowerLimitOptimizer(monitor(node), Energy(), 2, 5, 20, 75, None)
+    Loop(node, optimizer, MEMORY_BOUND, epoch=200).until_decided()
+    assert optimizer.profiling_steps <= 2 + 3 * (5 + 20)
+    assert {point.knob for point in optimizer.frontier} <= {250, 175, 100}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"pl_step": 0}, "`pl_step > 0` must hold, but got 0"),
+        ({"pl_step": "25"}, "`pl_step` must be a number, but got '25'"),
+        ({"rank_timeout": -1}, "`rank_timeout > 0` must hold"),
+        ({"profile_steps": 0}, "`profile_steps >= 1` must hold"),
+        ({"job_steps": 0}, "`job_steps >= 1` must hold"),
+    ],
+)
+def test_wrong_values_are_told_at_once(wrong, told):
+    with pytest.raises(KnobError, match=told):
+        GlobalPowerLimitOptimizer(monitor(SimulatedNode("v100")), **wrong)
+
+
+def test_what_cannot_choose_is_told_at_once():
+    for nonsense in (ZeusCost, 3, "energy"):
+        with pytest.raises(FrontierError, match="an objective must"):
+            GlobalPowerLimitOptimizer(monitor(SimulatedNode("v100")), nonsense)
+
+
+# --- Several GPUs -------------------------------------------------------------------------------
+
+
+def test_several_gpus_of_one_process_are_summed_with_the_maximum_power_of_all():
+    # With the maximum power of one GPU, time would weigh a quarter, and a lower limit would win.
+    optimizer, node = decided("v100x4", MEMORY_BOUND)
+    true = truth("v100x4", MEMORY_BOUND)
+    check_points(optimizer, true)
+    chosen = optimizer.selection.point.knob
+    assert excess(ZeusCost(0.5), chosen, true) <= 0.002
+    assert optimizer.frontier.max_power == 1000
+    mistaken = min(true, key=lambda point: 0.5 * point.energy + 0.5 * 250 * point.time)
+    assert mistaken.knob < chosen, "the mistake would show"
+    assert limits(node) == [chosen] * 4
+    optimizer.close()
+    assert limits(node) == [250] * 4
+
+
+def test_some_gpus_of_a_node():
+    node = SimulatedNode("v100x4")
+    optimizer = GlobalPowerLimitOptimizer(monitor(node, [1, 3]))
+    Loop(node, optimizer, MEMORY_BOUND, gpus=node.gpus.select([1, 3])).until_decided()
+    chosen = optimizer.selection.point.knob
+    assert limits(node) == [250, chosen, 250, chosen]
+    assert optimizer.frontier.max_power == 500
+    optimizer.close()
+    assert limits(node) == [250] * 4
+
+
+def test_mixed_models_get_one_limit_per_model():
+    spec = "v100x2,a40"
+    optimizer, node = decided(spec, MEMORY_BOUND, ZeusCost(0.5))
+    knob = optimizer.selection.point.knob
+    assert sorted(knob) == ["NVIDIA A40 (simulated)", "Tesla V100-PCIE-32GB (simulated)"]
+    for gpu in node.gpus:
+        assert gpu.power_limit() == knob[f"{gpu.name} (simulated)"]
+    assert optimizer.frontier.max_power == 800
+    true = {}
+    check = SimulatedNode(spec)
+    for rung in range(9):
+        setting = {}
+        for gpu in check.gpus:
+            ladder = PowerLimitKnob(25).ladder(gpu)
+            setting[gpu.index] = ladder[min(rung, len(ladder) - 1)]
+            gpu.driver.set_power_limit(setting[gpu.index])
+        time = max(MEMORY_BOUND.step_time(gpu) for gpu in check.gpus)
+        before = sum(check.exact_energy(gpu.index) for gpu in check.gpus)
+        MEMORY_BOUND.run(check.gpus)
+        energy = sum(check.exact_energy(gpu.index) for gpu in check.gpus) - before
+        true[tuple(setting.values())] = 0.5 * energy + 0.5 * 800 * time
+    chosen = tuple(gpu.power_limit() for gpu in node.gpus)
+    assert true[chosen] <= 1.002 * min(true.values())
+    optimizer.close()
+    assert limits(node) == [gpu.power_limits().maximum for gpu in node.gpus]
