@@ -1,0 +1,288 @@
+"""`zeus replay`: policies of recurring jobs, on recorded outcomes of real training runs.
+
+With `--json`, a list of objects, one for each GPU, workload, policy and seed: `gpu`, `workload`,
+`policy`, `seed`, `recurrences`, `trials`, `eta_last5_vs_default`, `tta_last5_vs_default`,
+`cumulative_regret` (in units of the oracle's cost of one run), `cumulative_eta_vs_default`,
+`cumulative_tta_vs_default`, `last_batch_size`, `last_power_limit`, `optimal_batch_size` and
+`optimal_power_limit`. Ratios are null where the default never reaches the target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zeus.cli._output import PreparedFile
+from zeus.cli._parser import UsageError
+from zeus.cli._terminal import MISSING, Console
+from zeus.errors import MissingExtraError, TraceError
+
+if TYPE_CHECKING:
+    from zeus.replay.study import Record
+    from zeus.replay.table import JobTable
+    from zeus.replay.workloads import Workload
+
+_POLICIES = ("default", "grid", "paper", "zeus")
+_HEAD = (
+    "GPU",
+    "workload",
+    "policy",
+    "energy",
+    "time",
+    "regret",
+    "worst",
+    "trials",
+    "last",
+    "optimum",
+)
+_BAR = 30
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.usage = "zeus replay --traces DIR [options]"
+    parser.description = (
+        "Replay recurring training jobs on recorded traces: for each GPU and workload, what each "
+        "policy would have spent, which configuration it would have settled on, and how far that "
+        "is from the best. Needs no GPU."
+    )
+    parser.epilog = """\
+examples:
+  zeus replay --traces traces/nsdi23
+  zeus replay --traces traces/nsdi23 --gpu v100 --workload neumf --policy paper,zeus --seeds 50
+  zeus replay --traces traces/nsdi23 --workload shufflenetv2 --target 0.55 --json records.json"""
+    parser.add_argument("--traces", required=True, metavar="DIR", help="folder with the traces")
+    parser.add_argument(
+        "--gpu", default="all", metavar="NAME,NAME", help="GPU models, or `all` (default)"
+    )
+    parser.add_argument(
+        "--workload", default="all", metavar="NAME,NAME", help="workloads, or `all` (default)"
+    )
+    parser.add_argument(
+        "--policy",
+        default=",".join(_POLICIES),
+        metavar="NAME,NAME",
+        help=f"of {', '.join(_POLICIES)} (default: all of them)",
+    )
+    parser.add_argument(
+        "--eta", type=_share, default=0.5, metavar="N", help="weight of energy, 0 to 1 (0.5)"
+    )
+    parser.add_argument(
+        "--beta",
+        type=_beta,
+        default=2.0,
+        metavar="N",
+        help="stop runs at N times the least cost, or `none` (2)",
+    )
+    parser.add_argument(
+        "--seeds", type=_count, default=20, metavar="N", help="jobs of each kind (20)"
+    )
+    parser.add_argument(
+        "--target", type=float, metavar="T", help="another target metric; with one workload only"
+    )
+    parser.add_argument(
+        "--recurrences",
+        type=_count,
+        metavar="N",
+        help="runs of each job (default: twice its number of configurations)",
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write records to FILE (- for stdout)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Replay, then report."""
+    try:
+        import numpy  # noqa: F401, PLC0415  (not needed for --help)
+    except ImportError:
+        raise MissingExtraError("`zeus replay`", "batch-size") from None
+    policies = _names(arguments.policy, _POLICIES, "policy")
+    with contextlib.ExitStack() as stack:
+        output = None
+        if arguments.json is not None:
+            output = stack.enter_context(contextlib.closing(PreparedFile(arguments.json)))
+        tables = _tables(arguments)
+        records = _replayed(arguments, tables, policies)
+        # One stream cannot carry a table and JSON.
+        console = Console(sys.stderr if arguments.json == "-" else sys.stdout)
+        console.print(*_report(console, tables, records))
+        if output is not None:
+            output.write(json.dumps([record.to_dict() for record in records], indent=1))
+    return 0
+
+
+def _tables(arguments: argparse.Namespace) -> list[JobTable]:
+    from zeus.replay.table import job_table  # noqa: PLC0415
+    from zeus.replay.traces import load_traces  # noqa: PLC0415
+
+    workloads = _workloads(arguments.workload)
+    if arguments.target is not None and len(workloads) != 1:
+        raise UsageError("--target is a value of one metric; name one workload with --workload")
+    gpus = None if arguments.gpu == "all" else arguments.gpu.split(",")
+    traces = load_traces(Path(arguments.traces), gpus)
+    tables = [
+        job_table(traces, gpu, workload, eta_knob=arguments.eta, target_metric=arguments.target)
+        for gpu in traces.power
+        for workload in workloads
+        # Whoever asks for everything gets everything that is there.
+        if arguments.workload != "all" or workload.key in traces.power[gpu]
+    ]
+    if not tables:
+        raise TraceError(f"{arguments.traces} has no workload that is known")
+    for table in tables:
+        _ = table.optimum  # a target that nothing reaches is refused before the work begins
+    return tables
+
+
+def _workloads(text: str) -> list[Workload]:
+    from zeus.replay.workloads import WORKLOADS, workload_named  # noqa: PLC0415
+
+    if text == "all":
+        return list(WORKLOADS)
+    return [workload_named(name) for name in text.split(",")]
+
+
+def _replayed(
+    arguments: argparse.Namespace, tables: Sequence[JobTable], policies: Sequence[str]
+) -> list[Record]:
+    from zeus.replay.study import study  # noqa: PLC0415
+
+    records: list[Record] = []
+    with _progress() as show:
+        for number, policy in enumerate(policies):
+
+            def report(share: float, number: int = number, policy: str = policy) -> None:
+                show((number + share) / len(policies), policy)
+
+            records += study(
+                tables,
+                policy,
+                range(arguments.seeds),
+                recurrences=arguments.recurrences,
+                progress=report,
+                beta=arguments.beta,
+            )
+    return records
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[float, str], None]]:
+    """A bar on stderr, where a person is looking at it."""
+    console = Console(sys.stderr)
+    shown = -1
+
+    def show(share: float, what: str) -> None:
+        nonlocal shown
+        percent = int(share * 100)
+        if console.can_be_steered and percent != shown:
+            shown = percent
+            console.write(f"\r{console.bar(share, _BAR)} {percent:3d} % {what}\x1b[K")
+
+    try:
+        yield show
+    finally:
+        if shown >= 0:
+            console.write("\r\x1b[K")
+
+
+def _report(console: Console, tables: Sequence[JobTable], records: Sequence[Record]) -> list[str]:
+    rows: list[Sequence[str]] = [_HEAD]
+    for table in tables:
+        for policy in dict.fromkeys(record.policy for record in records):
+            mine = [
+                record
+                for record in records
+                if (record.gpu, record.workload, record.policy)
+                == (table.gpu, table.workload, policy)
+            ]
+            rows.append(_row(mine))
+    lines = console.table(rows, right=(3, 4, 5, 6, 7, 8, 9))
+    lines[0] = console.style(lines[0], "bold")
+    seeds = len({record.seed for record in records})
+    return [
+        *lines,
+        "",
+        f"Means over {seeds} jobs each. Energy and time: last five recurrences, against the "
+        "default.",
+        "Regret: cost beyond the best configuration's, in runs of it; over all recurrences.",
+    ]
+
+
+def _row(records: Sequence[Record]) -> list[str]:
+    first = records[0]
+    count = len(records)
+    last = Counter((record.last_batch_size, record.last_power_limit) for record in records)
+    regrets = [record.cumulative_regret for record in records]
+    return [
+        first.gpu,
+        first.workload,
+        first.policy,
+        _mean([record.eta_last5_vs_default for record in records]),
+        _mean([record.tta_last5_vs_default for record in records]),
+        f"{sum(regrets) / count:.2f}",
+        f"{max(regrets):.2f}",
+        f"{sum(record.trials for record in records) / count:.1f}",
+        _setting(*last.most_common(1)[0][0]),
+        _setting(first.optimal_batch_size, first.optimal_power_limit),
+    ]
+
+
+def _mean(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{sum(known) / len(known):.3f}" if known else MISSING
+
+
+def _setting(batch_size: int, power_limit: float) -> str:
+    return f"{batch_size} @ {power_limit:g} W"
+
+
+# --- reading options ------------------------------------------------------------------------------
+
+
+def _names(text: str, known: Sequence[str], what: str) -> list[str]:
+    names = list(dict.fromkeys(text.split(",")))
+    wrong = [name for name in names if name not in known]
+    if wrong:
+        raise UsageError(f"there is no {what} {', '.join(wrong)}; there are {', '.join(known)}")
+    return names
+
+
+def _share(text: str) -> float:
+    return _real(text, 0.0, 1.0)
+
+
+def _beta(text: str) -> float | None:
+    if text.strip().lower() == "none":
+        return None
+    value = _real(text, 1.0, 1e9)
+    if value <= 1:
+        raise argparse.ArgumentTypeError(f"must be more than 1, but got {text!r}")
+    return value
+
+
+def _count(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if not 1 <= value <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, but got {text!r}")
+    return value
+
+
+def _real(text: str, least: float, most: float) -> float:
+    value: Any
+    try:
+        value = float(text)
+    except ValueError:
+        value = None
+    if value is None or not least <= value <= most:
+        raise argparse.ArgumentTypeError(
+            f"must be a number from {least:g} to {most:g}, but got {text!r}"
+        )
+    return float(value)

@@ -1,0 +1,21 @@
+"""Policies for recurring jobs, all behind one interface (`base.py`)."""
+
+from __future__ import annotations
+
+from zeus.optimizer.batch_size.policies.base import Policy, State
+from zeus.optimizer.batch_size.policies.default import DefaultPolicy
+from zeus.optimizer.batch_size.policies.grid import GridPolicy
+from zeus.optimizer.batch_size.policies.paper import PaperPolicy
+from zeus.optimizer.batch_size.policies.zeus import ZeusPolicy
+
+_POLICIES: dict[str, Policy] = {
+    policy.name: policy for policy in (ZeusPolicy(), PaperPolicy(), GridPolicy(), DefaultPolicy())
+}
+
+
+def policy_named(name: str) -> Policy:
+    """The policy that `JobSpec.policy` names; policies have no state of their own."""
+    return _POLICIES[name]
+
+
+__all__ = ["Policy", "State", "policy_named"]

@@ -1,0 +1,28 @@
+"""The baseline without any exploration: the default batch size, the GPU as it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from zeus.optimizer.batch_size.lanes import UNTOUCHED, Choices, Ints, Lanes, Role, Rows, Trials
+from zeus.optimizer.batch_size.policies.base import Policy, State, simple_choices
+
+
+class DefaultPolicy(Policy):
+    """Always the default."""
+
+    name = "default"
+
+    def begin(self, lanes: Lanes, gpus: int = 1) -> State:  # noqa: ARG002
+        """State of jobs of which nothing is known yet."""
+        return State(lanes=lanes, decisions=np.zeros(len(lanes), dtype=np.int64))
+
+    def choose(self, state: State, rows: Rows, gpu: Ints, attempt: Ints) -> Choices:  # noqa: ARG002
+        """The default."""
+        arm = state.lanes.default[rows]
+        return replace(simple_choices(arm, Role.DEFAULT), power=np.full(len(arm), UNTOUCHED))
+
+    def ended(self, state: State, rows: Rows, trials: Trials) -> None:
+        """Nothing is learned."""

@@ -1,0 +1,500 @@
+"""Our policy: learn only what is uncertain, and stop as soon as a trial can no longer win.
+
+The cost of a run is Epochs(b) x EpochCost(b). EpochCost is known exactly once a batch size has been
+profiled on a GPU; Epochs does not depend on the GPU. Both are smooth in log b, and their product
+has one valley. So two curves over log b are learned, that of log Epochs from noisy runs (some only
+say "more than so many") and that of log EpochCost from one profile for each batch size and GPU.
+
+A batch size is explored if what it may save over the recurrences to come exceeds what the trial is
+likely to waste. Nothing is ever ruled out: as a job recurs, ever smaller savings are worth a look.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zeus.optimizer.batch_size.lanes import (
+    ALL,
+    OPTIMIZED,
+    Bools,
+    Choices,
+    Floats,
+    Ints,
+    Lanes,
+    Role,
+    Rows,
+    Trials,
+    any_arm,
+)
+from zeus.optimizer.batch_size.policies.assumptions import Assumptions
+from zeus.optimizer.batch_size.policies.base import Policy
+from zeus.optimizer.batch_size.policies.belief import (
+    Belief,
+    fitted,
+    likely_gain,
+    lower_bound_shift,
+    matern,
+    nearest,
+    relative,
+    tail_probability,
+)
+from zeus.optimizer.batch_size.policies.zeus_state import View, ZeusState
+
+# What a run may cost beyond what is expected, in steps, as a logarithm.
+_PATIENCE = np.linspace(0.0, 1.0, 11)
+
+
+# Before the first run, anything from one epoch to thousands is possible; likewise for costs.
+_LEVEL = 3.0
+# A batch size in flight that is expected to be so much better, as a logarithm, shows the way.
+_BETTER = 0.12
+# By so much a run must move the mean of its batch size to call for a new fit, as a logarithm.
+_MOVED = 0.02
+# After so many retries a run may take what it takes.
+_LAST_BOUNDED = 8
+# Runs that have faded to this weight prove nothing any more.
+_FADED = 0.3
+
+
+class ZeusPolicy(Policy):
+    """Explores what may pay, exploits what is best, and knows the two apart."""
+
+    name = "zeus"
+    crosses_gpus = True
+
+    def __init__(self, assumptions: Assumptions | None = None) -> None:
+        self.assume = Assumptions() if assumptions is None else assumptions
+
+    def begin(self, lanes: Lanes, gpus: int = 1) -> ZeusState:
+        """State of jobs of which nothing is known yet."""
+        assume = self.assume
+        jobs, arms = lanes.valid.shape
+        log = np.log2(lanes.batch_sizes)
+        position = log - log[np.arange(jobs), lanes.default][:, None]
+        kernel = matern(position, assume.bend, assume.bend_length, assume.tilt, assume.rough)
+        price = _LEVEL**2 + matern(
+            position, assume.price_bend, assume.price_length, assume.price_tilt, assume.price_rough
+        )
+        real, whole = np.zeros((jobs, arms)), np.zeros((jobs, gpus, arms), dtype=np.int64)
+        blank = View.blank(jobs, arms)
+        state = ZeusState(
+            lanes=lanes,
+            decisions=np.zeros(jobs, dtype=np.int64),
+            position=position,
+            kernel=kernel,
+            weight=real.copy(),
+            epochs=real.copy(),
+            bound=real.copy(),
+            bounds=real.copy(),
+            failed=real.copy(),
+            misses=real.copy(),
+            squares=np.zeros(jobs),
+            freedom=np.zeros(jobs),
+            belief=Belief(assume.trend * position, _LEVEL**2 + kernel),
+            fit=np.zeros((jobs, 2)),
+            price=Belief(np.zeros((jobs, gpus, arms)), np.repeat(price[:, None], gpus, axis=1)),
+            price_fit=np.zeros((jobs, gpus, 2)),
+            profiled=whole > 0,
+            unfit=whole,
+            flying=np.zeros((jobs, arms), dtype=np.int64),
+            ended=np.zeros(jobs, dtype=np.int64),
+            fitted=np.zeros(jobs, dtype=np.int64),
+            view=blank,
+        )
+        self._look(state, ALL, np.zeros(jobs, dtype=np.int64)).store(state.view, ALL)
+        return state
+
+    def add_gpu(self, state: ZeusState) -> None:
+        """Make room for another GPU model."""
+        fresh = self.begin(state.lanes)
+        price, added = state.price, fresh.price
+        price.mean = np.concatenate((price.mean, added.mean), axis=1)
+        price.covariance = np.concatenate((price.covariance, added.covariance), axis=1)
+        for name in ("price_fit", "profiled", "unfit"):
+            both = (getattr(state, name), getattr(fresh, name))
+            setattr(state, name, np.concatenate(both, axis=1))
+
+    # --- deciding ---------------------------------------------------------------------------------
+
+    def choose(self, state: ZeusState, rows: Rows, gpu: Ints, attempt: Ints) -> Choices:
+        """The batch size whose trial is worth most, and how much it may cost."""
+        view = state.view.take(rows)
+        if state.profiled.shape[1] > 1 and (view.gpu != gpu).any():
+            view = self._look(state, rows, gpu)
+        each = np.arange(len(gpu))
+        reference, some = view.reference, view.some
+        horizon = self.assume.horizon + self.assume.per_run * state.ended[rows]
+        # What is learned about data that drift serves no longer than the window.
+        window = state.lanes.window[rows]
+        horizon = np.where(window > 0, np.minimum(horizon, 2.0 * window), horizon)
+        # One trial may be too few to change anything where a few would.
+        worth = np.maximum(
+            horizon[:, None] * view.gain - view.waste,
+            horizon[:, None] * view.long_gain - self.assume.few * view.waste,
+        )
+        # What is in flight is explored already; another trial of it must pay for itself.
+        flying = (state.flying[rows] > 0) & ~view.proven
+        open_ = view.open
+        if flying.any():
+            # Where things are likely to get better, others may go there, or look a step further.
+            onward = flying & (view.deficit < -_BETTER)
+            worth = np.where(flying, np.where(onward, -view.waste, -np.inf), worth)
+            open_ = open_.copy()
+            open_[:, 1:] |= onward[:, :-1]
+            open_[:, :-1] |= onward[:, 1:]
+            open_ &= view.allowed
+        worth = np.where(open_, worth, -np.inf)
+        worth[each, reference] = 0.0
+        arm = np.where(attempt > 0, reference, worth.argmax(axis=1))
+        # Nothing has converged yet, or does any more: look elsewhere.
+        lost = ~some | ((attempt > 1) & (state.misses[rows][each, reference] > 1))
+        if lost.any():
+            arm = np.where(lost, self._search(state, rows, view.allowed), arm)
+        explores = (arm != reference) & ~lost
+        beta = state.lanes.beta[rows]
+        # A run of a proven batch size may have bad luck; one of another may never converge.
+        patience = beta.copy()
+        unsure = np.flatnonzero(explores & ~view.proven[each, arm])
+        if len(unsure):
+            allowance = self._patience(view.take(unsure), arm[unsure])
+            patience[unsure] = np.minimum(allowance, beta[unsure])
+        # If retries fail, it may be that everything takes longer now.
+        patience = patience * np.exp2(np.clip(attempt - 1, 0, 50))
+        bounded = some & view.met & (attempt < _LAST_BOUNDED)
+        threshold = np.where(bounded, patience * view.least, np.inf)
+        untried = explores & view.met & ~state.profiled[np.arange(len(state.lanes))[rows], gpu, arm]
+        can_stop = np.isfinite(beta)
+        return Choices(
+            arm=arm,
+            role=np.where(
+                explores,
+                Role.EXPLORE,
+                np.where(attempt > 0, Role.RETRY, np.where(lost, Role.DEFAULT, Role.EXPLOIT)),
+            ),
+            power=np.full(len(arm), OPTIMIZED),
+            threshold=np.where(can_stop, threshold, np.inf),
+            expected_epochs=np.exp(np.clip(view.epochs[each, arm], -50, 50)),
+            restart_cost=np.where(untried & can_stop, self.assume.restart * view.least, np.inf),
+        )
+
+    def _judge(self, state: ZeusState, rows: Rows, view: View) -> None:
+        """What a trial of each arm may gain in each run to come, and what it is likely to waste.
+
+        In units of the cost of the reference.
+        """
+        deficit = view.deficit
+        most = self._most_gain(state, rows, view)
+        # The gain cut off at the most that is possible, of one trial and of a few.
+        share = np.where(view.proven, 0.0, self.assume.wild)
+
+        def gain(step: Floats) -> Floats:
+            wild = self.assume.wilder * step
+            usual = likely_gain(deficit, step) - likely_gain(deficit + most, step)
+            rare = likely_gain(deficit, wild) - likely_gain(deficit + most, wild)
+            return (1 - view.never) * ((1 - share) * usual + share * rare)
+
+        view.gain, view.long_gain = gain(view.step), gain(view.leap)
+        # A trial that turns out bad is given up: after its first epoch, or when patience ends.
+        opening = 1.0 + np.exp(np.minimum(view.price - view.best[:, None], 5.0))
+        waste = np.minimum(np.expm1(np.minimum(deficit + view.spread / 2, 5.0)), opening)
+        view.waste = waste + view.never * np.maximum(opening - waste, 0.0)
+
+    def _never(
+        self, state: ZeusState, rows: Rows, proven: Bools, away: Floats, reference: Ints
+    ) -> Floats:
+        """Probability that an arm never converges, so far from proven ones and after misses."""
+        position = state.position[rows]
+        highest = np.where(proven, position, -np.inf).max(axis=1)[:, None]
+        odds = np.expm1(self.assume.never * np.minimum(away, 50.0))
+        odds = odds + np.where(position > highest, self.assume.cliff, 0.0)
+        failed = np.where(proven, 0.0, np.minimum(state.failed[rows], 50.0))
+        odds = odds * self.assume.doubt**failed
+        never: Floats = odds / (1 + odds)
+        # Behind one that never converges, none does.
+        blocked = np.where(failed > 0, never, 0.0)
+        right = position > position[np.arange(len(reference)), reference][:, None]
+        outwards = np.maximum.accumulate(np.where(right, blocked, 0.0), axis=1)
+        inwards = np.maximum.accumulate(np.where(right, 0.0, blocked)[:, ::-1], axis=1)[:, ::-1]
+        return np.maximum(never, np.where(right, outwards, inwards))
+
+    def _most_gain(self, state: ZeusState, rows: Rows, view: View) -> Floats:
+        """The most that each arm can gain on the reference if costs have one valley."""
+        # The longer a job recurs, the more it would lose by having been misled.
+        caution = self.assume.margin + self.assume.caution * np.log2(1 + state.ended[rows] / 16)
+        margin = caution[:, None] * np.sqrt(view.spread)
+        position = state.position[rows]
+        away = position - position[np.arange(len(position)), view.reference][:, None]
+        distance = np.maximum(np.abs(away), 1e-9)
+        right, left = away > 0, away < 0
+        tested = (view.proven | (state.failed[rows] > 0)) & state.lanes.valid[rows]
+        # Behind a batch size that is worse, all are worse still ...
+        rise = np.where(tested, (view.deficit - margin) / distance, -np.inf)
+        outward = np.full(position.shape, -np.inf)
+        behind = np.maximum.accumulate(np.where(right, rise, -np.inf), axis=1)[:, :-1]
+        outward[:, 1:] = behind
+        behind = np.maximum.accumulate(np.where(left, rise, -np.inf)[:, ::-1], axis=1)[:, ::-1]
+        outward[:, :-1] = np.where(left[:, :-1], behind[:, 1:], outward[:, :-1])
+        # ... and the way down from the reference is no steeper than the way down to it.
+        fall = np.where(view.proven, (view.deficit + margin) / distance, np.inf)
+        to_right = np.where(right, fall, np.inf).min(axis=1)[:, None]
+        to_left = np.where(left, fall, np.inf).min(axis=1)[:, None]
+        inward = np.where(right, to_left, to_right)
+        most: Floats = np.clip(np.minimum(-outward, inward) * distance, 0.0, 50.0)
+        return most
+
+    def _patience(self, view: View, arm: Ints) -> Floats:
+        """How much an unproven batch size may cost, in units of the reference.
+
+        Going on for an epoch is worth it as long as the chance to converge in it, which saves a
+        restart, exceeds what it costs. A batch size may also never converge; that gets likelier
+        with every epoch in which it might have.
+        """
+        each = np.arange(len(arm))
+        at = each, arm
+        deficit = np.clip(view.deficit[at], -3.0, 3.0)[:, None]
+        spread = np.sqrt(view.spread[at] + view.noise)[:, None]
+        epoch = np.exp(np.minimum(view.price[at] - view.best, 5.0))[:, None]
+        cost = np.exp(_PATIENCE + deficit)
+        now = tail_probability(_PATIENCE / spread)
+        then = tail_probability((np.log(cost + epoch) - deficit) / spread)
+        never = view.never[at][:, None]
+        hope = (1 - never) * now / (never + (1 - never) * now)
+        going_on = hope * (1 - then / np.maximum(now, 1e-300)) > epoch
+        last = len(_PATIENCE) - 1 - going_on[:, ::-1].argmax(axis=1)
+        last = np.where(going_on.any(axis=1), last, 0)
+        # The epoch in which the expected end lies is always run.
+        rest = np.where(going_on.any(axis=1), 1.0, 0.5)
+        patience: Floats = cost[each, last] + rest * epoch[:, 0]
+        return patience
+
+    def _search(self, state: ZeusState, rows: Rows, allowed: Bools) -> Ints:
+        """Where to look while nothing has converged: outwards from the default, in strides."""
+        position = state.position[rows]
+        misses, flying = state.misses[rows], state.flying[rows]
+        near = np.abs(position[:, :, None] - position[:, None, :]) < 0.75
+        failures = np.where(near, misses[:, None, :], 0.0).sum(axis=2) + 0.01 * misses
+        order = failures * 1e3 + np.abs(position) + 0.5 * (position > 0)
+        # While the default runs for the first time, one other job looks at half of it: the next
+        # to know, at little risk.
+        half = (
+            (position >= -1.01)
+            & (position <= -0.45)
+            & ~any_arm((flying > 0) & (position < 0))[:, None]
+        )
+        half &= any_arm(flying > 0)[:, None] & (failures == 0)
+        order = np.where(half, position - 10.0, order)
+        found: Ints = np.where(allowed, order, np.inf).argmin(axis=1)
+        return found
+
+    # --- learning ---------------------------------------------------------------------------------
+
+    def decided(self, state: ZeusState, rows: Rows, choices: Choices) -> None:
+        """Remember what is in flight, so that nothing is explored twice at once."""
+        state.decisions[rows] += 1
+        state.flying[np.arange(len(state.lanes))[rows], choices.arm] += 1
+
+    def ended(self, state: ZeusState, rows: Rows, trials: Trials) -> None:
+        """Learn what an epoch costs, and how many it took or at least takes."""
+        every = np.arange(len(state.lanes))[rows]
+        arm, at = trials.arm, (every, trials.arm)
+        state.flying[at] -= 1
+        state.ended[rows] += 1
+        state.unfit[every, trials.gpu, arm] += trials.unfit
+        self._learn_price(state, every, trials)
+        converged = trials.converged
+        missed = ~converged & ~trials.void
+        cut = missed & ~trials.unfit & (trials.epochs >= 1)
+        # A trial that was given up at once, for what an epoch costs, says nothing about epochs.
+        late = trials.epochs >= 0.5 * np.exp(np.minimum(state.belief.mean[at], 50.0))
+        state.failed[at] += missed & (late | (trials.epochs >= state.lanes.max_epochs[rows]))
+        state.misses[at] = np.where(converged, 0.0, state.misses[at] + missed)
+        surprising = self._learn_noise(state, rows, every, trials)
+        fade = 1 - 1 / np.maximum(state.lanes.window[rows], 1)
+        if (fade > 0).any():
+            fade = np.where(state.lanes.window[rows] > 0, fade, 1.0)[:, None]
+            state.weight[rows] *= fade
+            state.bounds[rows] *= fade
+            # That a batch size does not converge is forgotten more slowly: to see it again is dear.
+            state.failed[rows] *= fade**0.25
+        weight = state.weight[at] + converged
+        mean = state.epochs[at]
+        # Epochs in vain are a part of what it takes to converge, where that is known to happen.
+        vain = cut & ((weight > _FADED) | (trials.epochs >= state.lanes.max_epochs[rows]))
+        more = np.where(converged, trials.epochs - mean, np.where(vain, trials.epochs, 0.0))
+        state.epochs[at] = mean + more / np.maximum(weight, _FADED)
+        state.weight[at] = weight
+        state.bound[at] = np.where(cut, np.maximum(state.bound[at], trials.epochs), state.bound[at])
+        state.bounds[at] += cut
+        # Runs that go as expected hardly change what is believed; they add up until the next fit.
+        due = state.ended[rows] >= state.fitted[rows] + np.maximum(state.fitted[rows] // 6, 1)
+        due |= surprising | ~converged | (trials.role == Role.EXPLORE)
+        if due.all():
+            self._fit(state, rows, trials.gpu)
+        elif due.any():
+            self._fit(state, every[due], trials.gpu[due])
+
+    def _learn_price(self, state: ZeusState, every: Ints, trials: Trials) -> None:
+        """One profile tells what an epoch costs; a later one, that data have grown or shrunk."""
+        assume = self.assume
+        seen = (trials.epochs >= 1) & np.isfinite(trials.epoch_cost)
+        known = state.profiled[every, trials.gpu, trials.arm]
+        value = np.log(np.where(seen, trials.epoch_cost, 1.0))
+        price = state.price
+        if (seen & known).any():
+            shift = value - price.mean[every, trials.gpu, trials.arm]
+            price.mean[every, trials.gpu] += np.where(seen & known, shift, 0.0)[:, None]
+        fresh = np.flatnonzero(seen & ~known)
+        if not len(fresh):
+            return
+        lanes, gpu, arm, value = every[fresh], trials.gpu[fresh], trials.arm[fresh], value[fresh]
+        profiled = state.profiled[lanes]
+        here = any_arm(profiled[np.arange(len(lanes)), gpu])
+        elsewhere = any_arm(profiled)
+        mean, covariance = price.mean[lanes, gpu], price.covariance[lanes, gpu]
+        position = state.position[lanes]
+        each = np.arange(len(lanes))
+        # A GPU that is not busy has room for larger batches: a part of every step does not grow.
+        load = np.where(np.isfinite(trials.load[fresh]), np.clip(trials.load[fresh], 0, 1), 1.0)
+        busy = (1 - assume.idle * (1 - load))[:, None]
+        shape = np.log(busy + (1 - busy) * np.exp2(position[each, arm][:, None] - position))
+        # The same job on another GPU model is known: costs there differ by a smooth factor.
+        other = elsewhere.argmax(axis=1)
+        moved = (~here & any_arm(elsewhere))[:, None]
+        borrowed = price.mean[lanes, other]
+        borrowed = borrowed - borrowed[each, arm][:, None]
+        start = np.where(moved, borrowed, shape) + value[:, None]
+        mean = np.where(here[:, None], mean, start)
+        loose = _LEVEL**2 + assume.transfer * (covariance - _LEVEL**2)
+        loose = loose + price.covariance[lanes, other]
+        covariance = np.where(moved[:, :, None], loose, covariance)
+        error = (value - mean[each, arm]) ** 2 / (covariance[each, arm, arm] + 1e-4)
+        state.price_fit[lanes, gpu, 0] += np.where(here, np.minimum(error, 9.0), 0.0)
+        state.price_fit[lanes, gpu, 1] += here
+        update = Belief(mean, covariance)
+        update.observe(each, arm, value, 1e-6)
+        price.mean[lanes, gpu], price.covariance[lanes, gpu] = update.mean, update.covariance
+        state.profiled[lanes, gpu, arm] = True
+
+    def _learn_noise(self, state: ZeusState, rows: Rows, every: Ints, trials: Trials) -> Bools:
+        """How much runs of the same batch size differ; tells which run was a surprise."""
+        at = every, trials.arm
+        value = np.log(np.maximum(trials.epochs, 1.0))
+        weight = state.weight[at]
+        again = trials.converged & (weight > 0)
+        off = value - np.log(np.maximum(state.epochs[at], 1.0))
+        squared = np.minimum(off**2, 0.5)
+        noise = self.noise(state, rows)
+        state.squares[rows] += np.where(again, squared * weight / (weight + 1), 0.0)
+        state.freedom[rows] += again
+        # How well a new batch size was predicted tells how much they differ from each other.
+        belief = state.belief
+        new = trials.converged & (weight == 0) & any_arm(state.weight[rows] > 0)
+        expected = belief.covariance[every, trials.arm, trials.arm] + noise
+        error = (value - belief.mean[at]) ** 2 / expected
+        state.fit[rows, 0] += np.where(new, np.minimum(error, 9.0), 0.0)
+        state.fit[rows, 1] += new
+        # It also tells about noise, as far as the prediction was sharp.
+        share = noise / expected
+        state.squares[rows] += np.where(
+            new, noise * (1 - share + share * np.minimum(error, 9.0)), 0.0
+        )
+        state.freedom[rows] += new
+        # A run that moves the mean of its batch size, not one that is just another odd one.
+        surprising: Bools = ~again | (np.abs(off) > _MOVED * (weight + 1))
+        return surprising
+
+    def noise(self, state: ZeusState, rows: Rows) -> Floats:
+        """Variance of log Epochs between runs of the same batch size."""
+        assume = self.assume
+        prior = assume.noise_weight * assume.noise**2
+        variance: Floats = (prior + state.squares[rows]) / (
+            assume.noise_weight + state.freedom[rows]
+        )
+        return variance
+
+    def scale(self, fit: Floats) -> Floats:
+        """How much more a curve varies than was assumed, from errors of predictions."""
+        weight = self.assume.fit_weight
+        scale: Floats = np.clip((weight + fit[..., 0]) / (weight + fit[..., 1]), 0.1, 4.0)
+        return scale
+
+    def _fit(self, state: ZeusState, rows: Rows, gpu: Ints) -> None:
+        noise = self.noise(state, rows)
+        weight = state.weight[rows]
+        belief = fitted(
+            self.assume.trend * state.position[rows],
+            _LEVEL**2 + self.scale(state.fit[rows])[:, None, None] * state.kernel[rows],
+            np.log(np.maximum(state.epochs[rows], 1.0)),
+            # A single run may be an odd one; of several, few are.
+            weight / (noise[:, None] + self.assume.odd**2 / np.maximum(weight, 1.0)),
+        )
+        # A run that was cut off tells that its batch size takes longer, or never converges. So it
+        # says little about others, and nothing once runs of the same converge.
+        bounds = np.where(state.bounds[rows] > weight, state.bounds[rows], 0.0)
+        if (bounds > _FADED).any():
+            variance = np.diagonal(belief.covariance, axis1=1, axis2=2)
+            luck = noise[:, None] + self.assume.luck**2 / np.maximum(bounds, _FADED)
+            bound = np.log(np.maximum(state.bound[rows], 1.0))
+            shift = lower_bound_shift(belief.mean, variance, bound, luck)
+            belief.mean += np.where(bounds > _FADED, shift, 0.0)
+        state.belief.mean[rows], state.belief.covariance[rows] = belief.mean, belief.covariance
+        state.fitted[rows] = state.ended[rows]
+        self._look(state, rows, gpu).store(state.view, rows)
+
+    def _look(self, state: ZeusState, rows: Rows, gpu: Ints) -> View:
+        """Work out what decisions on these GPU models rest on."""
+        every = np.arange(len(state.lanes))[rows]
+        each = np.arange(len(gpu))
+        met = any_arm(state.profiled[every, gpu])
+        source = gpu
+        if state.profiled.shape[1] > 1 and not met.all():
+            # Nothing is known on this GPU yet: the shape of the costs on another will do.
+            source = np.where(met, gpu, any_arm(state.profiled[every]).argmax(axis=1))
+        mean, price = state.belief.mean[rows], state.price.mean[every, source]
+        weight = state.weight[rows]
+        valid = state.lanes.valid[rows]
+        allowed = valid & (state.unfit[every, gpu] <= weight)
+        allowed = np.where(any_arm(allowed)[:, None], allowed, valid)
+        proven = (weight > _FADED) & allowed
+        cost = mean + price
+        # One that has just missed may miss again.
+        likely = cost + self.assume.relapse * state.misses[rows]
+        reference = np.where(proven, likely, np.inf).argmin(axis=1)
+        best = cost[each, reference]
+        noise = self.noise(state, rows)
+        variance, own, apart = relative(state.belief.covariance, (every,), reference)
+        step = own**2 / (variance + noise[:, None])
+        leap = own**2 / (variance + noise[:, None] / self.assume.few)
+        price_scale = self.scale(state.price_fit[every, source])[:, None]
+        variance, own, price_apart = relative(state.price.covariance, (every, source), reference)
+        sharp = price_scale * own**2 / np.maximum(variance, 1e-9)
+        position = state.position[rows]
+        away = nearest(position, proven)
+        tested = proven | (allowed & (state.failed[rows] > 0))
+        near = nearest(position, tested) <= self.assume.reach + 1e-9
+        near[:, 1:] |= tested[:, :-1]
+        near[:, :-1] |= tested[:, 1:]
+        view = View(
+            gpu=gpu,
+            epochs=mean,
+            price=price,
+            deficit=cost - best[:, None],
+            spread=apart + price_scale * price_apart,
+            step=np.sqrt(step + sharp),
+            leap=np.sqrt(leap + sharp),
+            noise=noise,
+            never=self._never(state, rows, proven, away, reference),
+            proven=proven,
+            open=near & allowed,
+            allowed=allowed,
+            some=any_arm(proven),
+            met=met,
+            reference=reference,
+            best=best,
+            least=np.exp(np.clip(best, -500.0, 500.0)),
+            gain=cost,
+            long_gain=cost,
+            waste=cost,
+        )
+        self._judge(state, rows, view)
+        return view

@@ -1,0 +1,184 @@
+"""Tables of many jobs stacked into arrays, and what happens when a choice is run in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zeus.optimizer.batch_size.lanes import (
+    OPTIMIZED,
+    UNTOUCHED,
+    Bools,
+    Choices,
+    Floats,
+    Ints,
+    allowed_epochs,
+)
+from zeus.optimizer.batch_size.randomness import uniform
+from zeus.replay.table import JobTable
+
+# Draws of outcomes must have nothing to do with draws of policies that have the same seed.
+_OUTCOMES = 0x6F7574636F6D65
+
+
+@dataclass
+class World:
+    """Recorded outcomes of all jobs.
+
+    The arrays are indexed by table, batch size and power limit; shorter tables are padded.
+
+    Attributes:
+        time: Seconds of an epoch, `energy` joules, `cost` joules of cost.
+        first_time: Seconds of an epoch in which all power limits are profiled, by table and batch
+            size; `first_energy` and `first_cost` likewise.
+        best_power: Number of the best power limit; `highest` the number of the highest.
+        load: Average power as a share of the power limit.
+        epochs: Until convergence, by table, batch size and run.
+        runs: How many runs there are.
+        oracle: Cost of the best configuration, by table.
+    """
+
+    time: Floats
+    energy: Floats
+    cost: Floats
+    first_time: Floats
+    first_energy: Floats
+    first_cost: Floats
+    best_power: Ints
+    highest: Ints
+    load: Floats
+    epochs: Floats
+    runs: Ints
+    max_epochs: Floats
+    oracle: Floats
+
+    @classmethod
+    def of(cls, tables: Sequence[JobTable]) -> World:
+        """Stack tables."""
+        arms = max(len(table.batch_sizes) for table in tables)
+        limits = max(len(table.power_limits) for table in tables)
+        runs = max(table.epochs.shape[1] for table in tables)
+
+        def stacked(each: list[Floats], shape: tuple[int, ...], padding: float) -> Floats:
+            whole = np.full((len(each), *shape), padding)
+            for place, part in enumerate(each):
+                corner: tuple[Any, ...] = (place, *map(slice, part.shape))
+                whole[corner] = part
+            return whole
+
+        def swept(each: list[Floats]) -> Floats:
+            # A power limit that was not recorded for a batch size runs as the nearest that was.
+            return stacked([_filled(part) for part in each], (arms, limits), 1.0)
+
+        def profiled(each: list[Floats]) -> Floats:
+            return stacked([np.nanmean(part, axis=1) for part in each], (arms,), 1.0)
+
+        loads = [table.power / np.array(table.power_limits) for table in tables]
+        return cls(
+            time=swept([table.time for table in tables]),
+            energy=swept([table.energy for table in tables]),
+            cost=swept([table.epoch_cost for table in tables]),
+            # Each power limit gets the same share of the epoch's work.
+            first_time=profiled([table.time for table in tables]),
+            first_energy=profiled([table.energy for table in tables]),
+            first_cost=profiled([table.epoch_cost for table in tables]),
+            best_power=stacked(
+                [table.best_power.astype(np.float64) for table in tables], (arms,), 0
+            ).astype(np.int64),
+            highest=np.array([len(table.power_limits) - 1 for table in tables], dtype=np.int64),
+            load=swept(loads),
+            epochs=stacked([table.epochs for table in tables], (arms, runs), np.inf),
+            runs=stacked([table.runs.astype(np.float64) for table in tables], (arms,), 1).astype(
+                np.int64
+            ),
+            max_epochs=np.array([table.max_epochs for table in tables], dtype=np.float64),
+            oracle=np.array([table.optimum.cost for table in tables]),
+        )
+
+    def run(
+        self,
+        table: Ints,
+        choices: Choices,
+        known: Bools,
+        *,
+        seed: Ints,
+        recurrence: Ints,
+        attempt: Ints,
+    ) -> Ran:
+        """Run trials.
+
+        Args:
+            table: Of each trial.
+            choices: What was decided.
+            known: Whether the batch size has been profiled on this GPU before.
+            seed: Together with the recurrence, the attempt and the batch size, it picks one of the
+                recorded runs. So all policies meet the same outcomes.
+            recurrence: Number of the recurrence.
+            attempt: Number of the trial within it.
+        """
+        arm = choices.arm
+        at = table, arm
+        power = np.where(
+            choices.power == OPTIMIZED,
+            self.best_power[at],
+            np.where(choices.power == UNTOUCHED, self.highest[table], choices.power),
+        )
+        cell = table, arm, power
+        time, energy, cost = self.time[cell], self.energy[cell], self.cost[cell]
+        profiles = ~known & (choices.power == OPTIMIZED)
+        first_cost = np.where(profiles, self.first_cost[at], cost)
+        allowed = allowed_epochs(choices, first_cost, cost, ~profiles, self.max_epochs[table])
+        draw = uniform(seed ^ _OUTCOMES, recurrence, attempt, arm)
+        needed = self.epochs[table, arm, (draw * self.runs[at]).astype(np.int64)]
+        epochs = np.minimum(needed, allowed)
+        begun = epochs > 0
+        extra = profiles & begun
+        rest = epochs - begun
+        return Ran(
+            power=power,
+            converged=needed <= allowed,
+            exhausted=allowed >= self.max_epochs[table],
+            epochs=epochs,
+            time=rest * time + np.where(extra, self.first_time[at], time * begun),
+            energy=rest * energy + np.where(extra, self.first_energy[at], energy * begun),
+            cost=rest * cost + first_cost * begun,
+            epoch_cost=cost,
+            load=self.load[cell],
+        )
+
+
+@dataclass
+class Ran:
+    """Outcomes of trials.
+
+    Attributes:
+        power: Number of the power limit that was settled on.
+        converged: Whether the target was reached.
+        exhausted: Whether the run was allowed all its epochs.
+        epochs: How many were run.
+        time: Seconds; `energy` in joules, `cost` in joules of cost.
+        epoch_cost: Joules of one epoch at the power limit that was settled on.
+        load: Average power as a share of that power limit.
+    """
+
+    power: Ints
+    converged: Bools
+    exhausted: Bools
+    epochs: Floats
+    time: Floats
+    energy: Floats
+    cost: Floats
+    epoch_cost: Floats
+    load: Floats
+
+
+def _filled(part: Floats) -> Floats:
+    whole = part.copy()
+    for row in whole:
+        known = np.flatnonzero(~np.isnan(row))
+        for place in np.flatnonzero(np.isnan(row)):
+            row[place] = row[known[np.abs(known - place).argmin()]]
+    return whole

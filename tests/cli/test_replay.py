@@ -1,0 +1,123 @@
+"""`zeus replay`: the table, the records, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.cli.support import one_error_line, zeus
+
+KEYS = [
+    "gpu",
+    "workload",
+    "policy",
+    "seed",
+    "recurrences",
+    "trials",
+    "eta_last5_vs_default",
+    "tta_last5_vs_default",
+    "cumulative_regret",
+    "cumulative_eta_vs_default",
+    "cumulative_tta_vs_default",
+    "last_batch_size",
+    "last_power_limit",
+    "optimal_batch_size",
+    "optimal_power_limit",
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A small trace: one workload on one GPU, best at 512."""
+    epochs = {256: (4, 4), 512: (4, 5), 1024: (8, 9), 2048: ("nan", "nan")}
+    lines = ["dataset,network,batch_size,optimizer,learning_rate,run,target_metric,target_epoch"]
+    lines += [
+        f"movielens-1m,ncf,{size},adam,1e-3,{run},{target},{epoch if target == 0.41 else 1}"
+        for size, reached in epochs.items()
+        for run, epoch in enumerate(reached)
+        for target in (0.4, 0.41)
+    ]
+    (tmp_path / "summary_train.csv").write_text("\n".join(lines) + "\n")
+    lines = ["dataset,network,batch_size,optimizer,power_limit,time_per_epoch,average_power"]
+    lines += [
+        f"movielens-1m,ncf,{size},adam,{limit},{(20 + 8000 / size) * (200 / limit) ** 0.4},"
+        f"{0.9 * limit}"
+        for size in epochs
+        for limit in (100, 150, 200)
+    ]
+    (tmp_path / "summary_power_x1.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def test_the_table_and_the_records(folder):
+    out = folder / "records.json"
+    done = zeus("replay", "--traces", str(folder), "--seeds", "3", "--json", str(out))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""  # the bar is for terminals
+    head, *rows = done.stdout.splitlines()
+    assert head.split()[:6] == ["GPU", "workload", "policy", "energy", "time", "regret"]
+    assert [row.split()[2] for row in rows[:4]] == ["default", "grid", "paper", "zeus"]
+    records = json.loads(out.read_text())
+    assert len(records) == 4 * 3
+    assert all(list(record) == KEYS for record in records)
+    assert {record["recurrences"] for record in records} == {2 * 4 * 3}
+    assert {record["optimal_batch_size"] for record in records} == {512}
+    default = [record for record in records if record["policy"] == "default"]
+    assert {(r["last_batch_size"], r["last_power_limit"]) for r in default} == {(1024, 200.0)}
+    ours = [record for record in records if record["policy"] == "zeus"]
+    assert all(record["eta_last5_vs_default"] < 0.9 for record in ours)
+    assert sum(r["cumulative_regret"] for r in ours) < sum(r["cumulative_regret"] for r in default)
+
+
+def test_the_same_seeds_give_the_same_records(folder):
+    options = ("replay", "--traces", str(folder), "--policy", "zeus", "--seeds", "2", "--json", "-")
+    first, second = zeus(*options), zeus(*options)
+    assert first.stdout == second.stdout
+    assert json.loads(first.stdout)[0]["policy"] == "zeus"
+    assert "regret" in first.stderr  # the table makes way for the records
+
+
+def test_options_change_what_is_replayed(folder):
+    def records(*options):
+        done = zeus("replay", "--traces", str(folder), "--policy", "paper", "--seeds", "2",
+                    "--json", "-", *options)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    assert {r["recurrences"] for r in records("--recurrences", "7")} == {7}
+    assert records("--eta", "1")[0]["optimal_power_limit"] == 100
+    assert records("--eta", "0")[0]["optimal_power_limit"] == 200
+    easier = records("--target", "0.4", "--workload", "neumf")
+    assert easier[0]["optimal_batch_size"] == 2048
+    patient, strict = records("--beta", "none"), records("--beta", "1.1")
+    assert sum(r["trials"] for r in patient) < sum(r["trials"] for r in strict)
+    assert {r["workload"] for r in records("--workload", "ncf", "--gpu", "x1")} == {"neumf"}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--gpu", "y9"], 1, "no power trace of y9; it has x1"),
+        (["--workload", "gpt"], 1, "there is no workload 'gpt'; there are deepspeech2"),
+        (["--workload", "resnet50"], 1, "has no resnet50"),
+        (["--policy", "zeus,best"], 2, "there is no policy best"),
+        (["--target", "0.4"], 2, "name one workload with --workload"),
+        (["--target", "0.7", "--workload", "neumf"], 1, "has no target 0.7; it has 0.4, 0.41"),
+        (["--eta", "2"], 2, "must be a number from 0 to 1, but got '2'"),
+        (["--beta", "1"], 2, "must be more than 1"),
+        (["--seeds", "0"], 2, "whole number of at least 1"),
+        (["--json", "/nowhere/x.json"], 1, "/nowhere/x.json"),
+    ],
+)
+def test_what_does_not_work_is_said_in_one_line(folder, options, code, message):
+    done = zeus("replay", "--traces", str(folder), *options)
+    assert done.returncode == code
+    assert message in one_error_line(done)
+
+
+def test_a_broken_trace_is_named_with_its_line(folder):
+    path = folder / "summary_power_x1.csv"
+    path.write_text(path.read_text() + "movielens-1m,ncf,512,adam,100,-3,90\n")
+    done = zeus("replay", "--traces", str(folder))
+    assert done.returncode == 1
+    assert "summary_power_x1.csv:14: `time_per_epoch > 0` must hold" in one_error_line(done)

@@ -1,0 +1,187 @@
+"""Our policy: what it makes of what it has seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.optimizer.batch_size.trials import Lane
+
+from zeus.optimizer.batch_size.lanes import Role
+
+SIZES = (8, 16, 32, 64, 128, 256)
+
+
+def lane(**options):
+    return Lane("zeus", SIZES, 64, **options)
+
+
+def settle(job, costs, trials, gpu=0):
+    """Run trials whose epochs and cost of an epoch are given by batch size."""
+    chosen = []
+    for _ in range(trials):
+        choices = job.begin(gpu=gpu)
+        size = job.size(choices)
+        epochs, epoch_cost = costs[size]
+        job.end(choices, epochs, epoch_cost=epoch_cost, gpu=gpu)
+        chosen.append(size)
+    return chosen
+
+
+FLAT = {size: (10, 1000 / size + 20) for size in SIZES}
+
+
+def test_it_begins_with_the_default_without_any_threshold():
+    choices = lane().choose()
+    assert lane().size(choices) == 64
+    assert choices.threshold[0] == np.inf
+    assert choices.role[0] == Role.DEFAULT
+
+
+def test_it_finds_the_best_and_stays():
+    job = lane()
+    chosen = settle(job, FLAT, 40)
+    assert chosen[-20:] == [256] * 20
+    assert len(set(chosen)) < len(SIZES)  # it need not try everything
+
+
+def test_a_gpu_with_room_is_given_larger_batches_first():
+    idle, busy = lane(), lane()
+    idle.run(10, load=0.2)
+    busy.run(10, load=1.0)
+    assert idle.size(idle.choose()) == 128
+    assert busy.size(busy.choose()) < 128
+
+
+def test_an_unprofiled_batch_size_is_given_up_when_its_rest_costs_more_than_starting_over():
+    job = lane()
+    job.run(10)
+    choices = job.begin()
+    assert choices.role[0] == Role.EXPLORE
+    assert 0 < choices.restart_cost[0] < np.inf
+    assert 5 < choices.expected_epochs[0] < 20
+    # It is given up after one epoch; what that says about its epochs is nothing.
+    before = job.state.failed.copy()
+    job.end(choices, 1, converged=False, epoch_cost=100.0)
+    assert (job.state.failed == before).all()
+    again = job.begin(attempt=1)
+    assert (job.size(again), again.role[0]) == (64, Role.RETRY)
+    assert again.restart_cost[0] == np.inf
+
+
+def test_failures_never_lower_the_threshold_of_the_best():
+    job = lane()
+    settle(job, FLAT, 30)
+    before = job.choose(attempt=1).threshold[0]
+    job.policy.decided(job.state, slice(None), job.choose())
+    job.end(job.begin(), 1, converged=False, epoch_cost=FLAT[256][1])
+    assert job.choose(attempt=1).threshold[0] >= before * (1 - 1e-9)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.sampled_from("cfxu"), st.integers(0, 60)), max_size=40), st.data())
+def test_whatever_happens_it_decides_something_sensible(events, data):
+    job = lane(
+        window=data.draw(st.sampled_from([0, 1, 8])), beta=data.draw(st.sampled_from([None, 2]))
+    )
+    attempt = 0
+    for kind, epochs in events:
+        gpu = data.draw(st.integers(0, 1))
+        choices = job.begin(attempt, gpu)
+        assert choices.threshold[0] > 0
+        if job.spec.beta is None:
+            assert choices.threshold[0] == choices.restart_cost[0] == np.inf
+        ran = max(epochs, 1) if kind == "c" else epochs
+        job.end(
+            choices,
+            ran,
+            converged=kind == "c",
+            void=kind == "x",
+            unfit=kind == "u" and ran == 0,
+            epoch_cost=data.draw(st.floats(0.1, 1e9)),
+            load=data.draw(st.sampled_from([0.0, 0.5, 1.3, np.nan])),
+            gpu=gpu,
+        )
+        attempt = 0 if kind == "c" else attempt + 1
+        for value in vars(job.state.belief).values():
+            assert np.isfinite(value).all()
+
+
+def test_a_batch_size_that_does_not_fit_is_left_alone_there_only():
+    job = lane()
+    job.run(10, load=0.1)
+    choices = job.begin()
+    assert job.size(choices) == 128
+    job.end(choices, 0, converged=False, unfit=True, epoch_cost=1.0)
+    assert 128 not in settle(job, FLAT, 20)
+    # On another GPU it may fit.
+    assert 128 in settle(job, FLAT, 20, gpu=1)
+
+
+def test_a_batch_size_that_keeps_failing_is_tried_a_few_times_at_most():
+    job = lane()
+    tries = 0
+    for _ in range(150):
+        choices = job.begin()
+        size = job.size(choices)
+        failed = size == 128
+        job.end(choices, 14 if failed else 10, converged=not failed,
+                epoch_cost=FLAT[size][1], load=0.1)  # fmt: skip
+        tries += failed
+    assert 1 <= tries <= 6
+
+
+def test_what_was_learned_about_epochs_serves_on_another_gpu():
+    job = lane()
+    epochs = {8: 10, 16: 10, 32: 10, 64: 20, 128: 40, 256: 80}
+    first = {size: (epochs[size], 100.0) for size in SIZES}
+    settle(job, first, 40)
+    # There, large batches are cheap, but not cheap enough; it starts where it left off.
+    other = {size: (epochs[size], 100.0 * (size / 32) ** -0.2) for size in SIZES}
+    chosen = settle(job, other, 20, gpu=1)
+    assert chosen[0] in (8, 16, 32)
+    assert set(chosen) <= {8, 16, 32, 64}
+    assert chosen[-5:] == [32] * 5
+
+
+def test_epochs_that_cost_more_as_data_grow_raise_the_threshold():
+    job = lane()
+    settle(job, FLAT, 30)
+    before = job.choose(attempt=1).threshold[0]
+    settle(job, {size: (n, 2 * cost) for size, (n, cost) in FLAT.items()}, 5)
+    assert job.choose(attempt=1).threshold[0] == pytest.approx(2 * before, rel=0.05)
+
+
+def test_drift_is_followed_within_a_window():
+    job = lane(window=8)
+    settle(job, FLAT, 30)
+    slow = {size: (10 if size <= 32 else size / 2, 1000 / size + 20) for size in SIZES}
+    assert np.median(settle(job, slow, 40)[-10:]) <= 64
+
+
+def test_jobs_in_flight_are_not_explored_twice():
+    job = lane()
+    job.run(10)
+    flying = [job.begin() for _ in range(4)]
+    explored = [job.size(each) for each in flying if each.role[0] == Role.EXPLORE]
+    assert len(explored) == len(set(explored))
+    for each in flying:
+        job.end(each, 10)
+    assert (job.state.flying == 0).all()
+
+
+def test_while_the_default_first_runs_one_other_job_looks_at_half_of_it():
+    job = lane()
+    assert [job.size(job.begin()) for _ in range(4)] == [64, 32, 64, 64]
+
+
+def test_after_repeated_misses_a_retry_looks_elsewhere():
+    job = lane(window=10)
+    settle(job, FLAT, 20)
+    tried = []
+    for attempt in range(5):
+        choices = job.begin(attempt)
+        tried.append(job.size(choices))
+        job.end(choices, 100, converged=False)
+    assert len(set(tried)) >= 3
