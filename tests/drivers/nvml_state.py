@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
@@ -17,11 +18,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 if __package__:
-    from . import segments, shared_state
+    from . import responses, segments, shared_state
 else:
     # Loaded by its path, which is how to get at this file where another package is `tests`.
     sys.path.append(str(Path(__file__).parents[1]))
-    from drivers import segments, shared_state
+    from drivers import responses, segments, shared_state
 
 MAX_SEGMENTS = segments.MAX_SEGMENTS
 MAX_MIG_DEVICES = 7
@@ -85,6 +86,7 @@ class GpuSpec:
 
     Attributes:
         watts: what the GPU draws until told otherwise (and drew before the simulation began).
+        load: what runs on it from the beginning; then power and speed answer to the knobs.
         tick_period: how often the energy counter is refreshed; 0 makes it live.
         tick_phase: refreshes happen at `tick_phase + k * tick_period` on CLOCK_MONOTONIC, None
             picks a different phase for each GPU.
@@ -106,6 +108,7 @@ class GpuSpec:
     uuid: str | None = None
     serial: str | None = None
     watts: float = 60.0
+    load: responses.Load | None = None
 
     tick_period: float = 0.1
     tick_phase: float | None = None
@@ -257,6 +260,7 @@ class _Gpu(ctypes.Structure):
         ),
         ("process_count", ctypes.c_uint64),
         ("processes", _Process * shared_state.MAX_PROCESSES),
+        ("response", responses.Response),
         ("power", segments.Power),
     ]
 
@@ -313,7 +317,7 @@ class SimulatedNvml(shared_state.SimulatedState):
         driver_latency: float = 0.0,
     ) -> SimulatedNvml:
         """Write a new state file that describes `gpus` and map it."""
-        return cls._create(
+        created = cls._create(
             path,
             gpus,
             cuda_version=cuda_version,
@@ -321,6 +325,10 @@ class SimulatedNvml(shared_state.SimulatedState):
             driver_version=driver_version.encode(),
             nvml_version=nvml_version.encode(),
         )
+        for index, spec in enumerate(gpus):
+            if spec.load is not None:
+                created.set_load(index, spec.load)
+        return created
 
     @classmethod
     def _describe(cls, gpu: _Gpu, spec: GpuSpec, index: int) -> None:
@@ -339,6 +347,29 @@ class SimulatedNvml(shared_state.SimulatedState):
     def set_counter_offset(self, gpu: int, joules: float) -> None:
         """Shift the energy counter, for example to act out a reloaded driver."""
         self._gpu(gpu).power.counter_offset = joules
+
+    def set_load(self, gpu: int, load: responses.Load) -> float:
+        """From now on `gpu` draws what `load` says under its knobs; returns that instant.
+
+        Ends with the next `set_power` or `schedule`. As there, the power follows at once when a
+        knob is turned, and its energy is known exactly.
+        """
+        with self._rewriting(gpu) as state:
+            limits = state.limit_min_mw / 1000, state.limit_max_mw / 1000
+            clocks = state.graphics_clocks[: state.graphics_clock_count]
+            responses.describe(state.response, load, limits, clocks)
+            return self._respond(state)
+
+    def speed(self, gpu: int) -> float:
+        """How fast the load runs under the knobs as they are; 1 without a load."""
+        return self._gpu(gpu).response.speed
+
+    def operation(self, gpu: int, watts: float) -> responses.Operation:
+        """What the load would settle at under this power limit, its clocks as they are."""
+        state = self._gpu(gpu)
+        if not state.response.limit_knot_count:
+            raise ValueError(f"GPU {gpu} has no load that answers to its knobs")
+        return responses.operation(state.response, watts, _graphics_clock(state))
 
     def set_utilization(self, gpu: int, percent: int, memory_percent: int = 0) -> None:
         """The load that the GPU reports."""
@@ -377,7 +408,10 @@ class SimulatedNvml(shared_state.SimulatedState):
 
     def set_power_limit(self, gpu: int, watts: float) -> None:
         """Change the power limit behind the clients' back."""
-        self._gpu(gpu).limit_mw = _milliwatts(watts)
+        with self._rewriting(gpu) as state:
+            state.limit_mw = _milliwatts(watts)
+            if state.response.limit_knot_count:
+                self._respond(state)
 
     def persistence(self, gpu: int) -> bool:
         """Whether persistence mode is on."""
@@ -395,8 +429,28 @@ class SimulatedNvml(shared_state.SimulatedState):
             application_graphics=state.application_graphics,
         )
 
+    def _respond(self, state: _Gpu) -> float:
+        """Draw what follows from the knobs, as nvml/response.c does when a client turns one."""
+        settled = responses.operation(state.response, state.limit_mw / 1000, _graphics_clock(state))
+        now = time.monotonic()
+        super()._draw(state, [(now, settled.watts)], now)
+        state.response.speed = settled.speed
+        return now
+
+    def _draw(self, state: _Gpu, points: Sequence[tuple[float, float]], now: float) -> None:
+        responses.forget(state.response)
+        super()._draw(state, points, now)
+
     def _sensor_memory(self, state: Any) -> float:
         return max(super()._sensor_memory(state), 2 * state.power_period)
+
+
+def _graphics_clock(gpu: _Gpu) -> int:
+    """MHz that settings allow: `current_clock` in nvml/clocks.c."""
+    clock = gpu.application_graphics
+    if gpu.locked_graphics_max:
+        clock = max(gpu.locked_graphics_min, min(clock, gpu.locked_graphics_max))
+    return min(clock, gpu.graphics_clocks[0])
 
 
 def _describe(gpu: _Gpu, spec: GpuSpec, index: int) -> None:
@@ -404,6 +458,7 @@ def _describe(gpu: _Gpu, spec: GpuSpec, index: int) -> None:
     _describe_identity(gpu, spec, index)
     _describe_behaviour(gpu, spec, index)
     _describe_clocks(gpu, spec)
+    responses.forget(gpu.response)
     gpu.flags = _flags_of(spec)
     gpu.limit_min_mw = _milliwatts(spec.min_power_limit)
     gpu.limit_max_mw = _milliwatts(spec.max_power_limit)

@@ -190,7 +190,7 @@ class SimulatedState:
             # Readers wait while the state is being rewritten, so whoever looks after this instant
             # sees the new power, and nobody has looked past it with the old one.
             now = time.monotonic()
-            segments.schedule(state.power, [(now, watts)], now - self._sensor_memory(state))
+            self._draw(state, [(now, watts)], now)
         return now
 
     def schedule(self, gpu: int, points: Sequence[tuple[float, float]]) -> None:
@@ -203,8 +203,11 @@ class SimulatedState:
         if not points or instants != sorted(instants):
             raise ValueError("the schedule needs instants in ascending order")
         with self._rewriting(gpu) as state:
-            needed_since = time.monotonic() - self._sensor_memory(state)
-            segments.schedule(state.power, points, needed_since)
+            self._draw(state, points, time.monotonic())
+
+    def _draw(self, state: Any, points: Sequence[tuple[float, float]], now: float) -> None:
+        """What the GPU draws from the first of the points on; only while rewriting it."""
+        segments.schedule(state.power, points, now - self._sensor_memory(state))
 
     def power(self, gpu: int, instant: float) -> float:
         """The watts that `gpu` really draws at one instant."""

@@ -62,7 +62,7 @@ struct power {
     double counter_offset;
     double counter_gain;
     double average_window;
-    /* `sequence` is odd while the controller rewrites the segments or the processes. */
+    /* `sequence` is odd while someone rewrites the segments, or the controller the processes. */
     uint64_t sequence;
     uint64_t dropped_segments;
     uint64_t segment_count;

@@ -1,10 +1,16 @@
 /*
- * The controller owns the power segments; this side only integrates them. Everything it computes
- * is a pure function of the state file and of the instant, so any process gets the same answer.
+ * The controller owns the power segments; this side integrates them, and adds one where a client's
+ * call changes what is drawn. Everything it computes is a pure function of the state file and of
+ * the instant, so any process gets the same answer.
  */
 #include "physics.h"
 
 #include "shared_state.h"
+
+#include <string.h>
+
+/* When the segments run out of room, this many of the oldest go at once. */
+#define DROP_SEGMENTS 1024
 
 int64_t round_down(double value)
 {
@@ -26,7 +32,7 @@ double scatter(uint64_t number, uint64_t salt)
 /* --- Power and energy --- */
 
 /* The last segment that started at or before `instant`; the first one reaches back for ever. */
-static struct segment find_segment(const struct power *power, double instant)
+static uint64_t segment_number(const struct power *power, double instant)
 {
     uint64_t low = 0, count = power->segment_count;
     uint64_t high = count <= MAX_SEGMENTS ? count : MAX_SEGMENTS;
@@ -37,7 +43,7 @@ static struct segment find_segment(const struct power *power, double instant)
         else
             high = middle;
     }
-    return power->segments[low];
+    return low;
 }
 
 static struct segment segment_at(const struct power *power, double instant)
@@ -46,7 +52,7 @@ static struct segment segment_at(const struct power *power, double instant)
     uint64_t sequence;
     do {
         sequence = begin_reading(power);
-        segment = find_segment(power, instant);
+        segment = power->segments[segment_number(power, instant)];
     } while (was_rewritten(power, sequence));
     return segment;
 }
@@ -66,6 +72,31 @@ double average_watts(const struct power *power, double now)
 {
     double start = now - power->average_window;
     return (joules_at(power, now) - joules_at(power, start)) / power->average_window;
+}
+
+/*
+ * Forgets whatever was scheduled. The caller keeps other writers out; readers wait, so whoever looks
+ * after this instant sees the new power, and nobody has looked past it with the old one.
+ */
+void draw_from_now_on(struct power *power, double watts)
+{
+    begin_rewriting(power);
+    double now = monotonic_now();
+    uint64_t last = segment_number(power, now);
+    struct segment before = power->segments[last];
+    uint64_t kept = before.start < now ? last + 1 : last;
+    if (kept == MAX_SEGMENTS) {
+        kept -= DROP_SEGMENTS;
+        memmove(power->segments, power->segments + DROP_SEGMENTS, kept * sizeof before);
+        power->dropped_segments += DROP_SEGMENTS;
+    }
+    power->segments[kept] = (struct segment){
+        .start = now,
+        .watts = watts,
+        .joules = before.joules + before.watts * (now - before.start),
+    };
+    power->segment_count = kept + 1;
+    end_rewriting(power);
 }
 
 /* --- The energy counter --- */

@@ -14,6 +14,7 @@ double scatter(uint64_t number, uint64_t salt);
 
 double watts_at(const struct power *power, double instant);
 double average_watts(const struct power *power, double now);
+void draw_from_now_on(struct power *power, double watts);
 
 double last_tick(const struct power *power, int index, double now);
 double counted_joules(const struct power *power, double tick);

@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -136,4 +137,36 @@ bool was_rewritten(const struct power *power, uint64_t sequence)
 {
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     return __atomic_load_n(&power->sequence, __ATOMIC_RELAXED) != sequence;
+}
+
+/* --- Rewriting what follows from a client's call --- */
+
+/*
+ * Keeps other writers out, the controller among them. Opened anew each time, because a file that
+ * is inherited over a fork would count as the same lock on both sides.
+ */
+int lock_state(const char *variable)
+{
+    const char *path = getenv(variable);
+    int lock = path == NULL ? -1 : open(path, O_RDWR | O_CLOEXEC);
+    while (lock >= 0 && flock(lock, LOCK_EX) != 0 && errno == EINTR)
+        ;
+    return lock;
+}
+
+void unlock_state(int lock)
+{
+    if (lock >= 0)
+        close(lock);
+}
+
+void begin_rewriting(struct power *power)
+{
+    __atomic_fetch_add(&power->sequence, 1, __ATOMIC_ACQ_REL);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+void end_rewriting(struct power *power)
+{
+    __atomic_fetch_add(&power->sequence, 1, __ATOMIC_RELEASE);
 }

@@ -1,6 +1,6 @@
 /*
  * What every simulated driver library does with its state file: map it, count calls, act out
- * faults and read what the controller may be rewriting.
+ * faults, read what the controller may be rewriting and rewrite what follows from a client's call.
  */
 #ifndef ZEUS_SIMULATED_COMMON_SHARED_STATE_H
 #define ZEUS_SIMULATED_COMMON_SHARED_STATE_H
@@ -31,8 +31,13 @@ void count_call(struct header *header, unsigned int function);
 void apply_fault(struct fault *fault, unsigned int *result, bool *sentinel);
 bool may_control(const uint32_t *flags);
 
+int lock_state(const char *variable);
+void unlock_state(int lock);
+
 uint64_t begin_reading(const struct power *power);
 bool was_rewritten(const struct power *power, uint64_t sequence);
+void begin_rewriting(struct power *power);
+void end_rewriting(struct power *power);
 
 #pragma GCC visibility pop
 

@@ -28,6 +28,17 @@ unsigned int to_milliwatts(double watts);
 bool has(const struct call *call, enum flag flag);
 struct call require(struct call call, enum flag flag);
 struct call enter_control(enum function function, handle_t handle);
+
+/* A knob that a client is turning: set it between the two. */
+struct turn {
+    struct gpu *gpu;
+    int lock;
+};
+
+struct turn begin_turn(struct gpu *gpu);
+void end_turn(struct turn turn);
+unsigned int graphics_clock_in_force(const struct gpu *gpu);
+
 void set32(uint32_t *field, unsigned int value);
 unsigned int get32(const uint32_t *field);
 

@@ -50,6 +50,11 @@ static unsigned int current_clock(const struct gpu *gpu, unsigned int type)
     return clock < highest_clock(gpu, type) ? clock : highest_clock(gpu, type);
 }
 
+unsigned int graphics_clock_in_force(const struct gpu *gpu)
+{
+    return current_clock(gpu, CLOCK_GRAPHICS);
+}
+
 typedef unsigned int (*clock_reader)(const struct gpu *, unsigned int);
 
 static result_t put_clock(const struct call *call, unsigned int type, unsigned int *clock,
@@ -122,20 +127,26 @@ EXPORT result_t nvmlDeviceGetSupportedGraphicsClocks(handle_t device, unsigned i
                       call.gpu->graphics_clock_count);
 }
 
-static result_t lock_clocks(uint32_t *lowest_field, uint32_t *highest_field, unsigned int lowest,
+static result_t lock_clocks(struct gpu *gpu, unsigned int type, unsigned int lowest,
                             unsigned int highest)
 {
+    bool memory = type == CLOCK_MEMORY;
     if (lowest > highest || highest == 0)
         return INVALID_ARGUMENT;
-    set32(lowest_field, lowest);
-    set32(highest_field, highest);
+    struct turn turn = begin_turn(gpu);
+    set32(memory ? &gpu->locked_memory_min : &gpu->locked_graphics_min, lowest);
+    set32(memory ? &gpu->locked_memory_max : &gpu->locked_graphics_max, highest);
+    end_turn(turn);
     return SUCCESS;
 }
 
-static void unlock_clocks(uint32_t *lowest_field, uint32_t *highest_field)
+static void unlock_clocks(struct gpu *gpu, unsigned int type)
 {
-    set32(highest_field, 0);
-    set32(lowest_field, 0);
+    bool memory = type == CLOCK_MEMORY;
+    struct turn turn = begin_turn(gpu);
+    set32(memory ? &gpu->locked_memory_max : &gpu->locked_graphics_max, 0);
+    set32(memory ? &gpu->locked_memory_min : &gpu->locked_graphics_min, 0);
+    end_turn(turn);
 }
 
 EXPORT result_t nvmlDeviceSetGpuLockedClocks(handle_t device, unsigned int lowest,
@@ -144,15 +155,14 @@ EXPORT result_t nvmlDeviceSetGpuLockedClocks(handle_t device, unsigned int lowes
     struct call call = enter_control(FN_nvmlDeviceSetGpuLockedClocks, device);
     if (call.result != SUCCESS)
         return call.result;
-    return lock_clocks(&call.gpu->locked_graphics_min, &call.gpu->locked_graphics_max, lowest,
-                       highest);
+    return lock_clocks(call.gpu, CLOCK_GRAPHICS, lowest, highest);
 }
 
 EXPORT result_t nvmlDeviceResetGpuLockedClocks(handle_t device)
 {
     struct call call = enter_control(FN_nvmlDeviceResetGpuLockedClocks, device);
     if (call.result == SUCCESS)
-        unlock_clocks(&call.gpu->locked_graphics_min, &call.gpu->locked_graphics_max);
+        unlock_clocks(call.gpu, CLOCK_GRAPHICS);
     return call.result;
 }
 
@@ -162,15 +172,23 @@ EXPORT result_t nvmlDeviceSetMemoryLockedClocks(handle_t device, unsigned int lo
     struct call call = enter_control(FN_nvmlDeviceSetMemoryLockedClocks, device);
     if (call.result != SUCCESS)
         return call.result;
-    return lock_clocks(&call.gpu->locked_memory_min, &call.gpu->locked_memory_max, lowest, highest);
+    return lock_clocks(call.gpu, CLOCK_MEMORY, lowest, highest);
 }
 
 EXPORT result_t nvmlDeviceResetMemoryLockedClocks(handle_t device)
 {
     struct call call = enter_control(FN_nvmlDeviceResetMemoryLockedClocks, device);
     if (call.result == SUCCESS)
-        unlock_clocks(&call.gpu->locked_memory_min, &call.gpu->locked_memory_max);
+        unlock_clocks(call.gpu, CLOCK_MEMORY);
     return call.result;
+}
+
+static void set_application_clocks(struct gpu *gpu, unsigned int memory, unsigned int graphics)
+{
+    struct turn turn = begin_turn(gpu);
+    set32(&gpu->application_memory, memory);
+    set32(&gpu->application_graphics, graphics);
+    end_turn(turn);
 }
 
 EXPORT result_t nvmlDeviceSetApplicationsClocks(handle_t device, unsigned int memory,
@@ -183,18 +201,16 @@ EXPORT result_t nvmlDeviceSetApplicationsClocks(handle_t device, unsigned int me
     if (!is_memory_clock(gpu, memory) ||
         !contains(gpu->graphics_clocks, gpu->graphics_clock_count, graphics))
         return INVALID_ARGUMENT;
-    set32(&gpu->application_memory, memory);
-    set32(&gpu->application_graphics, graphics);
+    set_application_clocks(gpu, memory, graphics);
     return SUCCESS;
 }
 
 EXPORT result_t nvmlDeviceResetApplicationsClocks(handle_t device)
 {
     struct call call = enter_control(FN_nvmlDeviceResetApplicationsClocks, device);
-    if (call.result == SUCCESS) {
-        set32(&call.gpu->application_memory, default_clock(call.gpu, CLOCK_MEMORY));
-        set32(&call.gpu->application_graphics, default_clock(call.gpu, CLOCK_GRAPHICS));
-    }
+    if (call.result == SUCCESS)
+        set_application_clocks(call.gpu, default_clock(call.gpu, CLOCK_MEMORY),
+                               default_clock(call.gpu, CLOCK_GRAPHICS));
     return call.result;
 }
 

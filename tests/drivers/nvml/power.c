@@ -169,7 +169,9 @@ static result_t set_limit(struct gpu *gpu, unsigned int limit)
 {
     if (limit < gpu->limit_min_mw || limit > gpu->limit_max_mw)
         return INVALID_ARGUMENT;
+    struct turn turn = begin_turn(gpu);
     set32(&gpu->limit_mw, limit);
+    end_turn(turn);
     return SUCCESS;
 }
 

@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 
 static const struct expectation expected = {
-    .variable = "ZEUS_SIMULATED_NVML",
+    .variable = STATE_VARIABLE,
     .magic = STATE_MAGIC,
     .function_count = FUNCTION_COUNT,
     .size = sizeof(struct state),

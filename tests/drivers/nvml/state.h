@@ -9,11 +9,14 @@
 #include "layout.h"
 
 #define STATE_MAGIC "ZEUSNVML"
+#define STATE_VARIABLE "ZEUS_SIMULATED_NVML"
 
 #define MAX_MIG_DEVICES 8
 #define MAX_MEMORY_CLOCKS 8
 #define MAX_GRAPHICS_CLOCKS 256
 #define MAX_UNSUPPORTED_FIELDS 16
+#define MAX_LIMIT_KNOTS 512
+#define MAX_CLOCK_KNOTS 256
 
 /*
  * Every function that callers can count or fault, named without its version suffix: all versions
@@ -120,6 +123,25 @@ struct process {
     uint64_t bytes;
 };
 
+/* What the GPU draws and how fast it works under one setting of a knob: watts or MHz. */
+struct knot {
+    double setting;
+    double watts;
+    double speed;
+};
+
+/*
+ * How the GPU answers to its knobs, by rising settings. Without knots it does not: it draws what
+ * the controller has scheduled. `speed` is the one that follows from the knobs as they are.
+ */
+struct response {
+    uint64_t limit_knot_count;
+    uint64_t clock_knot_count;
+    double speed;
+    struct knot limit_knots[MAX_LIMIT_KNOTS];
+    struct knot clock_knots[MAX_CLOCK_KNOTS];
+};
+
 struct gpu {
     char name[TEXT_LENGTH];
     char uuid[TEXT_LENGTH];
@@ -180,6 +202,7 @@ struct gpu {
 
     uint64_t process_count;
     struct process processes[MAX_PROCESSES];
+    struct response response;
     struct power power;
 };
 
@@ -194,7 +217,8 @@ struct state {
 };
 
 _Static_assert(sizeof(struct process) == 16, "layout of struct process");
-_Static_assert(sizeof(struct gpu) == 101400, "layout of struct gpu");
-_Static_assert(sizeof(struct state) == 1693296, "layout of struct state");
+_Static_assert(sizeof(struct response) == 18456, "layout of struct response");
+_Static_assert(sizeof(struct gpu) == 119856, "layout of struct gpu");
+_Static_assert(sizeof(struct state) == 1988592, "layout of struct state");
 
 #endif

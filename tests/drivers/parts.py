@@ -1,0 +1,71 @@
+"""The parts of the simulated node as GPUs of the simulated driver, under load.
+
+Figures and physics are those of `zeus.device.simulated_models`, so this module needs Zeus itself
+installed, unlike its neighbours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zeus.device.simulated_models import MODELS, GpuModel
+
+from .nvml_state import GpuSpec
+from .responses import Load, Operation
+
+
+def load(
+    model: GpuModel, *, activity: float = 0.9, compute_bound: float = 0.7, host_share: float = 0.0
+) -> Load:
+    """Steps of a training job on a GPU, as `zeus.testing.Workload` describes them.
+
+    Args:
+        model: the GPU.
+        activity: power of the kernels as a share of the GPU's full dynamic power.
+        compute_bound: share of the kernels' time that grows with 1 / clock.
+        host_share: share of a step, at the highest clock, in which the GPU waits.
+
+    Returns:
+        Power over a whole step, and speed relative to that at the highest clock.
+    """
+
+    def settled(power_limit: float, highest_clock: float) -> Operation:
+        clock = model.relative_clock(activity, power_limit, highest_clock)
+        kernels = (1 - host_share) * (compute_bound / clock + 1 - compute_bound)
+        step = host_share + kernels
+        joules = host_share * model.static_power + kernels * model.busy_power(clock, activity)
+        return Operation(joules / step, 1 / step)
+
+    return settled
+
+
+def spec(key: str, running: dict[str, float] | None = None, **changes: Any) -> GpuSpec:
+    """A part by its short name, such as "a100", at its highest power limit.
+
+    Args:
+        key: as in `ZEUS_SIMULATE`; a part by NVIDIA.
+        running: arguments for `load`; None leaves the GPU idle.
+        changes: anything else of `GpuSpec`.
+
+    Raises:
+        ValueError: If the part is no NVIDIA GPU.
+    """
+    model = MODELS[key]
+    if model.vendor != "NVIDIA":
+        raise ValueError(f"the simulated driver is NVIDIA's, but {key} is {model.vendor}'s")
+    no_counter = () if model.counter_period else ("nvmlDeviceGetTotalEnergyConsumption",)
+    given: dict[str, Any] = {
+        "name": model.name,
+        "watts": model.idle_power,
+        "tick_period": model.counter_period or 0.0,
+        "min_power_limit": model.minimum_limit,
+        "max_power_limit": model.maximum_limit,
+        "default_power_limit": model.maximum_limit,
+        "memory_clocks": (model.memory_clock,),
+        "graphics_clocks": model.graphics_clocks(),
+        "memory_total": model.memory_bytes,
+        "unsupported": no_counter,
+    }
+    if running is not None:
+        given["load"] = load(model, **running)
+    return GpuSpec(**(given | changes))
