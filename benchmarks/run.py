@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import monitoring
+import pipelines
 import power_limit
 import replay_policies
 import whole_runs
@@ -33,6 +34,7 @@ TASKS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "size": monitoring.bench_size,
     "power_limit": power_limit.bench_power_limit,
     "whole_runs": whole_runs.bench_whole_runs,
+    "pipelines": pipelines.bench_pipelines,
     "replay": replay_policies.bench_replay,
 }
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "env": "show what can be measured and controlled here, and how to mend the rest",
     "frontier": "show what a knob trades between time and energy, and what to choose",
     "measure": "run a command and print the time and energy it took",
+    "plan": "find the clocks at which a training pipeline wastes the least energy",
     "replay": "replay recurring jobs on recorded traces, to prove what a policy saves",
     "restore": "put back GPU settings left behind by processes that are gone",
     "top": "watch power, energy and load of every GPU",

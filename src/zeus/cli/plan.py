@@ -1,0 +1,321 @@
+"""`zeus plan`: the clocks at which a training pipeline wastes the least energy.
+
+With `--json`, a list of the frontier's points by rising `time` (s), each with `energy` (J, over all
+GPUs, waiting included) and `lower_bound` (J, which no plan of this time can go below). The selected
+one also has `plan`: one entry per operation, by `start` (s), with `device`, `stage`, `instruction`,
+`microbatch`, `frequency` (MHz; null if there is none to set), `time` (s), `energy` (J, of a GPU).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from zeus.cli import FAILED, complain
+from zeus.cli._output import PreparedFile
+from zeus.cli._parser import UsageError
+from zeus.cli._terminal import Console
+from zeus.errors import FrontierError, PipelineError, StageProfileError
+from zeus.frontier import (
+    Deadline,
+    EnergyBudget,
+    MaxSlowdownConstraint,
+    Objective,
+    Selection,
+)
+from zeus.optimizer.pipeline_frequency import (
+    Execution,
+    Pipeline,
+    Plan,
+    Profile,
+    Solution,
+    build,
+    solve,
+)
+from zeus.optimizer.pipeline_frequency.compare import Comparison, compare, read_frontier
+from zeus.optimizer.pipeline_frequency.figure import Others, draw, kind_of
+from zeus.optimizer.pipeline_frequency.profile import useful
+from zeus.optimizer.pipeline_frequency.schedules import SCHEDULES
+from zeus.optimizer.pipeline_frequency.solver import PLANS
+from zeus.optimizer.pipeline_frequency.trace import to_trace
+
+_SHOWN = 12  # points of the frontier
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.usage = "zeus plan PROFILE --microbatches N --blocking-power W [options]"
+    parser.description = (
+        "Find at which clock each computation of a pipeline-parallel training iteration should "
+        "run, from what was measured of its stages. PROFILE is a CSV table with the columns stage, "
+        "instruction, frequency (MHz), time (s) and energy (J, of one GPU)."
+    )
+    parser.epilog = """\
+examples:
+  zeus plan profile.csv --microbatches 12 --blocking-power 70.38
+  zeus plan profile.csv --microbatches 12 --blocking-power 70.38 --slowdown 1.1 --figure plan.svg
+  zeus plan profile.csv --schedule interleaved --chunks 2 --microbatches 16 \\
+      --blocking-power 83.64 --deadline 3.1 --json plan.json --trace plan.trace.json"""
+    parser.add_argument("profile", metavar="PROFILE", help="what the stages take")
+    what = parser.add_argument_group("the pipeline")
+    what.add_argument("--schedule", choices=list(SCHEDULES), default="1f1b", help="(default: 1f1b)")
+    what.add_argument(
+        "--microbatches", type=_whole, required=True, metavar="N", help="parts of the batch"
+    )
+    what.add_argument(
+        "--blocking-power",
+        type=_amount,
+        required=True,
+        metavar="W",
+        help="what a GPU draws while it waits for another (A40: 70.38, A100: 83.64)",
+    )
+    what.add_argument(
+        "--chunks", type=_whole, default=1, metavar="N", help="stages per rank, if interleaved"
+    )
+    what.add_argument(
+        "--tensor-parallel", type=_whole, default=1, metavar="N", help="GPUs per rank (default: 1)"
+    )
+    what.add_argument(
+        "--data-parallel", type=_whole, default=1, metavar="N", help="pipelines (default: 1)"
+    )
+    what.add_argument(
+        "--communication",
+        type=_amount,
+        default=0.0,
+        metavar="S",
+        help="seconds until the next stage has a result (default: 0)",
+    )
+    what.add_argument(
+        "--data-loading",
+        type=_amount,
+        default=0.0,
+        metavar="S",
+        help="seconds that the first stage waits for each microbatch (default: 0)",
+    )
+    wanted = parser.add_argument_group("which plan (default: the fastest)")
+    one = wanted.add_mutually_exclusive_group()
+    one.add_argument(
+        "--deadline", type=_amount, metavar="S", help="least energy within S seconds, such as the "
+        "iteration time of a straggler"
+    )  # fmt: skip
+    one.add_argument(
+        "--slowdown", type=_amount, metavar="F", help="least energy within F times the fastest"
+    )
+    one.add_argument("--energy-budget", type=_amount, metavar="J", help="fastest within J joules")
+    parser.add_argument(
+        "--plans",
+        type=_whole,
+        default=PLANS,
+        metavar="N",
+        help=f"about how many plans to find (default: {PLANS})",
+    )
+    parser.add_argument(
+        "--compare", metavar="FILE", help="another frontier, as CSV with the columns time, energy"
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", help="write the frontier and the plan to FILE (- for stdout)"
+    )
+    parser.add_argument(
+        "--figure", metavar="FILE", help="draw the pipeline and the frontier: .svg or .png"
+    )
+    parser.add_argument(
+        "--trace", metavar="FILE", help="write a trace for Perfetto or Chrome (JSON)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read, solve, choose, write, print."""
+    with _wrong_use():
+        kind = None if arguments.figure is None else kind_of(arguments.figure)
+        objective, wish = _objective(arguments)
+    with contextlib.ExitStack() as stack:
+        files = {
+            name: stack.enter_context(contextlib.closing(PreparedFile(given)))
+            for name in ("json", "figure", "trace")
+            if (given := getattr(arguments, name)) is not None
+        }
+        with _wrong_use():
+            profile = Profile.read(arguments.profile)
+            others = read_frontier(arguments.compare) if arguments.compare else []
+            pipeline = _pipeline(profile, arguments)
+        solution = solve(pipeline, arguments.plans)
+        selection = objective.select(solution.frontier)
+        if not selection.feasible:
+            complain(selection.note)
+            return FAILED
+        before = pipeline.at_highest_frequency()
+        plan: Plan = selection.point.knob
+        if "json" in files:
+            files["json"].write(_json(solution, plan))
+        if kind is not None:
+            name = Path(arguments.compare).stem if arguments.compare else ""
+            picture = draw(before, plan, solution, Others(name, others))
+            files["figure"].write_bytes(picture.rendered(kind))
+        if "trace" in files:
+            executions = {"every clock at its highest": before, "the plan": plan.execute()}
+            files["trace"].write(json.dumps(to_trace(executions)))
+    if arguments.json != "-":
+        report = _Report(Console(sys.stdout), profile, arguments.schedule, before, solution)
+        report.show(plan, selection, wish)
+        if others:
+            report.show_comparison(compare(solution.frontier, others), arguments.compare)
+        saved = (arguments.json, arguments.figure, arguments.trace)
+        report.console.print(*(f"Saved {name}" for name in saved if name))
+    return 0
+
+
+@contextlib.contextmanager
+def _wrong_use() -> Any:
+    """What was asked for, or a file that was given, breaks a rule."""
+    try:
+        yield
+    except (FrontierError, PipelineError, StageProfileError) as error:
+        raise UsageError(str(error)) from None
+
+
+def _objective(arguments: argparse.Namespace) -> tuple[Objective, str]:
+    if arguments.deadline is not None:
+        return Deadline(arguments.deadline), f"least energy within {arguments.deadline:g} s"
+    if arguments.energy_budget is not None:
+        return EnergyBudget(
+            arguments.energy_budget
+        ), f"fastest within {arguments.energy_budget:g} J"
+    if arguments.slowdown is not None:
+        wish = f"least energy within {arguments.slowdown:g} times the fastest"
+        return MaxSlowdownConstraint(arguments.slowdown), wish
+    return MaxSlowdownConstraint(1.0), "the fastest"
+
+
+def _pipeline(profile: Profile, arguments: argparse.Namespace) -> Pipeline:
+    return build(
+        profile,
+        arguments.schedule,
+        arguments.microbatches,
+        arguments.blocking_power,
+        chunks=arguments.chunks,
+        tensor_parallel=arguments.tensor_parallel,
+        data_parallel=arguments.data_parallel,
+        communication=arguments.communication,
+        data_loading=arguments.data_loading,
+        name=f"{Path(arguments.profile).stem}, {arguments.schedule}, "
+        f"{arguments.microbatches} microbatches",
+    )
+
+
+def _json(solution: Solution, selected: Plan) -> str:
+    lines = []
+    for plan in solution.plans:
+        entry: dict[str, Any] = {
+            "time": plan.time,
+            "energy": plan.energy,
+            "lower_bound": plan.lower_bound,
+        }
+        if plan == selected:
+            entry["plan"] = plan.to_list()
+        lines.append(json.dumps(entry))
+    return "[" + ",\n ".join(lines) + "]"
+
+
+# --- for people -----------------------------------------------------------------------------------
+
+
+class _Report:
+    def __init__(
+        self,
+        console: Console,
+        profile: Profile,
+        schedule: str,
+        before: Execution,
+        solution: Solution,
+    ) -> None:
+        self.console = console
+        self.profile = profile
+        self.schedule = schedule
+        self.before = before
+        self.solution = solution
+
+    def show(self, plan: Plan, selection: Selection, wish: str) -> None:
+        pipeline, plans = self.before.pipeline, self.solution.plans
+        measured = sum(map(len, self.profile.values()))
+        kept = sum(len(useful(each, pipeline.blocking_power)) for each in self.profile.values())
+        gaps = [100 * each.gap for each in plans]
+        self.console.print(
+            self.console.style(pipeline.name, "bold"),
+            f"{self.profile.stages} stages, {pipeline.gpus * pipeline.data_parallel} GPUs, "
+            f"{pipeline.blocking_power:g} W while waiting; {kept} of {measured} measured options "
+            "are worth choosing",
+            f"{len(plans)} plans, {math.fsum(gaps) / len(gaps):.2f} % on average and at most "
+            f"{max(gaps):.2f} % above what is proven to be the least energy at their time",
+            "",
+        )
+        rows: list[tuple[str, ...]] = [
+            ("", "time (s)", "energy (J)", "Δ time", "Δ energy", "above bound")
+        ]
+        rows.append(self._row("every clock at its highest", self.before.time, self.before.energy))
+        rows += [self._row("", each.time, each.energy, each.gap) for each in self._some(plan)]
+        rows.append(self._row(f"selected: {wish}", plan.time, plan.energy, plan.gap))
+        self.console.print(*self.console.table(rows, right=(1, 2, 3, 4, 5)))
+        if selection.note:
+            self.console.print(selection.note)
+
+    def show_comparison(self, comparison: Comparison, name: str) -> None:
+        stated = len(comparison.ratios) + comparison.unreachable
+        if not comparison.ratios:
+            self.console.print(f"{name}: none of its {stated} times can be reached by any plan")
+            return
+        self.console.print(
+            f"{name}: at the same time, ours takes {comparison.mean:.4f} of its energy on average "
+            f"({min(comparison.ratios):.4f} to {max(comparison.ratios):.4f}); "
+            f"{comparison.unreachable} of its {stated} times are shorter than any plan can be"
+        )
+
+    def _row(
+        self, label: str, time: float, energy: float, gap: float | None = None
+    ) -> tuple[str, ...]:
+        before = self.before
+        changes = [
+            f"{round(100 * (value / reference - 1), 1) + 0:+.1f} %" if reference else "-"
+            for value, reference in ((time, before.time), (energy, before.energy))
+        ]
+        return (
+            label,
+            f"{time:.4f}",
+            f"{energy:.1f}",
+            *(changes if gap is not None else ("", "")),
+            "" if gap is None else f"{100 * gap:.2f} %",
+        )
+
+    def _some(self, selected: Plan) -> list[Plan]:
+        """Plans spread evenly over the frontier, both ends included."""
+        plans = self.solution.plans
+        count = min(_SHOWN, len(plans))
+        places = {round(n * (len(plans) - 1) / max(count - 1, 1)) for n in range(count)}
+        return [plans[place] for place in sorted(places) if plans[place] != selected]
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+def _whole(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number, 1 or more, but got {text!r}")
+    return value
+
+
+def _amount(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number, 0 or more, but got {text!r}")
+    return value

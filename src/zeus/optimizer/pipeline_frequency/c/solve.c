@@ -1,0 +1,313 @@
+/* From the continuous frontier to executable plans.
+ *
+ * At each iteration time asked for, the continuous schedule is followed as closely as real options
+ * allow. The best of these plans, the corners of their convex hull, are improved by exchanges, and
+ * between two neighbouring corners lie plans that begin like one and end like the other: where the
+ * continuous schedule has all operations between two options, those have some operations on one
+ * option and the rest on the other.
+ */
+
+#include "pipeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { COARSE = 128, BEYOND = 16 };
+
+typedef struct {
+    double time;
+    double energy;
+    uint16_t *choice;
+    int improved; /* by exchanges, already */
+} Plan;
+
+typedef struct {
+    const Problem *problem;
+    Plan *plans;
+    int64_t count;
+    int64_t capacity;
+    Schedule work;
+    Schedule trial;
+    Schedule slow;
+    Schedule fast;
+    Schedule beyond; /* a little slower than the continuous schedule of least energy */
+    int has_beyond;
+} Pool;
+
+/* --- keeping plans ----------------------------------------------------------------------------- */
+
+static int keep(Pool *pool, Schedule *schedule, int improved)
+{
+    if (pool->count == pool->capacity) {
+        int64_t capacity = pool->capacity ? 2 * pool->capacity : 1024;
+        Plan *more = realloc(pool->plans, sizeof(Plan) * (size_t)capacity);
+        if (!more)
+            return OUT_OF_MEMORY;
+        pool->plans = more;
+        pool->capacity = capacity;
+    }
+    size_t bytes = sizeof(uint16_t) * (size_t)pool->problem->operations;
+    Plan plan = {0, 0, malloc(bytes), improved};
+    if (!plan.choice)
+        return OUT_OF_MEMORY;
+    memcpy(plan.choice, schedule->choice, bytes);
+    schedule_measure(schedule, &plan.time, &plan.energy);
+    pool->plans[pool->count++] = plan;
+    return 0;
+}
+
+static int by_time(const void *one, const void *other)
+{
+    const Plan *first = one, *second = other;
+    if (first->time != second->time)
+        return first->time < second->time ? -1 : 1;
+    if (first->energy != second->energy)
+        return first->energy < second->energy ? -1 : 1;
+    return second->improved - first->improved;
+}
+
+/* Leave only plans that no other beats, by rising time. */
+static void prune(Pool *pool)
+{
+    qsort(pool->plans, (size_t)pool->count, sizeof(Plan), by_time);
+    int64_t kept = 0;
+    for (int64_t number = 0; number < pool->count; number++) {
+        if (kept == 0 || pool->plans[number].energy < pool->plans[kept - 1].energy)
+            pool->plans[kept++] = pool->plans[number];
+        else
+            free(pool->plans[number].choice);
+    }
+    pool->count = kept;
+}
+
+/* Corners of the lower convex hull, as places in the pruned pool. */
+static int64_t hull(const Pool *pool, int64_t *corners)
+{
+    int64_t count = 0;
+    const Plan *plans = pool->plans;
+    for (int64_t number = 0; number < pool->count; number++) {
+        const Plan *next = &plans[number];
+        while (count > 1) {
+            const Plan *before = &plans[corners[count - 2]], *last = &plans[corners[count - 1]];
+            if ((last->energy - before->energy) * (next->time - before->time) <
+                (next->energy - before->energy) * (last->time - before->time))
+                break;
+            count--;
+        }
+        corners[count++] = number;
+    }
+    return count;
+}
+
+static void restore(Schedule *schedule, const Plan *plan)
+{
+    memcpy(schedule->choice, plan->choice,
+           sizeof(uint16_t) * (size_t)schedule->problem->operations);
+    schedule->deadline = 0;
+    schedule_refresh(schedule);
+    schedule->deadline = schedule_end(schedule);
+    schedule_refresh(schedule);
+}
+
+/* --- making plans ------------------------------------------------------------------------------ */
+
+static int from_continuous(void *context, int64_t deadline, const int64_t *finish, int useful)
+{
+    Pool *pool = context;
+    schedule_follow(&pool->work, finish, deadline);
+    schedule_use_slack(&pool->work);
+    if (!useful) {
+        schedule_copy(&pool->beyond, &pool->work);
+        pool->has_beyond = 1;
+    }
+    return keep(pool, &pool->work, 0);
+}
+
+static int improve_corners(Pool *pool, const int64_t *corners, int64_t count)
+{
+    for (int64_t corner = 0; corner < count; corner++) {
+        if (pool->plans[corners[corner]].improved)
+            continue;
+        restore(&pool->work, &pool->plans[corners[corner]]);
+        schedule_use_slack(&pool->work);
+        schedule_exchange(&pool->work);
+        schedule_use_slack(&pool->work);
+        pool->plans[corners[corner]].improved = 1;
+        int failed = keep(pool, &pool->work, 1);
+        if (failed)
+            return failed;
+    }
+    return 0;
+}
+
+/* The best plan of a given length that begins like one and ends like the other. */
+static int splice(Pool *pool, int64_t deadline)
+{
+    double best_energy = 0;
+    for (int fast_first = 0; fast_first < 2; fast_first++) {
+        double time, energy;
+        schedule_splice(&pool->trial, &pool->slow, &pool->fast, deadline, fast_first);
+        schedule_use_slack(&pool->trial);
+        schedule_measure(&pool->trial, &time, &energy);
+        if (!fast_first || energy < best_energy) {
+            best_energy = energy;
+            schedule_copy(&pool->work, &pool->trial);
+        }
+    }
+    return keep(pool, &pool->work, 0);
+}
+
+static int splice_corners(Pool *pool, const int64_t *corners, int64_t count, int64_t wanted)
+{
+    double range = pool->plans[corners[count - 1]].time - pool->plans[corners[0]].time;
+    for (int64_t corner = 0; corner + 1 < count; corner++) {
+        const Plan *fast = &pool->plans[corners[corner]];
+        const Plan *slow = &pool->plans[corners[corner + 1]];
+        double share = (slow->time - fast->time) / range;
+        int64_t between = 1 + (int64_t)((double)wanted * share);
+        restore(&pool->fast, fast);
+        restore(&pool->slow, slow);
+        int64_t ticks = pool->slow.deadline - pool->fast.deadline;
+        for (int64_t number = 1; number <= between; number++) {
+            int64_t part = ticks / (between + 1) * number;
+            int failed = part > 0 ? splice(pool, pool->fast.deadline + part) : 0;
+            if (failed)
+                return failed;
+        }
+    }
+    return 0;
+}
+
+/* Where options are far apart, the plan of least energy may be slower than that schedule. */
+static int look_beyond(Pool *pool)
+{
+    prune(pool);
+    restore(&pool->fast, &pool->plans[pool->count - 1]);
+    schedule_copy(&pool->slow, &pool->beyond);
+    pool->slow.deadline = schedule_end(&pool->slow);
+    int64_t ticks = pool->slow.deadline - pool->fast.deadline;
+    for (int64_t number = 1; number < BEYOND && ticks >= BEYOND; number++) {
+        int failed = splice(pool, pool->fast.deadline + ticks / BEYOND * number);
+        if (failed)
+            return failed;
+    }
+    return 0;
+}
+
+static int improve(Pool *pool)
+{
+    const Problem *problem = pool->problem;
+    int failed = pool->has_beyond ? look_beyond(pool) : 0;
+    if (failed)
+        return failed;
+    for (int32_t round = 0; round <= problem->rounds; round++) {
+        int64_t wanted = round < problem->rounds && problem->plans > COARSE ? COARSE
+                                                                             : problem->plans;
+        for (int step = 0; step < 2; step++) {
+            prune(pool);
+            int64_t *corners = malloc(sizeof(int64_t) * (size_t)pool->count);
+            if (!corners)
+                return OUT_OF_MEMORY;
+            int64_t count = hull(pool, corners);
+            failed = step == 0 ? improve_corners(pool, corners, count)
+                                   : splice_corners(pool, corners, count, wanted);
+            free(corners);
+            if (failed)
+                return failed;
+        }
+    }
+    prune(pool);
+    return 0;
+}
+
+/* --- in and out -------------------------------------------------------------------------------- */
+
+static int make_graph(const Problem *problem, Graph *graph)
+{
+    int32_t operations = problem->operations, arcs = problem->before_start[operations];
+    graph->after_start = calloc((size_t)operations + 2, sizeof(int32_t));
+    graph->after = calloc((size_t)arcs + 1, sizeof(int32_t));
+    graph->first = calloc((size_t)operations, sizeof(int32_t));
+    graph->options = calloc((size_t)operations, sizeof(int32_t));
+    if (!graph->after_start || !graph->after || !graph->first || !graph->options)
+        return OUT_OF_MEMORY;
+    for (int32_t operation = 0; operation < operations; operation++) {
+        const int32_t *start = problem->option_start + problem->curve[operation];
+        graph->first[operation] = start[0];
+        graph->options[operation] = start[1] - start[0];
+    }
+    /* One place ahead, so that filling in leaves the starts where they belong. */
+    int32_t *next = graph->after_start + 1;
+    for (int32_t place = 0; place < arcs; place++)
+        next[problem->before[place] + 1]++;
+    for (int32_t operation = 0; operation < operations; operation++)
+        next[operation + 1] += next[operation];
+    for (int32_t operation = 0; operation < operations; operation++)
+        for (int32_t place = problem->before_start[operation];
+             place < problem->before_start[operation + 1]; place++)
+            graph->after[next[problem->before[place]]++] = operation;
+    return 0;
+}
+
+static void free_graph(Graph *graph)
+{
+    free(graph->after_start);
+    free(graph->after);
+    free(graph->first);
+    free(graph->options);
+}
+
+static int hand_over(const Pool *pool, Solution *solution)
+{
+    size_t operations = (size_t)pool->problem->operations, count = (size_t)pool->count;
+    solution->plans = pool->count;
+    solution->time = malloc(sizeof(double) * count);
+    solution->energy = malloc(sizeof(double) * count);
+    solution->choice = malloc(sizeof(uint16_t) * count * operations);
+    if (!solution->time || !solution->energy || !solution->choice)
+        return OUT_OF_MEMORY;
+    for (size_t number = 0; number < count; number++) {
+        solution->time[number] = pool->plans[number].time;
+        solution->energy[number] = pool->plans[number].energy;
+        memcpy(solution->choice + number * operations, pool->plans[number].choice,
+               sizeof(uint16_t) * operations);
+    }
+    return 0;
+}
+
+void zeus_pipeline_free(Solution *solution)
+{
+    free(solution->breakpoint_ticks);
+    free(solution->breakpoint_slope);
+    free(solution->time);
+    free(solution->energy);
+    free(solution->choice);
+    memset(solution, 0, sizeof *solution);
+}
+
+/* 0, or OUT_OF_MEMORY; the solution is to be freed in both cases. */
+int zeus_pipeline_solve(const Problem *problem, Solution *solution)
+{
+    Pool pool = {0};
+    Graph graph = {0};
+    pool.problem = problem;
+    memset(solution, 0, sizeof *solution);
+    int failed = make_graph(problem, &graph) ||
+                 schedule_create(&pool.work, problem, &graph) ||
+                 schedule_create(&pool.trial, problem, &graph) ||
+                 schedule_create(&pool.slow, problem, &graph) ||
+                 schedule_create(&pool.fast, problem, &graph) ||
+                 schedule_create(&pool.beyond, problem, &graph) ||
+                 sweep(problem, &graph, from_continuous, &pool, solution) ||
+                 improve(&pool) || hand_over(&pool, solution);
+    for (int64_t number = 0; number < pool.count; number++)
+        free(pool.plans[number].choice);
+    free(pool.plans);
+    schedule_destroy(&pool.work);
+    schedule_destroy(&pool.trial);
+    schedule_destroy(&pool.slow);
+    schedule_destroy(&pool.fast);
+    schedule_destroy(&pool.beyond);
+    free_graph(&graph);
+    return failed ? OUT_OF_MEMORY : 0;
+}

@@ -1,0 +1,65 @@
+"""Frontiers that others state, and how ours compares at the same iteration times."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from zeus.errors import StageProfileError
+from zeus.frontier import Frontier
+from zeus.optimizer.pipeline_frequency.tables import number, rows
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Ours against theirs.
+
+    Attributes:
+        ratios: Our energy over theirs, at each of their times that our plans can reach.
+        unreachable: How many of their times are shorter than any plan can be.
+    """
+
+    ratios: tuple[float, ...]
+    unreachable: int
+
+    @property
+    def mean(self) -> float:
+        """Mean ratio: below 1, ours takes less; not a number if no time can be reached."""
+        return math.fsum(self.ratios) / len(self.ratios) if self.ratios else math.nan
+
+
+def read_frontier(path: str | os.PathLike[str]) -> list[tuple[float, float]]:
+    """Times and energies from a CSV table with the columns time (s) and energy (J).
+
+    Raises:
+        StageProfileError: If it is not such a table; names the file and the line.
+        OSError: If it cannot be read.
+    """
+    return [
+        (_positive(cells, "time", where), _positive(cells, "energy", where))
+        for where, cells in rows(Path(path), ("time", "energy"), "a frontier")
+    ]
+
+
+def _positive(cells: Mapping[str, str], name: str, where: str) -> float:
+    value = number(cells, name, where)
+    if value <= 0:
+        raise StageProfileError(f"{where}: `{name} > 0` must hold, but got {cells[name]!r}")
+    return value
+
+
+def compare(frontier: Frontier, places: Sequence[tuple[float, float]]) -> Comparison:
+    """Our energy over theirs, at each of their times."""
+    fastest = frontier.fastest.time
+    # By rising time and falling energy, the last plan that is fast enough takes the least.
+    points = sorted(frontier.pareto(), key=lambda point: point.time)
+    ratios, at = [], 0
+    reachable = sorted(place for place in places if place[0] >= fastest)
+    for time, energy in reachable:
+        while at + 1 < len(points) and points[at + 1].time <= time:
+            at += 1
+        ratios.append(points[at].energy / energy)
+    return Comparison(tuple(ratios), len(places) - len(reachable))

@@ -1,0 +1,316 @@
+"""One training iteration as a graph: what runs where, in which options, and what it waits for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from zeus.errors import PipelineError
+from zeus.optimizer.pipeline_frequency.profile import Option
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One piece of work of an iteration.
+
+    Attributes:
+        instruction: What it is: "forward", "backward", "communication".
+        options: Ways to run it; a single one if there is nothing to choose.
+        device: Number of the pipeline rank whose GPUs run it; `None` if no GPU is busy with it.
+        stage: Part of the model that it belongs to, if any.
+        microbatch: Part of the batch that it belongs to, if any.
+        after: Numbers of the operations that must have ended, the one before it on its device
+            included.
+    """
+
+    instruction: str
+    options: tuple[Option, ...]
+    device: int | None
+    stage: int | None
+    microbatch: int | None
+    after: tuple[int, ...]
+
+    def __str__(self) -> str:
+        parts = [self.instruction]
+        parts += [] if self.stage is None else [f"stage {self.stage}"]
+        parts += [] if self.microbatch is None else [f"microbatch {self.microbatch}"]
+        return " ".join(parts)
+
+    @property
+    def fastest_clock(self) -> Option:
+        """The option of the highest frequency."""
+        return max(self.options, key=lambda option: option.frequency or 0.0)
+
+
+class Pipeline:
+    """A graph of operations, built from its beginning to its end.
+
+    Operations of one device run one after the other, in the order in which they are added. What
+    else an operation waits for is given as `after`, and must have been added before, so that no
+    graph has a circle. Once plans have been made for it, a pipeline cannot be changed any more.
+
+    Every operation runs on all `tensor_parallel` GPUs of its device at the same time, each of which
+    takes what its option says. All of it happens in `data_parallel` pipelines alike. A GPU that
+    runs nothing waits, and draws `blocking_power` until the whole iteration is over.
+
+    Args:
+        devices: Pipeline ranks.
+        blocking_power: Watts of a GPU that waits, 0 or more.
+        tensor_parallel: GPUs of each rank.
+        data_parallel: Pipelines.
+        name: What is trained, for messages and pictures.
+
+    Raises:
+        PipelineError: If a value is out of range.
+    """
+
+    def __init__(
+        self,
+        devices: int,
+        blocking_power: float,
+        *,
+        tensor_parallel: int = 1,
+        data_parallel: int = 1,
+        name: str = "a pipeline",
+    ) -> None:
+        counts = {
+            "devices": devices,
+            "tensor_parallel": tensor_parallel,
+            "data_parallel": data_parallel,
+        }
+        for label, count in counts.items():
+            counted(label, count)
+        self.devices = devices
+        self.blocking_power = _seconds_or_watts("blocking_power", blocking_power)
+        self.tensor_parallel = tensor_parallel
+        self.data_parallel = data_parallel
+        self.name = name
+        self._operations: list[Operation] = []
+        self._last: dict[int, int] = {}
+        self._complete = False
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        """All operations of one pipeline; each comes after those that it waits for."""
+        return self._operations
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one of the pipelines."""
+        return self.devices * self.tensor_parallel
+
+    def add(
+        self,
+        instruction: str,
+        options: Iterable[Option],
+        *,
+        device: int | None = None,
+        stage: int | None = None,
+        microbatch: int | None = None,
+        after: Iterable[int] = (),
+    ) -> int:
+        """Add an operation whose clock is to be chosen.
+
+        Args:
+            instruction: What it is.
+            options: Ways to run it, at least one.
+            device: Rank whose GPUs run it, after all that was added for that rank before; `None` if
+                it runs elsewhere, and its energy counts once.
+            stage: Part of the model.
+            microbatch: Part of the batch.
+            after: Numbers of operations that must have ended.
+
+        Returns:
+            Its number.
+
+        Raises:
+            PipelineError: If a rule is broken.
+        """
+        given = tuple(options)
+        if self._complete:
+            raise PipelineError(
+                f"plans have been made for {self.name}, so nothing can be added; build a new one"
+            )
+        if not given:
+            raise PipelineError(f"{instruction!r} needs at least one option, but got none")
+        for option in given:
+            if not (math.isfinite(option.time) and option.time >= 0):
+                raise PipelineError(f"`time >= 0` must hold for {instruction!r}, but got {option}")
+            if not (math.isfinite(option.energy) and option.energy >= 0):
+                raise PipelineError(
+                    f"`energy >= 0` must hold for {instruction!r}, but got {option}"
+                )
+        if device is not None and device not in range(self.devices):
+            raise PipelineError(
+                f"`0 <= device < {self.devices}` must hold, but got device={device!r}"
+            )
+        waits_for = dict.fromkeys(after)
+        if device in self._last:
+            waits_for[self._last[device]] = None
+        number = len(self._operations)
+        for other in waits_for:
+            if other not in range(number):
+                raise PipelineError(
+                    f"{instruction!r} must wait for operations that were added before it "
+                    f"(numbers below {number}), but got after={other!r}"
+                )
+        self._operations.append(
+            Operation(instruction, given, device, stage, microbatch, tuple(waits_for))
+        )
+        if device is not None:
+            self._last[device] = number
+        return number
+
+    def add_fixed(
+        self,
+        instruction: str,
+        time: float,
+        *,
+        energy: float | None = None,
+        device: int | None = None,
+        stage: int | None = None,
+        microbatch: int | None = None,
+        after: Iterable[int] = (),
+    ) -> int:
+        """Add an operation whose time is what it is: communication, data loading.
+
+        Args:
+            instruction: What it is.
+            time: Seconds.
+            energy: Joules, of each GPU of the device; if not given, those of waiting for as long,
+                or none if it has no device.
+            device: As for `add`: a device does nothing else meanwhile.
+            stage: Part of the model.
+            microbatch: Part of the batch.
+            after: Numbers of operations that must have ended.
+
+        Returns:
+            Its number.
+
+        Raises:
+            PipelineError: If a rule is broken.
+        """
+        if energy is None:
+            energy = 0.0 if device is None else self.blocking_power * time
+        return self.add(
+            instruction,
+            [Option(None, _seconds_or_watts("time", time), energy)],
+            device=device,
+            stage=stage,
+            microbatch=microbatch,
+            after=after,
+        )
+
+    def gpus_of(self, operation: Operation) -> int:
+        """How many GPUs of one pipeline are busy with an operation."""
+        return 0 if operation.device is None else self.tensor_parallel
+
+    def energy_of(self, operation: Operation, option: Option) -> float:
+        """Joules that an option takes, over all GPUs of one pipeline."""
+        return option.energy * max(self.gpus_of(operation), 1)
+
+    def at_highest_frequency(self) -> Execution:
+        """How the iteration goes if nobody chooses: every clock as high as it was measured."""
+        return self.execute([operation.fastest_clock for operation in self._operations])
+
+    def execute(self, options: Sequence[Option]) -> Execution:
+        """How the iteration goes with the given option of every operation.
+
+        Raises:
+            PipelineError: If there is not exactly one for each.
+        """
+        if len(options) != len(self._operations):
+            raise PipelineError(
+                f"each of the {len(self._operations)} operations needs one option, "
+                f"but got {len(options)}"
+            )
+        starts: list[float] = []
+        ends: list[float] = []
+        for operation, option in zip(self._operations, options, strict=True):
+            start = max((ends[other] for other in operation.after), default=0.0)
+            starts.append(start)
+            ends.append(start + option.time)
+        pairs = list(zip(self._operations, options, strict=True))
+        time = max(ends, default=0.0)
+        busy = math.fsum(self.gpus_of(operation) * option.time for operation, option in pairs)
+        return Execution(
+            self,
+            tuple(options),
+            tuple(starts),
+            time,
+            self.data_parallel * math.fsum(self.energy_of(*pair) for pair in pairs),
+            self.data_parallel * self.blocking_power * (self.gpus * time - busy),
+        )
+
+    def completed(self) -> Pipeline:
+        """The same, which cannot be changed any more.
+
+        Raises:
+            PipelineError: If there is nothing in it, or it takes no time.
+        """
+        if not self._operations:
+            raise PipelineError(f"{self.name} has no operations, so there is nothing to plan")
+        if not any(option.time for op in self._operations for option in op.options):
+            raise PipelineError(f"{self.name} takes no time, so there is nothing to plan")
+        self._complete = True
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """An iteration as it goes.
+
+    Attributes:
+        pipeline: What was executed.
+        options: Of each operation.
+        starts: Seconds from the beginning of the iteration, of each operation.
+        time: Seconds until all have ended.
+        computation_energy: Joules of the operations, over all pipelines.
+        waiting_energy: Joules of GPUs that wait, over all pipelines.
+    """
+
+    pipeline: Pipeline
+    options: tuple[Option, ...]
+    starts: tuple[float, ...]
+    time: float
+    computation_energy: float
+    waiting_energy: float
+
+    @property
+    def energy(self) -> float:
+        """Joules altogether."""
+        return self.computation_energy + self.waiting_energy
+
+    def lasting(self, time: float) -> Execution:
+        """The same if the iteration is over only later, because another pipeline is slower.
+
+        Args:
+            time: Seconds; no effect if this pipeline is the slowest.
+        """
+        pipeline = self.pipeline
+        longer = max(time - self.time, 0.0) * pipeline.gpus * pipeline.data_parallel
+        return replace(
+            self,
+            time=max(time, self.time),
+            waiting_energy=self.waiting_energy + pipeline.blocking_power * longer,
+        )
+
+
+def counted(name: str, value: object) -> int:
+    """The value as a number of things.
+
+    Raises:
+        PipelineError: If it is not a whole number from 1 on.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise PipelineError(f"`{name}` must be a whole number, 1 or more, but got {name}={value!r}")
+    return value
+
+
+def _seconds_or_watts(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise PipelineError(f"`{name}` must be a number, but got {name}={value!r}")
+    if not (math.isfinite(value) and value >= 0):
+        raise PipelineError(f"`{name} >= 0` must hold, but got {name}={value!r}")
+    return float(value)

@@ -1,0 +1,235 @@
+"""What a pipeline's computations take at each clock: measured options by stage and instruction.
+
+A profile is a CSV table with the columns stage, instruction, frequency (MHz), time (s) and energy
+(J, of one GPU). Measurements are taken at their word. What noise does to them is met like this:
+
+- *Repeated.* Several rows of one stage, instruction and frequency are measurements of the same
+  thing; their mean is used.
+- *Dominated.* An option that takes longer than another, and saves nothing against waiting for the
+  rest of that time, is never chosen (`useful`). A higher clock that was measured to be slower and
+  to need more energy is one of these.
+- *Off the convex hull.* An option that a mix of two others would beat is still real, and may fill a
+  gap that they do not fit into. Plans may use it; the continuous bound does not.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from zeus.errors import StageProfileError
+from zeus.optimizer.pipeline_frequency.tables import number, refuse, rows
+
+COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to run an operation, on one GPU.
+
+    Attributes:
+        frequency: MHz; `None` if the operation's clock is not ours to set.
+        time: Seconds.
+        energy: Joules.
+    """
+
+    frequency: float | None
+    time: float
+    energy: float
+
+    @property
+    def power(self) -> float:
+        """Watts on average; 0 if it takes no time."""
+        return self.energy / self.time if self.time > 0 else 0.0
+
+
+class Profile(Mapping[tuple[int, str], tuple[Option, ...]]):
+    """Options by stage and instruction, each by falling frequency.
+
+    Args:
+        options: At least one per stage and instruction; stages are numbered from 0 on.
+        name: What it is a profile of, for messages and pictures.
+
+    Raises:
+        StageProfileError: If a rule is broken.
+    """
+
+    def __init__(
+        self, options: Mapping[tuple[int, str], Iterable[Option]], name: str = "profile"
+    ) -> None:
+        self.name = name
+        self._options: dict[tuple[int, str], tuple[Option, ...]] = {}
+        for (stage, instruction), given in sorted(options.items()):
+            where = f"{name}: stage {stage} {instruction}"
+            checked = [_checked(option, where) for option in given]
+            if not checked:
+                raise StageProfileError(f"{where}: at least one option is needed, but got none")
+            self._options[stage, instruction] = _merged(checked)
+        self.stages = 1 + max((stage for stage, _ in self._options), default=-1)
+        present = {stage for stage, _ in self._options}
+        missing = [stage for stage in range(self.stages) if stage not in present]
+        if missing or not present:
+            found = ", ".join(map(str, sorted(present))) or "none"
+            raise StageProfileError(
+                f"{name}: stages must be numbered 0, 1, 2, ... without a gap, but got {found}"
+            )
+
+    def __getitem__(self, key: tuple[int, str]) -> tuple[Option, ...]:
+        return self._options[key]
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        return iter(self._options)
+
+    def __len__(self) -> int:
+        return len(self._options)
+
+    def __repr__(self) -> str:
+        options = sum(map(len, self._options.values()))
+        return f"Profile({self.name!r}: {self.stages} stages, {options} options)"
+
+    def of(self, stage: int, instruction: str) -> tuple[Option, ...]:
+        """The options of one instruction of one stage.
+
+        Raises:
+            StageProfileError: If it was not measured.
+        """
+        try:
+            return self._options[stage, instruction]
+        except KeyError:
+            known = ", ".join(repr(i) for s, i in self._options if s == stage) or "nothing"
+            raise StageProfileError(
+                f"{self.name}: stage {stage} has no {instruction!r}; measured is {known}"
+            ) from None
+
+    def has(self, instruction: str) -> bool:
+        """Whether every stage has this instruction."""
+        return all((stage, instruction) in self._options for stage in range(self.stages))
+
+    def with_copy(self, of: str, named: str) -> Profile:
+        """With one more instruction, which takes the same as another."""
+        return self.with_parts(of, {named: 1.0})
+
+    def with_parts(self, of: str, shares: Mapping[str, float]) -> Profile:
+        """With further instructions, each a share of the time and energy of one that was measured.
+
+        Args:
+            of: The instruction that is divided.
+            shares: Share of each part, more than 0; `{"backward_input": 0.5, ...}`.
+
+        Raises:
+            StageProfileError: If a share is out of range, or a stage lacks the instruction.
+        """
+        for part, share in shares.items():
+            if not 0 < share <= 1:
+                raise StageProfileError(
+                    f"`0 < share <= 1` must hold for a part of {of!r}, but got {part}={share!r}"
+                )
+        options = dict(self._options)
+        for stage in range(self.stages):
+            whole = self.of(stage, of)
+            for part, share in shares.items():
+                options[stage, part] = tuple(
+                    Option(each.frequency, each.time * share, each.energy * share) for each in whole
+                )
+        return Profile(options, self.name)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Profile:
+        """Read a CSV table.
+
+        Raises:
+            StageProfileError: If it is not such a table; names the file and the line.
+            OSError: If it cannot be read.
+        """
+        return _read(Path(path))
+
+
+def useful(options: Iterable[Option], blocking_power: float) -> tuple[Option, ...]:
+    """The options worth choosing, by rising time.
+
+    A GPU that is done earlier waits, and draws the blocking power meanwhile. So what an option
+    costs is its energy less what waiting would have taken in its time; that falls from each of
+    these to the next.
+
+    Args:
+        options: All there are.
+        blocking_power: Watts of a waiting GPU.
+    """
+    kept: list[Option] = []
+    least = math.inf
+    for option in sorted(options, key=lambda option: (option.time, option.energy)):
+        cost = option.energy - blocking_power * option.time
+        if cost < least:
+            kept.append(option)
+            least = cost
+    return tuple(kept)
+
+
+# --- rules ----------------------------------------------------------------------------------------
+
+
+def _checked(option: Option, where: str) -> Option:
+    if option.frequency is not None:
+        _check("frequency", option.frequency, True, where)
+    _check("time", option.time, True, where)
+    _check("energy", option.energy, False, where)
+    return option
+
+
+def _check(name: str, given: object, beyond: bool, where: str) -> None:
+    """The value must be a finite number, 0 or more, or beyond 0."""
+    value = given if isinstance(given, int | float) and not isinstance(given, bool) else math.nan
+    if 0 < value < math.inf or (value == 0 and not beyond):
+        return
+    sign = ">" if beyond else ">="
+    raise StageProfileError(f"{where}: `{name} {sign} 0` must hold, but got {name}={given!r}")
+
+
+def _merged(options: Sequence[Option]) -> tuple[Option, ...]:
+    """One option per frequency, the mean of its measurements, highest frequency first."""
+
+    def frequency(option: Option) -> float:
+        return -math.inf if option.frequency is None else option.frequency
+
+    merged = []
+    for _, group in groupby(sorted(options, key=frequency, reverse=True), frequency):
+        same = list(group)
+        merged.append(
+            same[0]
+            if len(same) == 1
+            else Option(
+                same[0].frequency,
+                math.fsum(option.time for option in same) / len(same),
+                math.fsum(option.energy for option in same) / len(same),
+            )
+        )
+    return tuple(merged)
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> Profile:
+    options: dict[tuple[int, str], list[Option]] = {}
+    for where, cells in rows(path, COLUMNS, "a profile"):
+        try:
+            stage = int(cells["stage"])
+        except ValueError:
+            stage = -1
+        if stage < 0:
+            refuse(where, "stage", "a whole number, 0 or more", cells["stage"])
+        if not cells["instruction"]:
+            refuse(where, "instruction", "a name", cells["instruction"])
+        frequency = number(cells, "frequency", where)
+        option = Option(
+            int(frequency) if frequency.is_integer() else frequency,
+            number(cells, "time", where),
+            number(cells, "energy", where),
+        )
+        key = stage, cells["instruction"]
+        options.setdefault(key, []).append(_checked(option, where))
+    return Profile(options, str(path))

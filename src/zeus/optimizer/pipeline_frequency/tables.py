@@ -1,0 +1,92 @@
+"""CSV tables whose mistakes are told with the file and the line."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from zeus.errors import StageProfileError
+
+
+def rows(path: Path, columns: Sequence[str], what: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The rows of a table, each with where it is, and its values by column.
+
+    Columns may be in any order, with others between them. Blank lines are skipped.
+
+    Args:
+        path: The file.
+        columns: Those that must be there.
+        what: What the table is, for messages.
+
+    Raises:
+        StageProfileError: If it is not such a table.
+        OSError: If it cannot be read.
+    """
+    head: list[str] | None = None
+    empty = True
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            where = f"{path}:{number}"
+            cells = _cells(line, where)
+            if not any(cells):
+                continue
+            if head is None:
+                head = _head(cells, columns, where)
+                continue
+            if len(cells) != len(head):
+                raise StageProfileError(
+                    f"{where}: a row has as many values as the heading ({len(head)}), "
+                    f"but got {len(cells)}: {','.join(cells)!r}"
+                )
+            empty = False
+            yield where, dict(zip(head, cells, strict=True))
+    if empty:
+        raise StageProfileError(f"{path}: {what} has a heading and rows, but there are no rows")
+
+
+def number(cells: Mapping[str, str], name: str, where: str) -> float:
+    """A value as a finite number.
+
+    Raises:
+        StageProfileError: If it is none.
+    """
+    try:
+        value = float(cells[name])
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        refuse(where, name, "a number", cells[name])
+    return value
+
+
+def refuse(where: str, name: str, rule: str, text: str) -> NoReturn:
+    """Say what a value must be, and what it is."""
+    raise StageProfileError(f"{where}: `{name}` must be {rule}, but got {text!r}")
+
+
+def _cells(line: bytes, where: str) -> list[str]:
+    # Line by line, so that a quote that is left open is told where it is.
+    try:
+        text = line.decode("utf-8-sig")
+        return [cell.strip() for row in csv.reader([text], strict=True) for cell in row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise StageProfileError(f"{where}: not a line of a CSV table in UTF-8: {error}") from None
+
+
+def _head(cells: Sequence[str], columns: Sequence[str], where: str) -> list[str]:
+    names = [cell.lower() for cell in cells]
+    missing = [name for name in columns if name not in names]
+    if missing:
+        raise StageProfileError(
+            f"{where}: the heading must name {', '.join(columns)}, but {', '.join(missing)} "
+            f"is missing from {','.join(cells)!r}"
+        )
+    twice = sorted({name for name in names if name in columns and names.count(name) > 1})
+    if twice:
+        raise StageProfileError(
+            f"{where}: the heading must name each column once, but got {', '.join(twice)} twice"
+        )
+    return names

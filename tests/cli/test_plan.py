@@ -1,0 +1,208 @@
+"""`zeus plan`: what it prints and writes, and how it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+from xml.etree import ElementTree
+
+import pytest
+from tests.cli.support import one_error_line, zeus
+
+POWER = 80.0
+
+
+@pytest.fixture
+def profile(tmp_path):
+    """Two stages, the second slower, as a table."""
+    path = tmp_path / "profile.csv"
+    lines = ["stage,instruction,frequency,time,energy"]
+    for stage, load in enumerate((1.0, 1.15)):
+        for instruction, seconds in (("forward", 0.05), ("backward", 0.1)):
+            for clock in range(1400, 690, -50):
+                time = load * seconds * (0.2 + 0.8 * 1400 / clock)
+                energy = load * seconds * 300 * (0.3 + 0.7 * (clock / 1400) ** 2)
+                lines.append(f"{stage},{instruction},{clock},{time!r},{energy!r}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def plan(profile, tmp_path):
+    def run(*options: str, microbatches: str = "4"):
+        return zeus(
+            "plan",
+            str(profile),
+            "--microbatches",
+            microbatches,
+            "--blocking-power",
+            str(POWER),
+            *options,
+            cwd=tmp_path,
+        )
+
+    return run
+
+
+def test_the_report(plan):
+    done = plan()
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[0] == "profile, 1f1b, 4 microbatches"
+    assert "2 stages, 2 GPUs, 80 W while waiting" in lines[1]
+    assert "above what is proven to be the least energy" in lines[2]
+    assert any(line.startswith("every clock at its highest") for line in lines)
+    assert lines[-1].startswith("selected: the fastest")
+    assert max(map(len, lines)) <= 110
+
+
+def test_json_is_the_frontier_and_the_selected_plan(plan, profile, tmp_path):
+    done = plan("--json", "plan.json", "--slowdown", "1.1", "--plans", "40")
+    assert done.returncode == 0, done.stderr
+    assert "Saved plan.json" in done.stdout
+    points = json.loads((tmp_path / "plan.json").read_text())
+    assert isinstance(points, list)
+    assert len(points) >= 20
+    assert all({"time", "energy", "lower_bound"} <= set(point) for point in points)
+    assert all(0 < point["lower_bound"] <= point["energy"] for point in points)
+    assert [point["time"] for point in points] == sorted(point["time"] for point in points)
+    (selected,) = [point for point in points if "plan" in point]
+    assert selected["time"] <= 1.1 * points[0]["time"]
+    later = points[points.index(selected) + 1]
+    assert later["time"] > 1.1 * points[0]["time"]
+
+    # Executing the plan by hand, from the table alone, gives exactly what was stated.
+    with profile.open() as file:
+        rows = {
+            (int(row["stage"]), row["instruction"], int(row["frequency"])): (
+                float(row["time"]),
+                float(row["energy"]),
+            )
+            for row in csv.DictReader(file)
+        }
+    free, ends, energy, busy = [0.0, 0.0], {}, 0.0, 0.0
+    for entry in selected["plan"]:
+        stage, kind, part = entry["stage"], entry["instruction"], entry["microbatch"]
+        before = {
+            ("forward", 0): None,
+            ("forward", 1): ("forward", 0, part),
+            ("backward", 1): ("forward", 1, part),
+            ("backward", 0): ("backward", 1, part),
+        }[kind, stage]
+        start = max(free[stage], ends.get(before, 0.0))
+        assert start == entry["start"]
+        seconds, joules = rows[stage, kind, entry["frequency"]]
+        free[stage] = ends[kind, stage, part] = start + seconds
+        energy += joules
+        busy += seconds
+    assert max(free) == selected["time"]
+    total = energy + POWER * (2 * max(free) - busy)
+    assert total == pytest.approx(selected["energy"], rel=1e-12)
+    assert len(selected["plan"]) == 16
+
+
+def test_json_on_stdout_is_alone(plan):
+    done = plan("--json", "-")
+    assert done.returncode == 0, done.stderr
+    points = json.loads(done.stdout)
+    assert "plan" in points[0]
+
+
+def test_which_plan(plan, tmp_path):
+    everything = json.loads(plan("--json", "-").stdout)
+    middle = everything[len(everything) // 2]
+    for options in (
+        ["--deadline", repr(middle["time"])],
+        ["--energy-budget", repr(middle["energy"])],
+    ):
+        points = json.loads(plan("--json", "-", *options).stdout)
+        (selected,) = [point for point in points if "plan" in point]
+        assert selected["time"] == middle["time"]
+
+
+def test_pictures_and_traces(plan, tmp_path):
+    authors = tmp_path / "authors.csv"
+    authors.write_text("time,energy\n0.1,900\n0.9,400\n1.0,390\n")
+    done = plan("--figure", "plan.svg", "--trace", "trace.json", "--compare", "authors.csv")
+    assert done.returncode == 0, done.stderr
+    assert "authors.csv: at the same time, ours takes" in done.stdout
+    assert "1 of its 3 times are shorter than any plan can be" in done.stdout
+    drawn = ElementTree.parse(tmp_path / "plan.svg").getroot()
+    texts = [element.text for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert "authors" in texts
+    assert "Before: every clock at its highest" in texts
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    assert len([event for event in trace["traceEvents"] if event["ph"] == "X"]) == 32
+
+
+def test_a_comparison_out_of_reach(plan, tmp_path):
+    (tmp_path / "authors.csv").write_text("time,energy\n0.1,900\n")
+    assert "none of its 1 times" in plan("--compare", "authors.csv").stdout
+
+
+def test_png_by_matplotlib(plan, tmp_path):
+    pytest.importorskip("matplotlib")
+    assert plan("--figure", "plan.png").returncode == 0
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_other_pipelines(plan):
+    done = plan("--schedule", "interleaved", "--chunks", "2", "--communication", "0.001")
+    assert done.returncode == 0, done.stderr
+    assert "2 stages, 1 GPUs" in done.stdout
+    done = plan(
+        "--schedule", "zero-bubble", "--tensor-parallel", "4", "--data-parallel", "2",
+        "--data-loading", "0.01",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "16 GPUs" in done.stdout
+
+
+def test_a_deadline_that_no_plan_keeps_is_told(plan, tmp_path):
+    done = plan("--deadline", "0.001", "--json", "plan.json")
+    assert done.returncode == 1
+    assert "0.001 s" in one_error_line(done)
+    assert not (tmp_path / "plan.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--schedule", "2f2b"], "--schedule"),
+        (["--slowdown", "0.5"], "factor"),
+        (["--deadline", "1", "--slowdown", "1.1"], "not allowed with"),
+        (["--figure", "plan.pdf"], "must end in .svg or .png"),
+        (["--chunks", "2"], "1f1b has one stage per rank"),
+        (["--chunks", "0"], "a whole number, 1 or more"),
+        (["--plans", "many"], "a whole number"),
+        (["--communication", "-1"], "a number, 0 or more"),
+        (["--deadline", "nan"], "a number, 0 or more"),
+    ],
+)
+def test_wrong_use_is_one_line_and_code_2(plan, options, said):
+    done = plan(*options)
+    assert done.returncode == 2
+    assert said in one_error_line(done)
+
+
+def test_what_must_be_given(profile):
+    done = zeus("plan", str(profile))
+    assert done.returncode == 2
+    assert "--microbatches" in one_error_line(done)
+    assert "--blocking-power" in done.stderr
+
+
+def test_a_bad_profile_is_told_with_its_line(plan, profile):
+    with profile.open("a") as file:
+        file.write("1,forward,1400,soon,3\n")
+    done = plan()
+    assert done.returncode == 2
+    assert "profile.csv:62: `time` must be a number, but got 'soon'" in one_error_line(done)
+
+
+def test_a_missing_file(plan, profile):
+    profile.unlink()
+    done = plan()
+    assert done.returncode == 1
+    assert "profile.csv: No such file" in one_error_line(done)

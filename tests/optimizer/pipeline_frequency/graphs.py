@@ -1,0 +1,99 @@
+"""Small random pipelines, and other ways to solve them."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from zeus.optimizer.pipeline_frequency import Option, Pipeline
+from zeus.optimizer.pipeline_frequency.profile import useful
+
+# Few distinct values, so that ties abound; fractions that binary numbers do not have.
+times = st.integers(1, 40).map(lambda tenths: tenths / 10)
+energies = st.integers(0, 60).map(lambda tenths: tenths / 10)
+
+
+@st.composite
+def options(draw, most=4):
+    """What an operation may take; noisy and dominated options included."""
+    count = draw(st.integers(1, most))
+    return [Option(1000 + 15 * n, draw(times), draw(energies)) for n in range(count)]
+
+
+@st.composite
+def pipelines(draw, operations=6, most_options=4):
+    """Any graph: operations on devices, on none, and of fixed time."""
+    devices = draw(st.integers(1, 3))
+    pipeline = Pipeline(
+        devices,
+        draw(st.sampled_from([0.0, 0.1, 0.7, 2.5])),
+        tensor_parallel=draw(st.sampled_from([1, 1, 4])),
+        data_parallel=draw(st.sampled_from([1, 1, 3])),
+        name="a random pipeline",
+    )
+    pipeline.add_fixed("beginning", draw(times))  # so that all of it takes some time
+    shared = draw(options(most_options))
+    for number in range(1, 1 + draw(st.integers(1, operations))):
+        device = draw(st.sampled_from([None, *range(devices)]))
+        after = draw(st.sets(st.integers(0, number - 1), max_size=3))
+        kind = draw(st.sampled_from(["own", "shared", "fixed"]))
+        if kind == "fixed":
+            pipeline.add_fixed("fixed", draw(times | st.just(0.0)), device=device, after=after)
+        else:
+            chosen = shared if kind == "shared" else draw(options(most_options))
+            pipeline.add("work", chosen, device=device, after=after)
+    return pipeline
+
+
+def continuous_optimum(pipeline: Pipeline, deadline: float) -> float | None:
+    """Least energy within a time if operations may mix their options, by HiGHS."""
+    columns: list[tuple[int, float, float]] = []  # operation, seconds, cost
+    for number, operation in enumerate(pipeline.operations):
+        gpus = pipeline.gpus_of(operation)
+        for option in operation.options:
+            energy = pipeline.energy_of(operation, option)
+            cost = energy - pipeline.blocking_power * gpus * option.time
+            columns.append((number, option.time, cost))
+    count, mixes = len(pipeline.operations), len(columns)
+    # Mixes, starts, and the time of the whole, which may be less than the deadline.
+    objective = [cost for _, _, cost in columns] + [0.0] * count
+    objective.append(pipeline.blocking_power * pipeline.gpus)
+    one, late = [], []
+    for number, operation in enumerate(pipeline.operations):
+        row = np.zeros(mixes + count + 1)
+        row[:mixes] = [column[0] == number for column in columns]
+        one.append(row)
+        end = np.zeros(mixes + count + 1)
+        end[:mixes] = [seconds if other == number else 0 for other, seconds, _ in columns]
+        end[mixes + number] = 1
+        end[-1] = -1
+        late.append(end)
+        for before in operation.after:
+            wait = np.zeros(mixes + count + 1)
+            wait[:mixes] = [seconds if other == before else 0 for other, seconds, _ in columns]
+            wait[mixes + before] = 1
+            wait[mixes + number] = -1
+            late.append(wait)
+    answer = linprog(
+        objective,
+        A_ub=np.array(late),
+        b_ub=np.zeros(len(late)),
+        A_eq=np.array(one),
+        b_eq=np.ones(count),
+        bounds=[(0, None)] * (mixes + count) + [(0, deadline)],
+        method="highs",
+    )
+    return pipeline.data_parallel * answer.fun if answer.status == 0 else None
+
+
+def all_plans(pipeline: Pipeline) -> list[tuple[float, float]]:
+    """Time and energy of every combination of useful options."""
+    choices = [
+        useful(operation.options, 0.0 if operation.device is None else pipeline.blocking_power)
+        for operation in pipeline.operations
+    ]
+    executions = map(pipeline.execute, itertools.product(*choices))
+    return [(execution.time, execution.energy) for execution in executions]

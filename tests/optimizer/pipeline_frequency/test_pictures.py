@@ -1,0 +1,158 @@
+"""Pictures and traces say what the plan does, to scale."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import pytest
+
+from zeus.errors import PipelineError
+from zeus.optimizer.pipeline_frequency import build, solve
+from zeus.optimizer.pipeline_frequency.drawing import (
+    INK,
+    PAPER,
+    Box,
+    Drawing,
+    readable_on,
+    shade,
+    ticks,
+)
+from zeus.optimizer.pipeline_frequency.figure import Others, draw, kind_of
+from zeus.optimizer.pipeline_frequency.trace import to_trace
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def pipeline(profile):
+    return build(
+        profile, "1f1b", 4, 80.0, communication=0.01, data_loading=0.02, name="<three> & co"
+    )
+
+
+@pytest.fixture
+def solution(pipeline):
+    return solve(pipeline, 30)
+
+
+def boxes(document):
+    """Place and length of what has a tooltip, by its words."""
+    found = {}
+    for rect in ElementTree.fromstring(document).iter(f"{SVG}rect"):
+        title = rect.find(f"{SVG}title")
+        if title is not None:
+            found.setdefault(title.text, []).append(
+                (float(rect.get("x")), float(rect.get("width")))
+            )
+    return found
+
+
+def test_the_pipeline_is_drawn_to_scale_before_and_after(pipeline, solution):
+    before, plan = pipeline.at_highest_frequency(), solution.plans[-1]
+    drawing = draw(before, plan, solution)
+    document = drawing.rendered(".svg").decode()
+    assert "<three>" not in document
+    assert "&lt;three&gt; &amp; co" in document
+    drawn = [box for places in boxes(document).values() for box in places]
+    on_ranks = [op for op in pipeline.operations if op.device is not None]
+    assert len(drawn) == 2 * len(on_ranks)
+    # Widths and places are proportional to seconds, in both panels alike.
+    longest = max(before.time, plan.time)
+    scale = (1200 - 84 - 36) / longest
+    for words, places in boxes(document).items():
+        start, end = map(float, re.search(r": ([\d.]+) to ([\d.]+) ms", words).groups())
+        for x, width in places:
+            assert x == pytest.approx(84 + start / 1e3 * scale, abs=0.1)
+            assert width == pytest.approx((end - start) / 1e3 * scale, abs=0.2)
+
+
+def test_colours_tell_power(pipeline, solution):
+    before, plan = pipeline.at_highest_frequency(), solution.plans[-1]
+    shapes = draw(before, plan, solution).shapes
+    fills = {}
+    for shape in shapes:
+        if isinstance(shape, Box) and "MHz" in shape.tooltip:
+            watts = int(re.search(r"(\d+) W$", shape.tooltip)[1])
+            fills.setdefault(watts, set()).add(shape.fill)
+    hottest = fills[max(fills)]
+    assert hottest == {"#7a1450"}
+    assert len(fills) > 1
+    assert all(len(colours) <= 2 for colours in fills.values())
+
+
+def test_the_frontier_is_drawn_with_what_it_is_compared_with(pipeline, solution):
+    before, plan = pipeline.at_highest_frequency(), solution.plans[0]
+    places = [(1.01 * point.time, 1.1 * point.energy) for point in solution.frontier]
+    plain = draw(before, plan, solution)
+    compared = draw(before, plan, solution, Others("theirs", places))
+    assert len(compared.shapes) == len(plain.shapes) + 3  # a line, and its entry in the legend
+    text = compared.rendered(".svg").decode()
+    assert ">theirs<" in text
+    assert ">theirs<" not in plain.rendered(".svg").decode()
+    assert "proven lower bound" in text
+    assert f"plans ({len(solution.plans)})" in text
+
+
+def test_a_single_plan_can_be_drawn(profile):
+    lonely = build(profile, "gpipe", 1, 1e6)  # waiting is so dear that only the fastest will do
+    solution = solve(lonely)
+    document = draw(lonely.at_highest_frequency(), solution.plans[0], solution).rendered(".svg")
+    ElementTree.fromstring(document)
+    assert b"nan" not in document
+
+
+def test_png(pipeline, solution):
+    pytest.importorskip("matplotlib")
+    drawing = draw(pipeline.at_highest_frequency(), solution.plans[0], solution)
+    image = drawing.rendered(".png")
+    assert image.startswith(b"\x89PNG\r\n")
+    width, height = (int.from_bytes(image[at : at + 4], "big") for at in (16, 20))
+    assert (width, height) == (2 * drawing.width, 2 * drawing.height)
+
+
+def test_kinds_of_pictures():
+    assert kind_of("a/B.SVG") == ".svg"
+    assert kind_of("plan.png") == ".png"
+    with pytest.raises(PipelineError, match=r"must end in .svg or .png, but got 'plan.pdf'"):
+        kind_of("plan.pdf")
+
+
+def test_shades_and_ticks():
+    colours = ("#000000", "#808080", "#ffffff")
+    assert [shade(share, colours) for share in (-1, 0, 0.5, 1, 2)] == [
+        "#000000", "#000000", "#808080", "#ffffff", "#ffffff",
+    ]  # fmt: skip
+    assert readable_on("#000000") == PAPER
+    assert readable_on("#ffffff") == INK
+    assert [label for _, label in ticks(0, 1, 5)] == ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]
+    assert ticks(3.0, 3.0, 5) == [(3.0, "3")]
+    assert Drawing(10, 20, "empty").rendered(".svg").startswith(b"<svg")
+
+
+def test_a_trace_has_every_operation_and_the_power_of_every_rank(pipeline, solution):
+    plan = solution.plans[2].execute()
+    trace = to_trace({"before": pipeline.at_highest_frequency(), "after": plan})
+    events = trace["traceEvents"]
+    names = {e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert names == {"before", "after"}
+    spans = [event for event in events if event["ph"] == "X" and event["pid"] == 2]
+    assert len(spans) == len(pipeline.operations)
+    for span, start, option in zip(spans, plan.starts, plan.options, strict=True):
+        assert span["ts"] == pytest.approx(1e6 * start)
+        assert span["dur"] == pytest.approx(1e6 * option.time)
+        assert span["args"]["frequency (MHz)"] == option.frequency
+    # Nothing on one track overlaps.
+    for lane in {span["tid"] for span in spans}:
+        track = sorted((s["ts"], s["ts"] + s["dur"]) for s in spans if s["tid"] == lane)
+        if lane < pipeline.devices:
+            assert all(one[1] <= two[0] + 1e-6 for one, two in pairwise(track))
+    # The curves of power hold the energy of the whole iteration.
+    total = 0.0
+    for device in range(pipeline.devices):
+        name = f"power of rank {device} (W)"
+        curve = [(e["ts"], e["args"]["W"]) for e in events if e["name"] == name and e["pid"] == 2]
+        assert curve[-1] == (pytest.approx(1e6 * plan.time), 0.0)
+        total += sum((b[0] - a[0]) / 1e6 * a[1] for a, b in pairwise(curve))
+    assert total == pytest.approx(plan.energy)

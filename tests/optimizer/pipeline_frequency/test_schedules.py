@@ -1,0 +1,245 @@
+"""Schedules: known orders, what waits for what, and PyTorch's own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+
+from zeus.errors import PipelineError, StageProfileError
+from zeus.optimizer.pipeline_frequency import Option, Profile, Shape, Step, build, solve
+from zeus.optimizer.pipeline_frequency.schedules import (
+    SCHEDULES,
+    early_recomputation,
+    gpipe,
+    interleaved,
+    one_forward_one_backward,
+    zero_bubble,
+)
+
+LETTERS = {
+    "forward": "F",
+    "backward": "B",
+    "recomputation": "R",
+    "backward_input": "I",
+    "backward_weight": "W",
+}
+
+
+def written(steps):
+    return " ".join(f"{LETTERS[step.instruction]}{step.microbatch}" for step in steps)
+
+
+def test_gpipe():
+    assert [written(steps) for steps in gpipe(Shape(2, 2, 3))] == ["F0 F1 F2 B0 B1 B2"] * 2
+
+
+def test_one_forward_one_backward():
+    assert [written(steps) for steps in one_forward_one_backward(Shape(3, 3, 4))] == [
+        "F0 F1 F2 B0 F3 B1 B2 B3",
+        "F0 F1 B0 F2 B1 F3 B2 B3",
+        "F0 B0 F1 B1 F2 B2 F3 B3",
+    ]
+
+
+def test_fewer_microbatches_than_ranks():
+    assert [written(steps) for steps in one_forward_one_backward(Shape(3, 3, 1))] == ["F0 B0"] * 3
+
+
+def test_early_recomputation_comes_before_the_wait_for_a_gradient():
+    first, last = early_recomputation(Shape(2, 2, 3))
+    assert written(first) == "F0 F1 R0 B0 F2 R1 B1 R2 B2"
+    assert written(last) == "F0 B0 F1 B1 F2 B2"
+
+
+def test_zero_bubble_puts_off_gradients_of_weights():
+    assert [written(steps) for steps in zero_bubble(Shape(3, 3, 4))] == [
+        "F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3",
+        "F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3",
+        "F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3",
+    ]
+
+
+def test_interleaved_goes_through_each_stage_of_a_rank_in_rounds():
+    first, second = interleaved(Shape(2, 4, 4))
+    assert [(step.stage, step.microbatch) for step in first if step.instruction == "forward"] == [
+        (0, 0), (0, 1), (2, 0), (2, 1), (0, 2), (0, 3), (2, 2), (2, 3),
+    ]  # fmt: skip
+    assert {step.stage for step in second} == {1, 3}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(("devices", "microbatches"), [(1, 1), (1, 5), (2, 4), (4, 4), (4, 12)])
+def test_every_step_occurs_once_and_the_graph_can_be_built(name, devices, microbatches):
+    chunks = 3 if name == "interleaved" else 1
+    order = SCHEDULES[name](Shape(devices, devices * chunks, microbatches))
+    counts = Counter(step for steps in order for step in steps)
+    assert set(counts.values()) == {1}
+    for rank, steps in enumerate(order):
+        assert {step.stage % devices for step in steps} == {rank}
+    profile = Profile(
+        {
+            (stage, instruction): [Option(1, 1.0, 1.0)]
+            for stage in range(devices * chunks)
+            for instruction in ("forward", "backward")
+        }
+    )
+    pipeline = build(profile, name, microbatches, 0.0, chunks=chunks)
+    assert len(pipeline.operations) == len(counts)
+    ends = {}
+    execution = pipeline.at_highest_frequency()
+    for operation, start, option in zip(
+        pipeline.operations, execution.starts, execution.options, strict=True
+    ):
+        step = Step(operation.instruction, operation.stage, operation.microbatch)
+        ends[step] = start + option.time
+        # Whatever the schedule, data goes down the stages, and gradients come up.
+        if step.instruction == "forward" and step.stage > 0:
+            assert start >= ends[step._replace(stage=step.stage - 1)]
+        if step.instruction in ("backward", "backward_input"):
+            assert start >= ends[Step("forward", step.stage, step.microbatch)]
+            if step.stage < profile.stages - 1:
+                assert start >= ends[step._replace(stage=step.stage + 1)]
+        if step.instruction == "backward_weight":
+            assert start >= ends[step._replace(instruction="backward_input")]
+        if step.instruction == "backward" and name == "1f1b-recompute":
+            again = step._replace(instruction="recomputation")
+            assert step.stage == devices - 1 or start >= ends[again]
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+@pytest.mark.parametrize("chunks", [1, 2, 3])
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_interleaved_and_zero_bubble_are_those_of_pytorch(devices, chunks, rounds):
+    schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
+    microbatches = devices * rounds
+    theirs = SimpleNamespace(
+        n_local_stages=chunks,
+        microbatches_per_round=devices,
+        pp_group_size=devices,
+        _n_microbatches=microbatches,
+    )
+    names = {
+        "FORWARD": "forward",
+        "FULL_BACKWARD": "backward",
+        "BACKWARD_INPUT": "backward_input",
+        "BACKWARD_WEIGHT": "backward_weight",
+    }
+    cases = [(interleaved, schedules.ScheduleInterleaved1F1B)]
+    if chunks == 1:
+        cases.append((zero_bubble, schedules.ScheduleInterleavedZeroBubble))
+    for ours, other in cases:
+        order = ours(Shape(devices, devices * chunks, microbatches))
+        for rank in range(devices):
+            actions = other._calculate_single_rank_operations(theirs, rank)
+            assert order[rank] == [
+                Step(
+                    names[action.computation_type.name], action.stage_index, action.microbatch_index
+                )
+                for action in actions
+                if action is not None
+            ]
+
+
+def test_communication_and_data_loading_take_their_time(profile):
+    plain = build(profile, "1f1b", 3, 80.0).at_highest_frequency()
+    slower = build(profile, "1f1b", 3, 80.0, communication=0.01, data_loading=0.02)
+    kinds = Counter(operation.instruction for operation in slower.operations)
+    # Two boundaries between stages, each crossed both ways by three microbatches.
+    assert kinds == {"forward": 9, "backward": 9, "communication": 12, "data_loading": 3}
+    loads = [op for op in slower.operations if op.instruction == "data_loading"]
+    assert {operation.device for operation in loads} == {0}
+    sends = [op for op in slower.operations if op.instruction == "communication"]
+    assert {operation.device for operation in sends} == {None}
+    execution = slower.at_highest_frequency()
+    # The first microbatch is loaded, goes down and comes up again.
+    assert execution.time >= plain.time + 0.02 + 4 * 0.01 - 1e-12
+    assert execution.computation_energy == pytest.approx(plain.computation_energy + 3 * 0.02 * 80.0)
+
+
+def test_missing_instructions_follow_from_those_measured(profile):
+    again = build(profile, "1f1b-recompute", 3, 80.0)
+    options = {op.instruction: op.options for op in again.operations if op.stage == 0}
+    assert options["recomputation"] == options["forward"]
+    halves = build(profile, "zero-bubble", 3, 80.0)
+    options = {op.instruction: op.options for op in halves.operations if op.stage == 1}
+    whole = profile[1, "backward"]
+    for part in ("backward_input", "backward_weight"):
+        assert options[part][0].time == pytest.approx(whole[0].time / 2)
+    # What was measured counts.
+    measured = profile.with_parts("backward", {"backward_input": 0.3, "backward_weight": 0.9})
+    operations = build(measured, "zero-bubble", 3, 80.0).operations
+    weights = next(op for op in operations if op.instruction == "backward_weight")
+    assert weights.options[0].time == pytest.approx(0.9 * profile[0, "backward"][0].time)
+
+
+def test_zero_bubble_is_faster_than_1f1b(profile):
+    times = {
+        name: solve(build(profile, name, 6, 80.0), 5).plans[0].time
+        for name in ("1f1b", "zero-bubble")
+    }
+    assert times["zero-bubble"] < times["1f1b"]
+
+
+def test_a_schedule_of_ones_own(profile):
+    def one_by_one(shape: Shape) -> list[list[Step]]:
+        return [
+            [
+                Step(instruction, rank, microbatch)
+                for microbatch in range(shape.microbatches)
+                for instruction in ("forward", "backward")
+            ]
+            for rank in range(shape.devices)
+        ]
+
+    alone = build(profile, one_by_one, 2, 80.0, name="one by one")
+    together = build(profile, "1f1b", 2, 80.0)
+    assert alone.name == "one by one"
+    assert alone.at_highest_frequency().time > together.at_highest_frequency().time
+
+
+def test_a_schedule_that_waits_for_itself_is_refused(profile):
+    def backwards(shape: Shape) -> list[list[Step]]:
+        return [list(reversed(steps)) for steps in one_forward_one_backward(shape)]
+
+    with pytest.raises(PipelineError, match="cannot be followed: rank 0 waits for ever"):
+        build(profile, backwards, 2, 80.0)
+    with pytest.raises(PipelineError, match="occurs twice"):
+        build(profile, lambda _: [[Step("forward", 0, 0)] * 2, [], []], 2, 80.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"schedule": "2f2b"}, "must be one of gpipe, 1f1b, interleaved"),
+        ({"microbatches": 0}, "microbatches=0"),
+        ({"microbatches": 2.0}, "microbatches=2.0"),
+        ({"chunks": 0}, "chunks=0"),
+        ({"chunks": 2}, "chunks=2 and 3 stages"),
+        ({"chunks": 3}, "1f1b has one stage per rank, but got 3"),
+        ({"schedule": "interleaved", "microbatches": 7}, "equal rounds"),
+        ({"communication": -1.0}, "`time >= 0`"),
+    ],
+)
+def test_rules_of_schedules(profile, arguments, said):
+    if arguments.get("schedule") == "interleaved":
+        profile = Profile({(stage, i): profile[stage % 3, i] for stage in range(6)
+                           for i in ("forward", "backward")})  # fmt: skip
+        arguments = {**arguments, "chunks": 2}
+    with pytest.raises(PipelineError) as raised:
+        build(
+            profile, **{"schedule": "1f1b", "microbatches": 4, "blocking_power": 80.0, **arguments}
+        )
+    assert said in str(raised.value)
+
+
+def test_ranks_divide_stages():
+    with pytest.raises(PipelineError, match="stages=5, devices=2"):
+        Shape(2, 5, 1)
+
+
+def test_a_profile_must_have_what_the_schedule_runs():
+    profile = Profile({(0, "forward"): [Option(1, 1.0, 1.0)]})
+    with pytest.raises(StageProfileError, match="stage 0 has no 'backward'"):
+        build(profile, "gpipe", 2, 0.0)

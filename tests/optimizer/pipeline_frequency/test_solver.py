@@ -1,0 +1,197 @@
+"""The solver against a linear program, exhaustive search, and its own promises."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.optimizer.pipeline_frequency.graphs import all_plans, continuous_optimum, pipelines
+
+from zeus.errors import PipelineError
+from zeus.optimizer.pipeline_frequency import Option, Pipeline, solve
+
+LEAST = 1e-9  # HiGHS is exact to about this
+
+
+def close(value, other):
+    return value == pytest.approx(other, rel=1e-7, abs=1e-7)
+
+
+@given(pipelines(), st.floats(0, 1))
+@settings(max_examples=150)
+def test_the_bound_is_what_a_linear_program_finds(pipeline, share):
+    continuous = solve(pipeline, 5).continuous
+    fastest, slowest = continuous.fastest, continuous.least_energy
+    time = fastest + share * (slowest - fastest)
+    assert close(continuous.energy(time), continuous_optimum(pipeline, time + LEAST))
+    assert continuous_optimum(pipeline, fastest * (1 - 1e-4) - 1e-6) is None
+    # Nothing slower takes less.
+    assert close(continuous.energy(slowest), continuous_optimum(pipeline, 1e6))
+    assert continuous.energy(1e6) == continuous.energy(slowest)
+
+
+@given(pipelines())
+@settings(max_examples=100)
+def test_the_continuous_frontier_is_convex_and_falls(pipeline):
+    continuous = solve(pipeline, 3).continuous
+    corners = continuous.corners()
+    assert corners[0][0] == continuous.fastest
+    assert corners[-1][0] == continuous.least_energy
+    slopes = [(e1 - e0) / (t1 - t0) for (t0, e0), (t1, e1) in pairwise(corners)]
+    assert all(slope < 1e-9 for slope in slopes)
+    assert all(first <= second + 1e-6 for first, second in pairwise(slopes))
+    for time, energy in corners:
+        assert close(continuous.energy(time), energy)
+
+
+@given(pipelines(operations=5, most_options=3))
+@settings(max_examples=150)
+def test_plans_are_executable_and_between_the_bound_and_what_is_possible(pipeline):
+    everything = all_plans(pipeline)
+    solution = solve(pipeline, 20)
+    fastest = min(time for time, _ in everything)
+    least = min(energy for _, energy in everything)
+    assert solution.plans[0].time == fastest
+    for plan in solution.plans:
+        execution = plan.execute()
+        assert execution.time == plan.time
+        assert execution.energy == pytest.approx(plan.energy, rel=1e-12, abs=1e-12)
+        best = min(energy for time, energy in everything if time <= plan.time)
+        assert plan.lower_bound <= best * (1 + 1e-12) + 1e-12
+        assert best <= plan.energy * (1 + 1e-12) + 1e-12
+        assert close(plan.lower_bound, solution.continuous.energy(plan.time))
+    assert solution.continuous.energy(1e6) <= least * (1 + 1e-12) + 1e-12
+    for faster, slower in pairwise(solution.plans):
+        assert faster.time < slower.time
+        assert faster.energy > slower.energy
+
+
+def test_exhaustive_search_finds_little_more():
+    """Over many small graphs, what rounding leaves is small compared with what there is to win."""
+    lost, won, missed = [], [], []
+
+    @given(pipelines(operations=6, most_options=3))
+    @settings(max_examples=60, derandomize=True, database=None)
+    def collect(pipeline):
+        everything = all_plans(pipeline)
+        solution = solve(pipeline, 50)
+        dearest = min(everything)[1]
+        for plan in solution.plans:
+            best = min(energy for time, energy in everything if time <= plan.time)
+            lost.append(plan.energy - best)
+            won.append(max(dearest - best, 0))
+        least = min(energy for _, energy in everything)
+        missed.append(solution.plans[-1].energy > least * (1 + 1e-9) + 1e-9)
+
+    collect()
+    assert sum(lost) <= 0.02 * sum(won)
+    assert sum(missed) <= 0.02 * len(missed)  # of plans of least energy
+
+
+def test_a_chain_trades_time_where_it_is_cheapest():
+    pipeline = Pipeline(1, 0.0)
+    pipeline.add("a", [Option(2000, 1.0, 10.0), Option(1000, 2.0, 4.0)], device=0)
+    pipeline.add("b", [Option(2000, 1.0, 10.0), Option(1000, 2.0, 9.0)], device=0)
+    solution = solve(pipeline, 10)
+    found = [(plan.time, plan.energy, plan.frequencies) for plan in solution.plans]
+    assert found == [
+        (2.0, 20.0, (2000, 2000)),
+        (3.0, 14.0, (1000, 2000)),
+        (4.0, 13.0, (1000, 1000)),
+    ]
+    assert all(plan.gap == 0 for plan in solution.plans)
+    assert solution.continuous.energy(2.5) == pytest.approx(17.0)
+
+
+def test_what_nobody_waits_for_is_slowed_at_no_cost_of_time():
+    pipeline = Pipeline(2, 1.0)
+    pipeline.add("short", [Option(1400, 1.0, 50.0), Option(700, 2.0, 20.0)], device=0)
+    pipeline.add("long", [Option(1400, 2.0, 80.0)], device=1)
+    (plan,) = solve(pipeline).plans
+    assert (plan.time, plan.energy) == (2.0, 100.0)
+    assert pipeline.at_highest_frequency().energy == 50.0 + 80.0 + 1.0
+
+
+def test_waiting_costs_so_running_slower_is_not_always_better():
+    """700 MHz takes less energy by itself, but all of the other GPU's waiting is paid as well."""
+    options = [Option(1400, 1.0, 100.0), Option(700, 2.0, 60.0)]
+    patient, costly = Pipeline(2, 10.0), Pipeline(2, 50.0)
+    for pipeline in (patient, costly):
+        pipeline.add("work", options, device=0)
+    assert solve(patient).plans[-1].frequencies == (700,)
+    assert solve(costly).plans[-1].frequencies == (1400,)
+
+
+def test_points_slower_than_the_one_of_least_energy_are_not_reported():
+    pipeline = Pipeline(1, 0.0)
+    pipeline.add("a", [Option(3, 1.0, 10.0), Option(2, 2.0, 5.0), Option(1, 3.0, 6.0)], device=0)
+    assert [plan.time for plan in solve(pipeline).plans] == [1.0, 2.0]
+
+
+def test_options_off_the_hull_are_used_where_they_fit():
+    """1.5 s is no corner of the curve, but exactly what the other rank leaves."""
+    pipeline = Pipeline(2, 0.0)
+    options = [Option(3, 1.0, 10.0), Option(2, 1.5, 9.0), Option(1, 2.0, 2.0)]
+    pipeline.add("a", options, device=0)
+    pipeline.add("b", [Option(3, 1.5, 1.0)], device=1)
+    plans = solve(pipeline).plans
+    assert [(plan.time, plan.energy) for plan in plans] == [(1.5, 10.0), (2.0, 3.0)]
+    assert plans[0].lower_bound == pytest.approx(7.0)
+
+
+def test_tensor_and_data_parallel_multiply_energy_only():
+    def make(**degrees):
+        pipeline = Pipeline(2, 1.0, **degrees)
+        first = pipeline.add("a", [Option(2, 1.0, 10.0), Option(1, 2.0, 4.0)], device=0)
+        pipeline.add("b", [Option(2, 1.0, 7.0)], device=1, after=[first])
+        return solve(pipeline)
+
+    single, many = make(), make(tensor_parallel=4, data_parallel=3)
+    assert [plan.time for plan in many.plans] == [plan.time for plan in single.plans]
+    for one, all_ in zip(single.plans, many.plans, strict=True):
+        assert all_.energy == pytest.approx(12 * one.energy)
+        assert all_.lower_bound == pytest.approx(12 * one.lower_bound)
+        assert all_.execute().energy == pytest.approx(all_.energy)
+
+
+def test_numbers_of_any_size():
+    """Nanoseconds or days, microjoules or gigajoules: the units adapt."""
+    bounds = []
+    for seconds, joules in ((1e-6, 1e-6), (1.0, 1.0), (1e5, 1e9), (1e-9, 1e9)):
+        pipeline = Pipeline(2, joules / seconds)
+        options = [
+            Option(clock, seconds * 1000 / clock, joules * (clock / 500) ** 2)
+            for clock in range(500, 1500, 100)
+        ]
+        last = None
+        for _ in range(6):
+            after = [] if last is None else [last]
+            last = pipeline.add("a", options, device=0, after=after)
+            last = pipeline.add("b", options, device=1, after=[last])
+        solution = solve(pipeline, 20)
+        assert all(0 <= plan.gap < 0.05 for plan in solution.plans)
+        bounds.append(solution.continuous.energy(1.1 * solution.continuous.fastest) / joules)
+    assert bounds == pytest.approx([bounds[0]] * 4)
+
+
+def test_equal_work_gives_equal_plans_every_time(small):
+    first, second = solve(small(), 40), solve(small(), 40)
+    assert [plan.frequencies for plan in first.plans] == [p.frequencies for p in second.plans]
+
+
+def test_an_empty_pipeline_cannot_be_planned():
+    with pytest.raises(PipelineError, match="no operations"):
+        solve(Pipeline(1, 0.0, name="nothing"))
+
+
+@pytest.mark.parametrize("plans", [0, -1, 2.5, True, 10**9])
+def test_a_senseless_number_of_plans_is_refused(plans, small):
+    with pytest.raises(PipelineError, match="plans"):
+        solve(small(), plans)
+
+
+def test_one_plan_is_the_fastest(small):
+    everything = solve(small(), 100).plans
+    assert everything[0].time == min(plan.time for plan in solve(small(), 1).plans)
