@@ -23,7 +23,7 @@ from zeus.device import get_gpus
 from zeus.errors import CapabilityError, Reason
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer import GlobalPowerLimitOptimizer
-from zeus.optimizer.power_limit import Time, ZeusCost
+from zeus.optimizer.power_limit import Energy, ZeusCost
 from zeus.testing import SimulatedNode, Workload
 
 DIRECTORY = Path(sys.argv[1])
@@ -160,7 +160,7 @@ def shared():
     gpus = get_gpus()
     watching = ZeusMonitor()
     optimizer = GlobalPowerLimitOptimizer(
-        watching, Time(), warmup_steps=1, profile_steps=6, pl_step=50, wait_steps=0
+        watching, Energy(), warmup_steps=1, profile_steps=6, pl_step=50, wait_steps=0
     )
     step = Workload("step", 0.008, 0.0, 1.0, 0.4)
     gradient = torch.ones(4)

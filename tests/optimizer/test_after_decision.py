@@ -101,8 +101,8 @@ def test_a_long_run_keeps_no_record_of_every_epoch():
         monitor(node), warmup_steps=1, profile_steps=10, pl_step=50
     )
     loop = Loop(node, optimizer, work(1.0), epoch=4)
-    loop.epochs(60)
+    loop.epochs(40)
     blocks = sys.getallocatedblocks()
-    loop.epochs(100)
-    assert sys.getallocatedblocks() - blocks < 2000
+    loop.epochs(50)
+    assert sys.getallocatedblocks() - blocks < 1000
     optimizer.close()

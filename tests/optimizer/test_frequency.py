@@ -12,7 +12,7 @@ from zeus.optimizer.jit.knobs import ClockKnob
 from zeus.optimizer.power_limit import Energy, MaxSlowdownConstraint, Time, ZeusCost
 from zeus.testing import SimulatedNode
 
-JOB = work(0.05, activity=0.9, compute_bound=0.5)
+JOB = work(0.1, activity=0.9, compute_bound=0.5)
 
 
 def decided(spec, objective, **options):

@@ -11,10 +11,10 @@ from zeus.optimizer import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit import Energy, MaxSlowdownConstraint, Time, ZeusCost
 from zeus.testing import SimulatedNode
 
-JOB = work(0.05, activity=1.0, compute_bound=0.4)
+JOB = work(0.1, activity=1.0, compute_bound=0.4)
 
 
-def train(before, objective=None, *, epochs=12, spec="v100", observe=True, workload=JOB, **options):
+def train(before, objective=None, *, epochs=6, spec="v100", observe=True, workload=JOB, **options):
     """A run of some epochs that begins with these limits, and what it really took."""
     node = SimulatedNode(spec)
     for gpu, watts in zip(node.gpus, before, strict=True):
@@ -56,7 +56,7 @@ def test_what_would_have_been_is_what_is(before, objective, caplog):
 
 
 def test_most_of_the_run_goes_on_at_the_limit_from_before():
-    optimizer, _, loop = train([187.5], epochs=20)
+    optimizer, _, loop = train([187.5], epochs=10)
     report = optimizer.report()
     assert report.profiling_steps < loop.steps / 2
     time, energy = what_it_takes(187.5, loop.steps)
@@ -65,7 +65,7 @@ def test_most_of_the_run_goes_on_at_the_limit_from_before():
 
 
 def test_a_limit_from_before_that_the_walk_did_not_reach_is_measured_too():
-    optimizer, node, _ = train([120], MaxSlowdownConstraint(1.02), epochs=8)
+    optimizer, node, _ = train([120], MaxSlowdownConstraint(1.02), epochs=4)
     knobs = [point.knob for point in optimizer.frontier]
     assert knobs[0] == 250
     assert knobs[-1] == 120

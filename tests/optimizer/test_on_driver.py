@@ -20,6 +20,7 @@ import logging
 from tests.drivers.nvml_state import SimulatedNvml
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer import GlobalFrequencyOptimizer, GlobalPowerLimitOptimizer
+from zeus.optimizer.power_limit import Energy
 
 simulation = SimulatedNvml(Path(os.environ["ZEUS_SIMULATED_NVML"]))
 records = []
@@ -34,7 +35,7 @@ def made(kind=GlobalPowerLimitOptimizer, **options):
     records.clear()
     monitor = ZeusMonitor(cpu_indices=[], sync_execution_with=None)
     lengths = {"wait_steps": 0, "warmup_steps": 1, "profile_steps": 8}
-    return kind(monitor, **{**lengths, **options})
+    return kind(monitor, Energy(), **{**lengths, **options})
 
 def train(optimizer, steps, epoch=10):
     "A step of 10 ms at full speed."
@@ -61,7 +62,7 @@ def told(optimizer):
 
 
 def load(limit: float, clock: float) -> Operation:
-    """Draws what it may, and hardly gets slower: the lowest limit is the best."""
+    """Draws what it may, and hardly gets slower: the lowest limit takes a third of the energy."""
     watts = min(limit, 400.0 * clock / 1410)
     return Operation(watts, 0.8 + 0.2 * watts / 400)
 

@@ -14,7 +14,7 @@ from zeus.optimizer.jit.profiles import Profile, ProfileFile, ProfileKey
 from zeus.optimizer.power_limit import Energy, MaxSlowdownConstraint, Time, ZeusCost
 from zeus.testing import SimulatedNode
 
-JOB = work(0.05, activity=1.0, compute_bound=0.4)
+JOB = work(0.1, activity=1.0, compute_bound=0.4)
 SIMULATED_V100 = "Tesla V100-PCIE-32GB (simulated)"
 
 
@@ -172,9 +172,9 @@ def test_a_real_gpus_profile_is_not_for_a_simulated_one(path):
 @pytest.mark.parametrize("slower", [1.25, 0.8])
 def test_a_job_that_has_become_another_is_profiled_again(path, slower, caplog):
     run(path)
-    now = work(0.05 * slower, activity=1.0, compute_bound=0.4)
+    now = work(0.1 * slower, activity=1.0, compute_bound=0.4)
     with caplog.at_level(logging.WARNING):
-        optimizer, _ = run(path, workload=now, epochs=14)
+        optimizer, _ = run(path, workload=now, epochs=8)
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith("profiling again: a step takes ")
     assert optimizer.profiling_steps > 0
@@ -191,7 +191,7 @@ def test_a_job_that_draws_more_power_is_profiled_again(path, caplog):
     run(path, workload=light)
     heavier = work(0.05, activity=0.5, compute_bound=0.0)
     with caplog.at_level(logging.WARNING):
-        optimizer, _ = run(path, workload=heavier, epochs=14)
+        optimizer, _ = run(path, workload=heavier, epochs=8)
     assert " J where its profile says " in caplog.text
     assert optimizer.profiling_steps > 0
 
@@ -199,7 +199,7 @@ def test_a_job_that_draws_more_power_is_profiled_again(path, caplog):
 def test_a_profile_of_another_pace_is_not_continued(path, caplog):
     # Three percent slower is no drift, but old points and new ones could not be compared.
     run(path, Time())
-    now = work(0.0515, activity=1.0, compute_bound=0.4)
+    now = work(0.103, activity=1.0, compute_bound=0.4)
     with caplog.at_level(logging.WARNING):
         optimizer, _ = run(path, Energy(), workload=now)
     assert "the saved profile is not continued: a step takes" in caplog.text
@@ -216,7 +216,7 @@ def test_a_run_that_drifts_for_ever_is_not_profiled_for_ever(path, caplog):
     loop = Loop(node, optimizer, JOB, epoch=120)
     with caplog.at_level(logging.WARNING):
         for epoch in range(10):
-            loop.workload = work(0.05 * 1.3**epoch)
+            loop.workload = work(0.1 * 1.3**epoch)
             loop.epoch()
     said = [r.getMessage() for r in caplog.records if "profiling again" in r.getMessage()]
     assert len(said) == 3

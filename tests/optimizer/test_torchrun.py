@@ -204,6 +204,7 @@ def test_four_ranks_on_a_shared_node(tmp_path):
         assert answer["max_power"] == 1000
         assert answer["everywhere"] == [answer["chosen"]] * 4
         assert answer["seen"] == all_four[0]["seen"], "all go down together"
+    assert list(dict.fromkeys(all_four[0]["seen"]))[:3] == [250, 200, 150]
     frontier = Frontier.from_dict(all_four[0]["frontier"])
     highest = frontier.at(250)
     # Four GPUs at full load, each counted once.

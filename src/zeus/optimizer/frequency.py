@@ -23,7 +23,8 @@ class GlobalFrequencyOptimizer(JitOptimizer):
         wait_steps: As there.
         warmup_steps: As there.
         profile_steps: As there.
-        freq_step: MHz between clocks, at least; only clocks that the GPU supports are set.
+        freq_step: MHz between clocks, at least, from the highest down; only clocks that the GPU
+            supports are set.
         profile_path: As there; both kinds of profiles may be in one file.
         job: As there.
         batch_size: As there.
@@ -49,7 +50,7 @@ class GlobalFrequencyOptimizer(JitOptimizer):
         batch_size: int | None = None,
         job_steps: int = 1,
         observe: bool = False,
-        rank_timeout: float = 600.0,
+        rank_timeout: float = 300.0,
     ) -> None:
         super().__init__(
             ClockKnob(positive("freq_step", freq_step)),

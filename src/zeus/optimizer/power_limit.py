@@ -43,10 +43,10 @@ class GlobalPowerLimitOptimizer(JitOptimizer):
     """Finds the best power limit during training, and uses it from then on.
 
     From the highest limit down, some steps are measured under each, until the objective can only
-    get worse; by default each just long enough to be known well (five seconds at most, unless one
-    step is longer). Training is what is measured, so no step is wasted. Every process of a job
-    has an optimizer of its own; with `torch.distributed` they decide together, and all GPUs of a
-    model get the same limit.
+    get worse; by default each just long enough to be known well (about five seconds at most, ten
+    at the first limit, or a few steps where these are longer). Training is what is measured, so no
+    step is wasted. Every process of a job has an optimizer of its own; with `torch.distributed`
+    they decide together, and all GPUs of a model get the same limit.
 
     The limit from before comes back with `close`, at the end of the program, or whatever ends it.
     If limits may not be set here, training goes on all the same, and `trouble` says why.
@@ -59,8 +59,9 @@ class GlobalPowerLimitOptimizer(JitOptimizer):
         warmup_steps: Steps after each change of the limit that are not measured. By default as
             many as 0.2 s take, and a second before the first.
         profile_steps: Steps to measure at each limit. By default until time and energy are known
-            to 0.2 %, or for five seconds.
-        pl_step: Watts between limits.
+            to 0.2 % (to 0.5 % at a limit that is surely worse than another), or for five seconds.
+        pl_step: Watts between limits, from the highest that the GPU accepts; the lowest is the
+            last. A limit from before that is not among them is measured too, to compare with.
         profile_path: File in which profiles are kept for the next run, each under its GPU model,
             number of GPUs, job and batch size. By default Zeus's own if the job has a name, none
             otherwise.
@@ -71,7 +72,7 @@ class GlobalPowerLimitOptimizer(JitOptimizer):
         observe: Profile and choose, but go on with the limit from before; `report` tells what the
             run would have taken.
         rank_timeout: Seconds to wait for other processes of the job; after that, training goes on
-            unoptimized.
+            unoptimized. Should be less than the training's own collectives wait.
 
     Raises:
         ValueError: If a value breaks its rule.
@@ -91,7 +92,7 @@ class GlobalPowerLimitOptimizer(JitOptimizer):
         batch_size: int | None = None,
         job_steps: int = 1,
         observe: bool = False,
-        rank_timeout: float = 600.0,
+        rank_timeout: float = 300.0,
     ) -> None:
         super().__init__(
             PowerLimitKnob(positive("pl_step", pl_step)),

@@ -65,7 +65,7 @@ def physical_curves(draw: Any, step_times: Sequence[float]) -> Curve:
         activity=draw(st.floats(0.3, 1.5)),
         compute_bound=draw(st.floats(0.0, 1.0)),
         host_share=draw(st.floats(0.0, 0.5)),
-        stride=draw(st.sampled_from([10.0, 25.0, 50.0])),
+        stride=draw(st.sampled_from([15.0, 25.0, 50.0])),
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.optimizer.jit.curves import Training, physical, visited, walk
 
 from zeus.errors import KnobError
-from zeus.frontier import Energy, Objective
+from zeus.frontier import Energy, Objective, ZeusCost
 from zeus.optimizer.jit.checks import checked_job, checked_lengths, positive
 from zeus.optimizer.jit.lengths import LONGEST, PART, PRECISION, SETTLE, WARM_UP, Lengths
 from zeus.optimizer.jit.stretch import Stretch
@@ -90,11 +90,38 @@ def test_in_a_step_of_minutes_a_change_does_not_show():
     assert per_setting[1:] == [1] * 6, "without noise, one step tells all"
 
 
+def test_of_long_steps_as_many_are_measured_as_tell_their_noise():
+    # From two of them, half a percent of noise could be ten; four tell, and two of each other.
+    training = profile(physical("v100", 60.0), noise=0.005, rng=random.Random(4))
+    first, *others = [
+        sum(s.steps for s in stretches if s.measured) for stretches in by_setting(training).values()
+    ]
+    assert first == 1 + 4, "a step to warm up"
+    assert others == [2] * 6
+
+
 def test_without_noise_little_is_measured():
     training = profile(physical("v100", 0.01))
     for setting, stretches in list(by_setting(training).items())[1:]:
         spent = sum(s.steps for s in stretches if s.measured) * 0.01
         assert spent <= 2 * PART + 0.01, setting
+
+
+def test_what_is_surely_worse_is_looked_at_briefly():
+    # What takes half as much again is not the best, whether it takes 50.2 % more or 50.4 %.
+    curve = physical("v100", 0.01, activity=1.2)
+    going_down = walk(curve, ZeusCost(0.5))
+    training = Training(curve, noise=0.01, ends=0.002, rng=random.Random(2))
+    training.run(going_down.run())
+    points = going_down.points()
+    best = ZeusCost(0.5).select(curve.frontier()).point.knob
+    seconds = {
+        setting: sum(s.steps for s in stretches if s.measured) * curve.frontier().at(setting).time
+        for setting, stretches in by_setting(training).items()
+    }
+    assert points[-1].knob < best - 25
+    assert seconds[points[-1].knob] < seconds[best] / 2
+    assert points[-1].energy_uncertainty <= 0.006 * points[-1].energy
 
 
 def test_noise_that_one_setting_tells_serves_the_others():

@@ -171,6 +171,38 @@ def test_noise_on_a_plateau_is_no_valley():
         assert 125 in visited(training), seed
 
 
+def test_what_is_not_felt_yet_is_not_past_the_valley():
+    # Measured to perfection, a plateau that happens to rise by a hair, and a valley below it.
+    energies = [100.0, 100.1, 100.2, 100.25, 90.0, 80.0, 95.0, 99.0]
+    curve = Curve(
+        tuple(
+            Point(400 - 25 * rung, 1.0 + 0.0001 * rung if rung < 4 else 1 + 0.05 * rung, energy)
+            for rung, energy in enumerate(energies)
+        ),
+        400,
+    )
+    training = Training(curve)
+    going_down = walk(curve, Energy(), FEW)
+    going_down.limits = None
+    training.run(going_down.run())
+    assert Energy().select(curve.frontier(going_down.points())).point.energy == 80
+
+
+def test_a_rise_is_not_believed_while_something_lower_belies_it():
+    # 150 W is known from a jump, and takes less than all that seems to rise above it.
+    curve = Curve(
+        tuple(
+            Point(limit, 1.0 + (250 - limit) / 1000, energy)
+            for limit, energy in ((250, 100), (225, 104), (200, 105), (175, 85), (150, 90))
+        ),
+        250,
+    )
+    training = Training(curve)
+    known = {0: curve.points[0], 4: curve.points[4]}
+    training.run(walk(curve, Energy(), FEW, known=known).run())
+    assert visited(training) == [225, 200, 175]
+
+
 # --- What is known is not visited ---------------------------------------------------------------
 
 
@@ -239,7 +271,7 @@ OBJECTIVES = st.one_of(
 
 
 @given(physical_curves([0.001, 0.02, 0.5, 8.0, 300.0]), OBJECTIVES)
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_without_noise_the_best_is_found(curve, objective):
     going_down = walk(curve, objective)
     Training(curve).run(going_down.run())
@@ -267,7 +299,7 @@ def test_on_any_curve_with_one_valley_the_best_is_found(curve, objective):
     st.sampled_from([0.001, 0.005, 0.02]),
     st.integers(0, 2**32),
 )
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_with_noise_what_is_chosen_is_as_good_as_can_be_told(curve, objective, noise, seed):
     going_down = walk(curve, objective)
     training = Training(curve, noise, ends=0.002, rng=random.Random(seed))
@@ -280,14 +312,14 @@ def test_with_noise_what_is_chosen_is_as_good_as_can_be_told(curve, objective, n
 
 def test_long_and_noisy_steps_do_not_hide_a_large_gain():
     # With steps of a minute there are few of them; half a percent of noise must not look like ten.
-    for model in ("v100", "a100", "h100"):
+    for model in ("v100", "a100"):
         curve = physical(model, 60.0, activity=1.0)
         regrets = []
-        for seed in range(40):
+        for seed in range(25):
             going_down = walk(curve, Energy())
             training = Training(curve, 0.005, ends=0.002, rng=random.Random(seed))
             training.run(going_down.run())
             regrets.append(regret(Energy(), curve, going_down.points()))
             assert training.steps < 4 * len(curve.knobs) + 8
-        assert sorted(regrets)[20] < 0.01
+        assert sorted(regrets)[12] < 0.01
         assert max(regrets) < 0.05
