@@ -82,10 +82,10 @@ def test_a_saved_frontier(saved):
 
 def test_a_tie_is_marked_and_explained(tmp_path):
     path = tmp_path / "tie.json"
-    path.write_text(Frontier([Point("a", 1, 100, 0, 9), Point("b", 2, 98, 0, 9)]).to_json())
+    path.write_text(Frontier([Point("a", 1, 100, 0, 9), Point("b", 2, 99.95, 0, 9)]).to_json())
     done = zeus("frontier", str(path))
     assert re.search(r"Energy +a .* tie$", done.stdout, re.MULTILINE)
-    assert "Energy: the energy of knob='a' and knob='b' differs by 2 J" in done.stdout
+    assert "Energy: the energy of knob='a' and knob='b' differs by 0.05 J" in done.stdout
 
 
 def test_without_a_maximum_power_the_others_still_choose(tmp_path):
