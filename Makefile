@@ -5,7 +5,7 @@ VENV   := .venv
 CORE   := .venv-core
 PIP     = -m pip --disable-pip-version-check --quiet
 
-.PHONY: help setup browser demo test check format bench clean
+.PHONY: help setup browser postgresql demo test check format bench clean
 
 help:            ## This list
 	@grep -hE '^[a-z]+: .*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -27,6 +27,10 @@ browser: $(VENV)/ready   ## A headless Chromium for the tests of pages, which ar
 	@$(VENV)/bin/python -m tests.browser || { command -v apt-get >/dev/null && apt-get update -qq \
 	  && apt-get install -y -qq --no-install-recommends chromium-headless-shell; } \
 	  || $(VENV)/bin/playwright install --with-deps chromium-headless-shell
+
+postgresql: $(VENV)/ready   ## PostgreSQL for the tests of stores, which are skipped without
+	@$(VENV)/bin/python -m tests.postgresql || { command -v apt-get >/dev/null && apt-get update -qq \
+	  && apt-get install -y -qq --no-install-recommends postgresql; }
 
 demo: $(CORE)/ready    ## Set up only the core and run the main job on this machine
 	@$(CORE)/bin/zeus demo

@@ -20,6 +20,7 @@ from typing import Any
 import monitoring
 import pipelines
 import power_limit
+import recurring_jobs
 import replay_policies
 import whole_runs
 from harness import QUICK, Bench, Effort, say
@@ -36,6 +37,7 @@ TASKS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "whole_runs": whole_runs.bench_whole_runs,
     "pipelines": pipelines.bench_pipelines,
     "replay": replay_policies.bench_replay,
+    "recurring_jobs": recurring_jobs.bench_recurring_jobs,
 }
 
 

@@ -10,8 +10,17 @@ from hypothesis import settings
 from tests.browser import browser, open_page
 from tests.drivers.amdsmi_fixtures import amdsmi_library
 from tests.drivers.fixtures import nvml_library
+from tests.postgresql import new_storage, postgresql, storage
 
-__all__ = ["amdsmi_library", "browser", "nvml_library", "open_page"]
+__all__ = [
+    "amdsmi_library",
+    "browser",
+    "new_storage",
+    "nvml_library",
+    "open_page",
+    "postgresql",
+    "storage",
+]
 
 # Machines are shared and noisy: no property has a deadline. At a desk every run tries new examples;
 # a build tries the same ones each time, so that it fails for what was changed and nothing else.

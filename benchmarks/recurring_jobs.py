@@ -1,0 +1,423 @@
+"""The server of recurring jobs: how many it serves, how many it keeps, and what it survives.
+
+Measured beside the server of `zeus`, which is set up as its documentation asks, on SQLite and on a
+PostgreSQL of our own; the tools take turns. The crash and fuzz tests are those of the test suite,
+with more of everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import FOLDER, QUICK, Bench, say
+from rows import Row, percentile, row
+from tools import OURS, PEER_FOLDER, PEERS, ROOT, Tool, pip, version_of, why
+
+TASK = "recurring_jobs"
+PEER = "zeus"
+_LOAD = FOLDER / "recurring_jobs_load.py"
+_CREATE = """
+import asyncio, os
+from sqlalchemy.ext.asyncio import create_async_engine
+from zeus.optimizer.batch_size.server.database.schema import Base
+
+async def main():
+    engine = create_async_engine(os.environ["ZEUS_BSO_DATABASE_URL"])
+    async with engine.begin() as connection:
+        await connection.run_sync(Base.metadata.create_all)
+    await engine.dispose()
+
+asyncio.run(main())
+"""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How much to measure."""
+
+    clients: int = 64
+    seconds: float = 8.0
+    turns: int = 3
+    kills: int = 50
+    reports: int = 1_000
+    jobs: int = 100_000
+    jobs_postgresql: int = 10_000
+    trials: int = 100
+    decisions: int = 300
+    cases: int = 2_000
+
+
+_QUICK = Amount(
+    seconds=2.0,
+    turns=1,
+    kills=2,
+    reports=100,
+    jobs=500,
+    jobs_postgresql=200,
+    trials=20,
+    decisions=40,
+    cases=50,
+)
+
+
+def bench_recurring_jobs(bench: Bench) -> Iterator[Row]:
+    """Recurring jobs: throughput, crashes, a large store, hostile requests."""
+    sys.path.insert(0, str(ROOT))
+    from tests.postgresql import PostgreSQL
+
+    amount = _QUICK if bench.effort is QUICK else Amount()
+    peer = _peer_server() if any(tool.name == PEER for tool in bench.tools) else None
+    with (
+        tempfile.TemporaryDirectory(prefix="zeus-jobs-") as scratch,
+        contextlib.ExitStack() as ends,
+    ):
+        server = PostgreSQL.start()
+        ends.callback(server.stop)
+        yield from _throughput(Path(scratch), server, peer, amount)
+        yield from _kills(Path(scratch), server, amount)
+        yield from _large(Path(scratch), server, amount)
+        yield from _fuzzed(Path(scratch), amount)
+
+
+# --- round trips --------------------------------------------------------------------------------
+
+
+def _throughput(scratch: Path, server: Any, peer: Tool | None, amount: Amount) -> Iterator[Row]:
+    for kind in ("SQLite", "PostgreSQL"):
+        rounds = _Rounds(scratch, server, kind, amount)
+        tools: dict[str, Callable[[int], dict[str, Any]]] = {
+            OURS: lambda turn, rounds=rounds: rounds.ours("ours", turn),
+            "ours, policy of the paper": lambda turn, rounds=rounds: rounds.ours(
+                "ours-paper", turn
+            ),
+        }
+        if peer is not None and not peer.error:
+            tools[PEER] = lambda turn, rounds=rounds: rounds.theirs(peer, turn)
+        found: dict[str, list[dict[str, Any]]] = {label: [] for label in tools}
+        for turn in range(amount.turns):
+            for label, run in tools.items():
+                found[label].append(run(turn))
+                say(f"  {kind}, {label}: {found[label][-1]}")
+        yield from _throughput_rows(kind, found, peer, amount)
+
+
+def _throughput_rows(
+    kind: str, found: dict[str, list[dict[str, Any]]], peer: Tool | None, amount: Amount
+) -> Iterator[Row]:
+    case = f"{kind}, {amount.clients} clients, one server process"
+    rates = {
+        label: [each["round_trips"] / each["seconds"] for each in given]
+        for label, given in found.items()
+    }
+    milliseconds = {label: 1e3 / statistics.median(each) for label, each in rates.items()}
+    target = milliseconds[PEER] / 5 if PEER in milliseconds else None
+    yield row(
+        TASK,
+        "time of a round trip (decision and report), all clients together",
+        case,
+        "ms",
+        milliseconds,
+        target=target,
+        per_second={label: statistics.median(each) for label, each in rates.items()},
+        turns=rates,
+        wrong={label: sum(each["wrong"] for each in given) for label, given in found.items()},
+        **({"errors": {PEER: peer.error}} if peer is not None and peer.error else {}),
+    )
+    setup = {
+        label: statistics.median(each["setup"] for each in given) for label, given in found.items()
+    }
+    yield row(TASK, "nothing to first decision", case, "s", setup)
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    """One kind of storage; every turn has an empty one."""
+
+    scratch: Path
+    server: Any
+    kind: str
+    amount: Amount
+
+    def ours(self, who: str, turn: int) -> dict[str, Any]:
+        """Measure our server."""
+        storage = f"sqlite:///{self.scratch}/{who}-{turn}.db"
+        if self.kind == "PostgreSQL":
+            storage = self.server.new_storage()
+        port = _free_port()
+        command = [sys.executable, "-m", "zeus", "serve", "--storage", storage]
+        return _measured([*command, "--port", str(port)], {}, who, port, self.amount)
+
+    def theirs(self, peer: Tool, turn: int) -> dict[str, Any]:
+        """Measure the peer's."""
+        url = f"sqlite+aiosqlite:///{self.scratch}/peer-{turn}.db"
+        if self.kind == "PostgreSQL":
+            import psycopg
+
+            name = f"peer_{turn}"
+            with psycopg.connect(self.server.url, autocommit=True) as connection:
+                connection.execute(f"CREATE DATABASE {name}")
+            url = f"postgresql+asyncpg://zeus@/{name}?host={self.server.url.partition('host=')[2]}"
+        port = _free_port()
+        variables = {"ZEUS_BSO_DATABASE_URL": url, "ZEUS_BSO_LOG_LEVEL": "WARN"}
+        # The tables must be made by hand, and their making is a part of setting it up.
+        program = f"exec({_CREATE!r}); import uvicorn; uvicorn.run("
+        program += f"'zeus.optimizer.batch_size.server.router:app', port={port}, access_log=False, "
+        program += "log_level='error')"
+        return _measured([str(peer.python), "-c", program], variables, PEER, port, self.amount)
+
+
+def _measured(
+    command: list[str], variables: dict[str, str], who: str, port: int, amount: Amount
+) -> dict[str, Any]:
+    began = time.monotonic()
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, **variables},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _await_port(process, port)
+        first = _load(who, port, 1, 0.01)
+        setup = time.monotonic() - began - first["seconds"]
+        return {**_load(who, port, amount.clients, amount.seconds), "setup": setup}
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def _load(who: str, port: int, clients: int, seconds: float) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, str(_LOAD), who, str(port), str(clients), str(seconds)],
+        capture_output=True,
+        text=True,
+        timeout=seconds + 120,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return listening.getsockname()[1]
+
+
+def _await_port(process: subprocess.Popen[str], port: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        if process.poll() is not None:
+            raise RuntimeError(f"no server: {process.stderr.read()[-2000:]}")
+        time.sleep(0.01)
+    raise RuntimeError("no server within a minute")
+
+
+def _peer_server() -> Tool:
+    """The peer with its server, which needs an older pydantic than the rest of it."""
+    distribution, version = PEERS[PEER]
+    python = PEER_FOLDER / f"{PEER}-server" / "bin" / "python"
+    try:
+        if not python.exists() or version_of(python, distribution) != version:
+            say(f"installing {distribution}[bso-server] {version}")
+            make = [sys.executable, "-m", "venv", "--clear", str(python.parents[1])]
+            subprocess.run(make, check=True, capture_output=True, text=True)
+            drivers = ("aiosqlite", "asyncpg", "greenlet")
+            pip(python, "install", f"{distribution}[bso-server]=={version}", *drivers)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Tool(PEER, distribution, python, error=why(error))
+    return Tool(PEER, distribution, python, version)
+
+
+# --- crashes ------------------------------------------------------------------------------------
+
+
+def _kills(scratch: Path, server: Any, amount: Amount) -> Iterator[Row]:
+    from tests.server.storm import storm
+
+    for kind in ("SQLite", "PostgreSQL"):
+        storage = f"sqlite:///{scratch}/storm.db" if kind == "SQLite" else server.new_storage()
+        toll = storm(storage, amount.kills, amount.reports, seed=len(kind), jobs=50)
+        say(f"  {kind}: {toll}")
+        yield row(
+            TASK,
+            "reports lost, counted twice or changed by kill -9 of the server",
+            f"{kind}, {toll.rounds} kills under {amount.reports} concurrent reports each",
+            "reports",
+            {OURS: float(toll.lost + toll.twice + toll.other + len(toll.problems))},
+            target=0.0,
+            acknowledged=toll.reports,
+            sent_again=toll.repeated,
+            problems=toll.problems,
+        )
+
+
+# --- a large store ------------------------------------------------------------------------------
+
+
+def _large(scratch: Path, server: Any, amount: Amount) -> Iterator[Row]:
+    for kind, jobs in (("SQLite", amount.jobs), ("PostgreSQL", amount.jobs_postgresql)):
+
+        def storage(name: str, kind: str = kind) -> str:
+            return f"sqlite:///{scratch}/{name}.db" if kind == "SQLite" else server.new_storage()
+
+        empty = _decision_times(storage("empty"), ["new"] * amount.decisions)
+        large = storage("large")
+        began = time.monotonic()
+        names = _fill(large, jobs, amount.trials)
+        say(f"  {kind}: {jobs} jobs x {amount.trials} trials in {time.monotonic() - began:.0f} s")
+        chosen = random.Random(1).sample(names, amount.decisions)
+        cold = _decision_times(large, chosen)
+        fresh = _decision_times(large, ["new"] * amount.decisions)
+        base = statistics.median(empty)
+        for case, times in (
+            ("each for another job, of which nothing is in memory", cold),
+            ("each for a new job", fresh),
+        ):
+            yield row(
+                TASK,
+                "time of a decision, in that in an empty store",
+                f"{kind}, {jobs} jobs x {amount.trials} trials; {case}",
+                "x",
+                {OURS: statistics.median(times) / base},
+                target=2.0,
+                milliseconds={
+                    "empty store": 1e3 * base,
+                    "median": 1e3 * statistics.median(times),
+                    "95th percentile": 1e3 * percentile(times, 0.95),
+                },
+            )
+
+
+def _spec(name: str) -> Any:
+    from zeus.optimizer.batch_size.spec import JobSpec
+
+    return JobSpec(
+        name=name,
+        batch_sizes=(8, 16, 32, 64, 128, 256, 512, 1024),
+        default_batch_size=64,
+        target_metric=0.9,
+    )
+
+
+def _decision_times(storage: str, names: list[str]) -> list[float]:
+    """Seconds of one decision for each of these jobs; those called "new" are made first."""
+    from zeus.optimizer.batch_size.service import Jobs
+    from zeus.optimizer.batch_size.store import Store
+
+    jobs = Jobs(Store(storage))
+    times = []
+    for number, given in enumerate(names):
+        name = given
+        if given == "new":
+            name = f"new {number}"
+            jobs.create(_spec(name))
+        began = time.perf_counter()
+        jobs.decide(name, gpu="NVIDIA A40", max_power=300.0)
+        times.append(time.perf_counter() - began)
+    jobs.close()
+    return times[len(times) // 10 :]
+
+
+def _fill(storage: str, count: int, trials: int) -> list[str]:
+    """Copy a job with so many trials so many times; the names of the copies."""
+    from sqlalchemy import text
+
+    from zeus.optimizer.batch_size.service import Jobs
+    from zeus.optimizer.batch_size.store import Store
+
+    store = Store(storage)
+    jobs = Jobs(store)
+    jobs.create(_spec("template"))
+    chance = random.Random(0)
+    for _ in range(trials):
+        decision = jobs.decide("template", gpu="NVIDIA A40", max_power=300.0)
+        energy = 2000 + abs(decision.batch_size - 100) * chance.uniform(5, 10)
+        jobs.report_epoch(decision.trial, epoch=1, time=10.0, energy=energy, metric=0.95)
+    names = [f"copy {number}" for number in range(count)]
+    with store.engine.connect() as connection:
+        columns = {
+            table: [
+                column["name"]
+                for column in _columns(connection, table)
+                if column["name"] not in ("id", "job")
+            ]
+            for table in ("zeus_jobs", "zeus_events", "zeus_trials", "zeus_snapshots")
+        }
+    for at in range(0, count, 2_000):
+        with store.transaction() as transaction:
+            connection = transaction._connection
+            rest = ", ".join(c for c in columns["zeus_jobs"] if c not in ("name", "spec"))
+            connection.execute(
+                text(
+                    f"INSERT INTO zeus_jobs (name, spec, {rest}) SELECT CAST(:name AS TEXT), "
+                    "replace(spec, '\"template\"', '\"' || CAST(:name AS TEXT) || '\"'), "
+                    f"{rest} FROM zeus_jobs WHERE name = 'template'"
+                ),
+                [{"name": name} for name in names[at : at + 2_000]],
+            )
+            for table in ("zeus_events", "zeus_trials", "zeus_snapshots"):
+                rest = ", ".join(columns[table])
+                listed = ", ".join(f"e.{column}" for column in columns[table])
+                connection.execute(
+                    text(
+                        f"INSERT INTO {table} (job, {rest}) SELECT j.id, {listed} "
+                        f"FROM zeus_jobs j CROSS JOIN {table} e WHERE e.job = 1 AND j.id > 1 "
+                        f"AND NOT EXISTS (SELECT 1 FROM {table} o WHERE o.job = j.id) "
+                        "AND j.id > (SELECT max(id) FROM zeus_jobs) - 2000 ORDER BY j.id"
+                    )
+                )
+    if store.engine.dialect.name == "postgresql":
+        with store.engine.connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql("ANALYZE")
+    jobs.close()
+    return names
+
+
+def _columns(connection: Any, table: str) -> list[Any]:
+    from sqlalchemy import inspect
+
+    return inspect(connection).get_columns(table)
+
+
+# --- hostile requests ---------------------------------------------------------------------------
+
+
+def _fuzzed(scratch: Path, amount: Amount) -> Iterator[Row]:
+    from tests.server.fuzz import fuzz
+
+    found = fuzz(scratch / "fuzz.db", amount.cases)
+    say(f"  {sum(found.cases.values())} requests: {dict(found.problems)}")
+    answers: dict[str, int] = {}
+    for (_, status), number in found.answers.items():
+        answers[str(status)] = answers.get(str(status), 0) + number
+    yield row(
+        TASK,
+        "routes that answer wrongly or change what they may not",
+        f"{sum(found.cases.values())} made-up requests, about {amount.cases} a route",
+        "routes",
+        {OURS: float(len(found.problems))},
+        target=0.0,
+        cases=dict(found.cases),
+        answers=answers,
+        problems=found.problems,
+    )

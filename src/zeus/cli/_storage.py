@@ -1,0 +1,26 @@
+"""The option that says where recurring jobs are kept."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zeus.optimizer.batch_size.store import Store
+
+
+def add_storage_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--storage`."""
+    parser.add_argument(
+        "--storage",
+        metavar="URL",
+        help="sqlite:///FILE or postgresql://USER@HOST/DATABASE (default: ZEUS_STORAGE, or a file "
+        "in the state directory)",
+    )
+
+
+def opened_store(storage: str | None) -> Store:
+    """The store that is meant, created if it is not there."""
+    from zeus.optimizer.batch_size.store import Store, default_storage  # noqa: PLC0415  (an extra)
+
+    return Store(storage or default_storage())

@@ -1,0 +1,142 @@
+"""`zeus token`: who may use a server that others can reach.
+
+With `--json`, `create` prints one object with `token` and what is known of it (`id`, `job`, `note`,
+`created`, `expires`, `revoked`; instants in seconds since 1970), `list` a list of such objects
+without `token`, and `revoke` one of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from zeus.cli._parser import UsageError
+from zeus.cli._storage import add_storage_option, opened_store
+from zeus.cli._terminal import MISSING, Console
+
+if TYPE_CHECKING:
+    from zeus.optimizer.batch_size.store import Token, Tokens
+
+_DAY = 86400.0
+_MOST_DAYS = 36500.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.usage = "zeus token create|list|revoke [ID] [options]"
+    parser.description = (
+        "Create, list and revoke tokens. `zeus serve` asks for one on any address but a loopback "
+        "one; clients send it as `Authorization: Bearer TOKEN`. A token is good for one job or "
+        "for all. It is shown once, when it is created: the store keeps only its hash."
+    )
+    parser.epilog = """\
+examples:
+  zeus token create --job nightly-bert --expires 90 --note "cron on gpu7"
+  zeus token list
+  zeus token revoke 5f0c1d2e"""
+    parser.add_argument("action", choices=("create", "list", "revoke"), help="what to do")
+    parser.add_argument("id", nargs="?", metavar="ID", help="of the token to revoke")
+    parser.add_argument("--job", metavar="NAME", help="create: for this job only")
+    parser.add_argument("--all", action="store_true", help="create: for all jobs")
+    parser.add_argument(
+        "--expires", type=_days, metavar="DAYS", help="create: not good any more after so long"
+    )
+    parser.add_argument("--note", default="", metavar="TEXT", help="create: what it is for")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_storage_option(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what is asked."""
+    _check(arguments)
+    from zeus.optimizer.batch_size.store import Tokens  # noqa: PLC0415  (an extra)
+
+    store = opened_store(arguments.storage)
+    console = Console(sys.stdout)
+    try:
+        {"create": _create, "list": _list, "revoke": _revoke}[arguments.action](
+            Tokens(store), arguments, console
+        )
+    finally:
+        store.close()
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    creates = arguments.action == "create"
+    if creates and (arguments.job is not None) == arguments.all:
+        raise UsageError("zeus token create needs either --job NAME or --all")
+    if not creates and (arguments.job or arguments.all or arguments.expires or arguments.note):
+        raise UsageError("--job, --all, --expires and --note are for `zeus token create`")
+    if (arguments.action == "revoke") != (arguments.id is not None):
+        raise UsageError("an ID is given to `zeus token revoke`, and only there")
+
+
+def _create(tokens: Tokens, arguments: argparse.Namespace, console: Console) -> None:
+    from zeus.optimizer.batch_size import values  # noqa: PLC0415  (an extra)
+
+    now = time.time()
+    secret, token = tokens.create(
+        None if arguments.all else values.text("job", arguments.job),
+        now=now,
+        expires=None if arguments.expires is None else now + arguments.expires * _DAY,
+        note=values.text("note", arguments.note, values.MOST_NOTE, empty=True),
+    )
+    if arguments.json:
+        console.print(json.dumps({"token": secret, **vars(token)}, indent=2))
+        return
+    # Alone on its line, so that a script can read it.
+    console.print(secret)
+    if sys.stdout.isatty():
+        console.print("", f"This is shown only now. Its id is {token.id}.")
+
+
+def _list(tokens: Tokens, arguments: argparse.Namespace, console: Console) -> None:
+    found = tokens.all()
+    if arguments.json:
+        console.print(json.dumps([vars(token) for token in found], indent=2))
+        return
+    if not found:
+        console.print("No tokens.")
+        return
+    now = time.time()
+    rows = [("id", "job", "created", "good", "note"), *(_row(token, now) for token in found)]
+    console.print(*console.table(rows))
+
+
+def _revoke(tokens: Tokens, arguments: argparse.Namespace, console: Console) -> None:
+    token = tokens.revoke(arguments.id, now=time.time())
+    if arguments.json:
+        console.print(json.dumps(vars(token), indent=2))
+    else:
+        console.print(f"Token {token.id} is not accepted any more, within seconds.")
+
+
+def _row(token: Token, now: float) -> tuple[str, ...]:
+    if token.revoked is not None:
+        good = f"revoked {_day(token.revoked)}"
+    elif token.expires is None:
+        good = "for ever"
+    else:
+        good = f"{'until' if token.good(now) else 'expired'} {_day(token.expires)}"
+    job = "all" if token.job is None else repr(token.job)
+    return token.id, job, _day(token.created), good, token.note or MISSING
+
+
+def _day(instant: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(instant))
+
+
+def _days(text: str) -> Any:
+    try:
+        days = float(text)
+    except ValueError:
+        days = 0.0
+    if not 0 < days <= _MOST_DAYS:
+        raise argparse.ArgumentTypeError(
+            f"must be days, more than 0 and at most {_MOST_DAYS:g}, but got {text!r}"
+        )
+    return days

@@ -1,0 +1,329 @@
+"""What a job's policy makes of its log: the decision that comes next, and when a trial must stop.
+
+A brain is a fold over the events of one job. Folding the same log again gives the same decisions,
+in any process. A snapshot of it saves folding; it is worth nothing to any other version of the
+code, which is what its fingerprint is for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zeus.errors import JobLogError
+from zeus.optimizer.batch_size.events import (
+    CANCELLED,
+    CONVERGED,
+    EXPIRED,
+    FAILED,
+    STOPPED,
+    Decided,
+    Ended,
+    Event,
+    GpuModel,
+    Profiled,
+    Resumed,
+)
+from zeus.optimizer.batch_size.lanes import ALL, Arrays, Choices, Lanes, Role, Trials
+from zeus.optimizer.batch_size.log import JobLog, Trial
+from zeus.optimizer.batch_size.policies import State, policy_named
+from zeus.optimizer.batch_size.spec import JobSpec
+
+# Sums of products differ in the last bits; a run that costs just the threshold may end.
+_ROUNDING = 1 + 1e-12
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to run next; the attributes are those of `events.Decided`."""
+
+    batch_size: int
+    role: Role
+    power: int
+    threshold: float | None
+    expected_epochs: float | None
+    restart_cost: float | None
+
+
+@dataclass(frozen=True)
+class Stop:
+    """That a trial is over.
+
+    Attributes:
+        outcome: As in `events.Ended`.
+        reason: In words.
+    """
+
+    outcome: str
+    reason: str
+
+
+class Brain:
+    """The state of one job.
+
+    Attributes:
+        spec: The job.
+        gpus: What its trials ran on, in the order of their first appearance.
+        log: What has become of the trials.
+    """
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
+        self.log = JobLog(spec)
+        self.gpus: list[GpuModel] = []
+        self._policy = policy_named(spec.policy)
+        self._lanes = Lanes.of([spec])
+        # What is known of an epoch by GPU and arm: joules that it costs, and its load.
+        self._epoch_costs: dict[tuple[int, int], float] = {}
+        self._loads: dict[tuple[int, int], float] = {}
+        # One for all GPUs if the policy carries over what it learned, else one for each.
+        self._states: list[State] = []
+
+    @classmethod
+    def of(cls, spec: JobSpec, events: Iterable[Event]) -> Brain:
+        """Fold a whole log."""
+        brain = cls(spec)
+        for event in events:
+            brain.absorb(event)
+        return brain
+
+    def absorb(self, event: Event) -> Trial | None:
+        """Take an event in; the trial that it concerns.
+
+        Raises:
+            JobLogError: If the event cannot come next; nothing is changed.
+        """
+        trial = self.log.append(event)
+        if isinstance(event, Decided | Profiled):
+            self._meet(event.model)
+        if isinstance(event, Profiled):
+            at = self.gpus.index(event.model), self._arm(event.batch_size)
+            if event.epoch_cost:  # one that cost nothing tells nothing
+                self._epoch_costs[at] = event.epoch_cost
+            if event.load is not None:
+                self._loads[at] = event.load
+        elif trial is not None:
+            if isinstance(event, Decided):
+                trial.known = self._recorded_cost(trial) is not None
+            if isinstance(event, Decided | Resumed):
+                self._policy.decided(self._state(trial.decided.model), ALL, self._choices(trial))
+            if isinstance(event, Ended):
+                self._ended(trial, event)
+        return trial
+
+    def decide(self, gpu: GpuModel, attempt: int = 0) -> Choice:
+        """What to run next.
+
+        Args:
+            gpu: What it will run on.
+            attempt: 0 for a new recurrence, more for a retry within one.
+        """
+        self._meet(gpu)
+        told = np.array([self.gpus.index(gpu) if self._policy.crosses_gpus else 0])
+        choices = self._policy.choose(self._state(gpu), ALL, told, np.array([attempt]))
+        return Choice(
+            batch_size=self.spec.batch_sizes[int(choices.arm[0])],
+            role=Role(int(choices.role[0])),
+            power=int(choices.power[0]),
+            threshold=_finite(choices.threshold[0]),
+            expected_epochs=_finite(choices.expected_epochs[0]),
+            restart_cost=_finite(choices.restart_cost[0]),
+        )
+
+    def may_begin(self, gpu: GpuModel, choice: Choice) -> bool:
+        """Whether a trial would get as far as its first epoch, and not cost too much before."""
+        at = self.gpus.index(gpu), self._arm(choice.batch_size)
+        known, threshold = self._epoch_costs.get(at), choice.threshold
+        return known is None or threshold is None or known <= threshold * _ROUNDING
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        arrays = sum(array.nbytes for state in self._states for array in _arrays(state))
+        return 4096 + 2 * arrays + 1024 * (len(self.log.open) + len(self.log.over))
+
+    def must_stop(self, number: int) -> Stop | None:
+        """Whether a running trial is over, seen before its next epoch.
+
+        The rules are those of `lanes.allowed_epochs`, with what the epochs really cost.
+
+        Raises:
+            JobLogError: If the trial does not run.
+        """
+        trial = self.log.running(number)
+        spec, decided = self.spec, trial.decided
+        if trial.metric is not None and spec.reached(trial.metric):
+            return Stop(CONVERGED, f"the target was reached after {trial.epochs} epochs")
+        if trial.epochs >= spec.max_epochs:
+            return Stop(FAILED, f"the target was not reached within {spec.max_epochs} epochs")
+        epoch_cost = self.epoch_cost(trial)
+        if epoch_cost is None:
+            return None
+        threshold, after = decided.threshold, trial.cost + epoch_cost
+        if threshold is not None and after > threshold * _ROUNDING:
+            return Stop(
+                STOPPED,
+                f"epoch {trial.epochs + 1} would take the cost to {after:.6g} J, "
+                f"above {threshold:.6g} J",
+            )
+        # The first epoch of an untried batch size tells what it costs, and so whether it can win.
+        if trial.epochs == 1 and not trial.known and decided.restart_cost is not None:
+            rest = ((decided.expected_epochs or 1) - 1) * epoch_cost
+            if rest > decided.restart_cost:
+                return Stop(
+                    STOPPED,
+                    f"the rest is expected to cost {rest:.6g} J, more than the "
+                    f"{decided.restart_cost:.6g} J of starting over with a known batch size",
+                )
+        return None
+
+    def epoch_cost(self, trial: Trial) -> float | None:
+        """Joules that the next epoch of a trial is expected to cost; `None` if nothing is known."""
+        if trial.settled_cost is not None:
+            return trial.settled_cost
+        recorded = self._recorded_cost(trial)
+        return trial.first_cost if recorded is None else recorded
+
+    # --- the policy's view ----------------------------------------------------------------------
+
+    def _meet(self, gpu: GpuModel) -> None:
+        if gpu in self.gpus:
+            return
+        self.gpus.append(gpu)
+        if self._states and self._policy.crosses_gpus:
+            self._policy.add_gpu(self._states[0])
+        else:
+            self._states.append(self._policy.begin(self._lanes))
+
+    def _state(self, gpu: GpuModel) -> State:
+        return self._states[0 if self._policy.crosses_gpus else self.gpus.index(gpu)]
+
+    def _arm(self, batch_size: int) -> int:
+        return self.spec.batch_sizes.index(batch_size)
+
+    def _recorded_cost(self, trial: Trial) -> float | None:
+        decided = trial.decided
+        at = self.gpus.index(decided.model), self._arm(decided.batch_size)
+        return self._epoch_costs.get(at)
+
+    def _choices(self, trial: Trial) -> Choices:
+        decided = trial.decided
+        return Choices(
+            arm=np.array([self._arm(decided.batch_size)]),
+            role=np.array([int(trial.role)]),
+            power=np.array([decided.power]),
+            threshold=np.array([_or(decided.threshold, math.inf)]),
+            expected_epochs=np.array([_or(decided.expected_epochs, math.nan)]),
+            restart_cost=np.array([_or(decided.restart_cost, math.inf)]),
+        )
+
+    def _ended(self, trial: Trial, event: Ended) -> None:
+        decided = trial.decided
+        gpu, arm = self.gpus.index(decided.model), self._arm(decided.batch_size)
+        epoch_cost = self.epoch_cost(trial) if trial.epochs else None
+        if epoch_cost:
+            self._epoch_costs[gpu, arm] = epoch_cost
+        if trial.load is not None:
+            self._loads[gpu, arm] = trial.load
+        void = event.outcome in (EXPIRED, CANCELLED)
+        trials = Trials(
+            arm=np.array([arm]),
+            role=np.array([int(trial.role)]),
+            power=np.array([decided.power]),
+            gpu=np.array([gpu if self._policy.crosses_gpus else 0]),
+            converged=np.array([event.outcome == CONVERGED]),
+            void=np.array([void]),
+            unfit=np.array([event.outcome == FAILED and trial.epochs == 0]),
+            epochs=np.array([float(trial.epochs)]),
+            cost=np.array([trial.cost]),
+            epoch_cost=np.array([epoch_cost or math.nan]),
+            load=np.array([self._loads.get((gpu, arm), math.nan)]),
+        )
+        self._policy.ended(self._state(decided.model), ALL, trials)
+
+    # --- snapshots ------------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """Everything that was folded, to be restored by the same version of the code."""
+        arrays = [array for state in self._states for array in _arrays(state)]
+        header = {
+            "gpus": self.gpus,
+            "costs": [[*at, cost] for at, cost in self._epoch_costs.items()],
+            "loads": [[*at, load] for at, load in self._loads.items()],
+            "trials": self.log.trials,
+            "recurrences": self.log.recurrences,
+            "open": [trial.to_dict() for trial in self.log.open.values()],
+            "over": [trial.to_dict() for trial in self.log.over.values()],
+        }
+        # JSON without line breaks, then the arrays, whose shapes follow from the header.
+        text = json.dumps(header, separators=(",", ":")).encode()
+        return b"\n".join((text, b"".join(array.tobytes() for array in arrays)))
+
+    @classmethod
+    def restored(cls, spec: JobSpec, snapshot: bytes) -> Brain:
+        """The opposite of `snapshot`.
+
+        Raises:
+            JobLogError: If it is not one of this job.
+        """
+        text, _, data = snapshot.partition(b"\n")
+        try:
+            header = json.loads(text)
+            brain = cls(spec)
+            for gpu in header["gpus"]:
+                brain._meet(GpuModel(*gpu))
+            brain._epoch_costs = {(gpu, arm): cost for gpu, arm, cost in header["costs"]}
+            brain._loads = {(gpu, arm): load for gpu, arm, load in header["loads"]}
+            log = brain.log
+            log.trials, log.recurrences = header["trials"], header["recurrences"]
+            for kept, records in ((log.open, header["open"]), (log.over, header["over"])):
+                for trial in map(Trial.from_dict, records):
+                    kept[trial.decided.trial] = trial
+        except (ValueError, KeyError, TypeError) as error:
+            raise JobLogError(f"not a snapshot of job {spec.name!r}: {error!r}") from error
+        offset = 0
+        arrays = [array for state in brain._states for array in _arrays(state)]
+        if sum(array.nbytes for array in arrays) != len(data):
+            raise JobLogError(f"a snapshot of job {spec.name!r} has the wrong size")
+        for array in arrays:
+            part = np.frombuffer(data, array.dtype, array.size, offset)
+            array[...] = part.reshape(array.shape)
+            offset += array.nbytes
+        return brain
+
+
+@cache
+def fingerprint() -> str:
+    """Names the code that folds: a snapshot made by any other is of no use."""
+    here = Path(__file__).parent
+    digest = hashlib.sha256(f"{version('zeus-energy')} {np.__version__}".encode())
+    for path in sorted([*here.glob("*.py"), *here.glob("policies/*.py")]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def _arrays(state: Arrays) -> Iterator[NDArray[Any]]:
+    """The arrays of a state in the order of its fields, without what the specification says."""
+    for value in vars(state).values():
+        if isinstance(value, np.ndarray):
+            yield value
+        elif isinstance(value, Arrays) and not isinstance(value, Lanes):
+            yield from _arrays(value)
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _or(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else value

@@ -1,0 +1,111 @@
+"""Between what is recorded of jobs and trials, and what is said about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zeus.optimizer.batch_size.answers import Decision, JobInfo, Verdict
+from zeus.optimizer.batch_size.commands import trial_name
+from zeus.optimizer.batch_size.events import EXPIRED, Decided, Ended, Resumed
+from zeus.optimizer.batch_size.lanes import OPTIMIZED, Role
+from zeus.optimizer.batch_size.log import Trial
+from zeus.optimizer.batch_size.spec import JobSpec
+from zeus.optimizer.batch_size.store import RUNNING, JobRow
+
+_REASONS = {
+    Role.DEFAULT: "the default batch size",
+    Role.EXPLORE: "to learn what this batch size costs",
+    Role.EXPLOIT: "the best batch size so far",
+    Role.SAMPLE: "the winner of a draw from what is believed about every batch size",
+    Role.RETRY: "a safe batch size, after a trial that did not converge",
+}
+
+
+def job_info(row: JobRow) -> JobInfo:
+    """What is said about a job."""
+    return JobInfo(
+        name=row.name,
+        spec=row.spec.to_dict(),
+        created=row.created,
+        updated=row.updated,
+        recurrences=row.recurrences,
+        trials=row.trials,
+        running=row.running,
+    )
+
+
+def decision(row: JobRow, spec: JobSpec, decided: Decided) -> Decision:
+    """What is said to whoever asked."""
+    return Decision(
+        trial=trial_name(row.id, decided.trial),
+        job=row.name,
+        recurrence=decided.recurrence,
+        attempt=decided.attempt,
+        batch_size=decided.batch_size,
+        optimize_power=decided.power == OPTIMIZED,
+        power_limit=spec.power_limits[decided.power] if decided.power >= 0 else None,
+        learning_rate_scale=spec.learning_rate_scale(decided.batch_size),
+        threshold=decided.threshold,
+        expected_epochs=decided.expected_epochs,
+        role=decided.role.name.lower(),
+        reason=_REASONS[decided.role],
+        lease=decided.lease,
+    )
+
+
+def verdict(event: Ended | Resumed | None) -> Verdict:
+    """What is said to a trial, by the last that happened to it."""
+    # A trial whose lease has expired goes on as soon as it reports.
+    if not isinstance(event, Ended) or event.outcome == EXPIRED:
+        return Verdict(True, None, "")
+    return Verdict(False, event.outcome, event.note)
+
+
+def how(ended: Ended) -> str:
+    """How a trial ended, in words."""
+    return ended.outcome + (f" ({ended.note})" if ended.note else "")
+
+
+def new_trial_row(job: int, sequence: int, trial: Trial, now: float) -> dict[str, Any]:
+    """All columns of a trial that has just begun.
+
+    Args:
+        job: Number of its job.
+        sequence: Of the event that began it.
+        trial: What became of it since.
+        now: Its lease starts here.
+    """
+    decided = trial.decided
+    return {
+        "job": job,
+        "number": decided.trial,
+        "request": decided.request,
+        "sequence": sequence,
+        "lease": decided.lease,
+        "recurrence": decided.recurrence,
+        "attempt": decided.attempt,
+        "gpu": decided.gpu,
+        "gpus": decided.gpus,
+        "max_power": decided.max_power,
+        "batch_size": decided.batch_size,
+        "role": decided.role.name.lower(),
+        "threshold": decided.threshold,
+        "began": decided.at,
+        **trial_columns(trial, now),
+    }
+
+
+def trial_columns(trial: Trial, now: float) -> dict[str, Any]:
+    """The columns of a trial that change while it runs; its lease starts over at `now`."""
+    ended = trial.ended
+    return {
+        "state": RUNNING if ended is None else ended.outcome,
+        "lease_until": now + trial.decided.lease if ended is None else None,
+        "ended": None if ended is None else ended.at,
+        "epochs": trial.epochs,
+        "time": trial.time,
+        "energy": None if trial.unmeasured else trial.energy,
+        "cost": trial.cost,
+        "metric": trial.metric,
+        "note": "" if ended is None else ended.note,
+    }

@@ -1,0 +1,269 @@
+"""Recurring jobs on a store in this process; what servers and single machines use alike."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from zeus.errors import StorageError, UnknownJobError, ZeusError
+from zeus.optimizer.batch_size import values
+from zeus.optimizer.batch_size.answers import Decision, JobInfo, ProfileInfo, TrialInfo, Verdict
+from zeus.optimizer.batch_size.batch import Batch
+from zeus.optimizer.batch_size.cache import Cache
+from zeus.optimizer.batch_size.commands import (
+    Command,
+    Create,
+    Decide,
+    Delete,
+    End,
+    PutProfile,
+    Renew,
+    ReportEpoch,
+    Sweep,
+    trial_name,
+)
+from zeus.optimizer.batch_size.recorded import job_info
+from zeus.optimizer.batch_size.spec import JobSpec
+from zeus.optimizer.batch_size.store import JobRow, Store, View
+from zeus.optimizer.batch_size.store.engine import may_be_tried_again
+
+_TRIES = 3
+_SWEPT_AT_ONCE = 100  # jobs
+
+
+class Jobs:
+    """Recurring jobs on a store; see `JobsApi` for what can be asked.
+
+    Safe to use from several threads, and beside others on the same store.
+
+    Args:
+        store: Where they are kept.
+        now: Seconds since 1970; leases are counted by it.
+    """
+
+    def __init__(self, store: Store, now: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._now = now
+        self._cache = Cache()
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Give up the connections of the store."""
+        self._store.close()
+
+    # --- changing -------------------------------------------------------------------------------
+
+    def execute(self, commands: Sequence[Command]) -> list[Any]:
+        """Carry out commands in one transaction; the answer, or the `ZeusError`, of each.
+
+        Raises:
+            StorageError: If nothing could be written; no command was carried out.
+        """
+        try:
+            return self._attempts(commands)
+        except StorageError:
+            raise
+        except Exception:
+            # Nobody should suffer from what another command has brought to light.
+            if len(commands) == 1:
+                raise
+            return [self._alone(command) for command in commands]
+
+    def _alone(self, command: Command) -> Any:
+        try:
+            return self._attempts([command])[0]
+        except Exception as error:
+            return error
+
+    def _attempts(self, commands: Sequence[Command]) -> list[Any]:
+        for left in reversed(range(_TRIES)):
+            try:
+                with self._lock:
+                    return self._attempt(commands)
+            except StorageError as error:
+                if not left or not may_be_tried_again(error):
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def _attempt(self, commands: Sequence[Command]) -> list[Any]:
+        with self._store.transaction() as transaction:
+            batch = Batch(transaction, self._cache, self._now())
+            answers = batch.run(commands)
+        batch.keep()
+        return answers
+
+    def _do(self, command: Command) -> Any:
+        (answer,) = self.execute([command])
+        if isinstance(answer, ZeusError):
+            raise answer
+        return answer
+
+    def create(self, spec: JobSpec) -> JobInfo:
+        """Make sure that a job exists; see `JobsApi`."""
+        info: JobInfo = self._do(Create(spec=spec))
+        return info
+
+    def decide(
+        self,
+        job: str,
+        *,
+        gpu: str,
+        max_power: float,
+        gpus: int = 1,
+        request: str | None = None,
+        retry_of: str | None = None,
+        lease: float = values.DEFAULT_LEASE,
+    ) -> Decision:
+        """Begin a trial; see `JobsApi`."""
+        decision: Decision = self._do(
+            Decide(
+                job=job,
+                gpu=gpu,
+                max_power=max_power,
+                gpus=gpus,
+                request=uuid.uuid4().hex if request is None else request,
+                retry_of=retry_of,
+                lease=lease,
+            )
+        )
+        return decision
+
+    def report_epoch(
+        self,
+        trial: str,
+        *,
+        epoch: int,
+        time: float,
+        energy: float | None = None,
+        metric: float | None = None,
+        power_limit: float | None = None,
+    ) -> Verdict:
+        """Report an epoch; see `JobsApi`."""
+        verdict: Verdict = self._do(
+            ReportEpoch(
+                trial=trial,
+                epoch=epoch,
+                time=time,
+                energy=energy,
+                metric=metric,
+                power_limit=power_limit,
+            )
+        )
+        return verdict
+
+    def end(
+        self,
+        trial: str,
+        outcome: str,
+        *,
+        time: float = 0.0,
+        energy: float | None = 0.0,
+        note: str = "",
+    ) -> Verdict:
+        """End a trial that did not end by itself; see `JobsApi`."""
+        verdict: Verdict = self._do(
+            End(trial=trial, outcome=outcome, time=time, energy=energy, note=note)
+        )
+        return verdict
+
+    def renew(self, trial: str) -> Verdict:
+        """Say that a trial still runs; see `JobsApi`."""
+        verdict: Verdict = self._do(Renew(trial=trial))
+        return verdict
+
+    def put_profile(
+        self,
+        job: str,
+        *,
+        gpu: str,
+        batch_size: int,
+        gpus: int = 1,
+        frontier: Mapping[str, Any] | None = None,
+        epoch_cost: float | None = None,
+        load: float | None = None,
+        power_limit: float | None = None,
+    ) -> ProfileInfo:
+        """Keep what was measured at a batch size; see `JobsApi`."""
+        info: ProfileInfo = self._do(
+            PutProfile(
+                job=job,
+                gpu=gpu,
+                gpus=gpus,
+                batch_size=batch_size,
+                frontier=frontier,
+                epoch_cost=epoch_cost,
+                load=load,
+                power_limit=power_limit,
+            )
+        )
+        return info
+
+    def delete(self, job: str) -> None:
+        """Forget a job; see `JobsApi`."""
+        self._do(Delete(job=job))
+
+    def sweep(self) -> int:
+        """Expire trials whose lease has passed, in all jobs; how many jobs had some.
+
+        A job's are expired whenever it is asked for anything. This is for those that nobody asks
+        for.
+        """
+        with self._store.view() as view:
+            lapsed = view.lapsed_jobs(self._now(), _SWEPT_AT_ONCE)
+        if lapsed:
+            self.execute([Sweep(job_id=job) for job in lapsed])
+        return len(lapsed)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def jobs(self, after: str = "", most: int = 100) -> list[JobInfo]:
+        """Jobs in the order of their names; see `JobsApi`."""
+        with self._store.view() as view:
+            return [job_info(row) for row in view.jobs(after, most)]
+
+    def job(self, name: str) -> JobInfo:
+        """One job; see `JobsApi`."""
+        with self._store.view() as view:
+            return job_info(_found(view, name))
+
+    def trials(self, job: str, before: int | None = None, most: int = 100) -> list[TrialInfo]:
+        """Trials of a job, the latest first; see `JobsApi`."""
+        bound = {} if before is None else {"before": before}
+        with self._store.view() as view:
+            row = _found(view, job)
+            found = view.trials(row.id, most=most, **bound)
+        return [
+            TrialInfo.from_dict({**each, "trial": trial_name(row.id, each["number"])})
+            for each in found
+        ]
+
+    def profiles(self, job: str) -> list[ProfileInfo]:
+        """All profiles of a job; see `JobsApi`."""
+        with self._store.view() as view:
+            found = view.profiles(_found(view, job).id)
+        for each in found:
+            each["frontier"] = None if each["frontier"] is None else json.loads(each["frontier"])
+        return [ProfileInfo.from_dict(each) for each in found]
+
+    def numbers(self) -> tuple[int, int]:
+        """How many jobs there are, and how many trials run."""
+        with self._store.view() as view:
+            return view.numbers()
+
+    def log(self, job: str, after: int = 0, most: int = 1000) -> list[dict[str, Any]]:
+        """Events of a job; see `JobsApi`."""
+        with self._store.view() as view:
+            found = view.log(_found(view, job).id, after, most)
+        return [{"sequence": sequence, **event.to_dict()} for sequence, event in found]
+
+
+def _found(view: View, name: str) -> JobRow:
+    # A text that no database can hold is no job's name.
+    row = view.job(name) if name.isprintable() else None
+    if row is None:
+        raise UnknownJobError(f"there is no job {name[:80]!r}")
+    return row

@@ -1,0 +1,136 @@
+"""Connections to the database of a store: a SQLite file, or PostgreSQL.
+
+Transactions that write are begun here, because the two differ in how they keep others out: SQLite
+has one writer at a time, PostgreSQL locks the rows of the jobs that are asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from zeus.errors import MissingExtraError, StorageError
+
+# Seconds for others to finish, before it is an error: all writers of a file, or those of a job.
+_FILE_WAIT, _LOCK_WAIT = 30, 10
+_CONNECT_WAIT = 10  # seconds
+# As many as a server has threads that read, and the one that writes.
+_POOL = {"pool_size": 4, "max_overflow": 44}
+_POSTGRESQL = f"-c lock_timeout={_LOCK_WAIT}s -c idle_in_transaction_session_timeout=60s"
+
+
+def open_engine(storage: str) -> Engine:
+    """An engine for the database that a URL names.
+
+    Args:
+        storage: `sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`.
+
+    Raises:
+        StorageError: If it is anything else.
+        MissingExtraError: If the driver is not installed.
+    """
+    url = _url(storage)
+    if url.get_backend_name() == "sqlite":
+        # Autocommit: SQLAlchemy's events below, and not the driver, begin transactions.
+        arguments: dict[str, Any] = {"timeout": _FILE_WAIT, "isolation_level": None}
+        engine = create_engine(url, connect_args=arguments, **_POOL)
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    asked = url.query.get("options", "")
+    options = asked if isinstance(asked, str) else " ".join(asked)
+    arguments = {
+        "connect_timeout": _CONNECT_WAIT,
+        "application_name": "zeus",
+        "options": f"{_POSTGRESQL} {options}",
+    }
+    try:
+        return create_engine(url, connect_args=arguments, pool_recycle=1800, **_POOL)
+    except ImportError:
+        raise MissingExtraError("storage in PostgreSQL", "postgresql") from None
+
+
+def _url(storage: str) -> URL:
+    try:
+        url = make_url(storage)
+    except (ArgumentError, ValueError):
+        url = None
+    name = None if url is None else url.drivername
+    if url is not None and name == "sqlite" and url.database not in (None, "", ":memory:"):
+        return url
+    if url is not None and name in ("postgresql", "postgres", "postgresql+psycopg"):
+        return url.set(drivername="postgresql+psycopg")
+    shown = repr(storage) if url is None else url.render_as_string(hide_password=True)
+    raise StorageError(
+        f"storage must be sqlite:///FILE or postgresql://USER@HOST/DATABASE, but got {shown}"
+    )
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA foreign_keys = ON")
+    # What was acknowledged outlives a power failure, too.
+    cursor.execute("PRAGMA synchronous = FULL")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A writer announces itself at the beginning. Otherwise two could read, and the second could
+    # not write what it has made of that.
+    writes = connection.get_execution_options().get("zeus_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+@contextlib.contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """A transaction that writes; committed at the end, unless there is an error.
+
+    Raises:
+        StorageError: If the database refuses.
+    """
+    with explained(engine), engine.connect() as connection:
+        connection.execution_options(zeus_writes=True)
+        with connection.begin():
+            yield connection
+
+
+@contextlib.contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """A transaction that sees one state of the database.
+
+    Raises:
+        StorageError: If the database refuses.
+    """
+    with explained(engine), engine.connect() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execution_options(isolation_level="REPEATABLE READ")
+        with connection.begin():
+            yield connection
+
+
+@contextlib.contextmanager
+def explained(engine: Engine) -> Iterator[None]:
+    """Errors of the database in our own words, without what the statement was about."""
+    try:
+        yield
+    except (DBAPIError, PoolTimeoutError) as error:
+        where = engine.url.render_as_string(hide_password=True)
+        said = " ".join(str(getattr(error, "orig", error)).split())
+        raise StorageError(f"the store {where} fails: {said}") from error
+
+
+def may_be_tried_again(error: StorageError) -> bool:
+    """Whether the cause is one that passes: a lock, a deadlock, a connection that broke."""
+    cause = error.__cause__
+    if not isinstance(cause, DBAPIError):
+        return False
+    state = getattr(cause.orig, "sqlstate", None) or ""
+    return cause.connection_invalidated or (
+        isinstance(cause, OperationalError) and state[:2] in ("40", "55", "57", "08")
+    )

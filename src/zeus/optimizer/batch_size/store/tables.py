@@ -1,0 +1,133 @@
+"""The tables of a store. The log of events is what counts; the rest is derived from it.
+
+`trials`, the counters in `jobs`, `profiles` and `snapshots` are written in the transaction that
+writes the events which they follow from. Texts have no length limit.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+# A database may have tables of others, too.
+VERSION_TABLE = "zeus_version"
+
+metadata = MetaData()
+
+# SQLite numbers rows by itself only in a column of this exact type.
+_Id = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def _job() -> Column[int]:
+    return Column("job", _Id, ForeignKey("zeus_jobs.id", ondelete="CASCADE"), primary_key=True)
+
+
+jobs = Table(
+    "zeus_jobs",
+    metadata,
+    Column("id", _Id, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("spec", Text, nullable=False),  # JSON of `JobSpec.to_dict`
+    Column("created", Double, nullable=False),
+    Column("updated", Double, nullable=False),
+    Column("sequence", Integer, nullable=False),  # of the last event
+    Column("trials", Integer, nullable=False),
+    Column("recurrences", Integer, nullable=False),
+    Column("running", Integer, nullable=False),
+    sqlite_autoincrement=True,  # the number of a deleted job is never given to another
+)
+
+events = Table(
+    "zeus_events",
+    metadata,
+    _job(),
+    Column("sequence", Integer, primary_key=True, autoincrement=False),
+    Column("trial", Integer, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("payload", Text, nullable=False),  # JSON
+    sqlite_with_rowid=False,
+)
+
+trials = Table(
+    "zeus_trials",
+    metadata,
+    _job(),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("request", Text, nullable=False),
+    Column("sequence", Integer, nullable=False),  # of the event that began it
+    Column("state", Text, nullable=False),  # "running", or how it ended
+    Column("lease", Double, nullable=False),  # seconds
+    Column("lease_until", Double),  # absent once it has ended
+    Column("recurrence", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("gpu", Text, nullable=False),
+    Column("gpus", Integer, nullable=False),
+    Column("max_power", Double, nullable=False),
+    Column("batch_size", BigInteger, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("threshold", Double),
+    Column("began", Double, nullable=False),
+    Column("ended", Double),
+    Column("epochs", Integer, nullable=False),
+    Column("time", Double, nullable=False),
+    Column("energy", Double),  # absent if a part could not be measured
+    Column("cost", Double, nullable=False),
+    Column("metric", Double),
+    Column("note", Text, nullable=False),
+    UniqueConstraint("job", "request", name="zeus_trials_request"),
+    Index(
+        "zeus_trials_lease",
+        "lease_until",
+        sqlite_where=text("lease_until IS NOT NULL"),
+        postgresql_where=text("lease_until IS NOT NULL"),
+    ),
+    sqlite_with_rowid=False,
+)
+
+profiles = Table(
+    "zeus_profiles",
+    metadata,
+    _job(),
+    Column("gpu", Text, primary_key=True),
+    Column("gpus", Integer, primary_key=True, autoincrement=False),
+    Column("batch_size", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False),
+    Column("epoch_cost", Double),
+    Column("load", Double),
+    Column("power_limit", Double),
+    Column("frontier", Text),  # JSON of `Frontier.to_dict`
+)
+
+tokens = Table(
+    "zeus_tokens",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("hash", Text, nullable=False, unique=True),  # the token itself is kept nowhere
+    Column("job", Text),  # name of the only job it is good for; absent if for all
+    Column("note", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("expires", Double),
+    Column("revoked", Double),
+)
+
+snapshots = Table(
+    "zeus_snapshots",
+    metadata,
+    _job(),
+    Column("sequence", Integer, nullable=False),  # of the last event that is in it
+    Column("fingerprint", Text, nullable=False),
+    Column("state", LargeBinary, nullable=False),
+)

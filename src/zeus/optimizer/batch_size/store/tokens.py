@@ -1,0 +1,109 @@
+"""Tokens that let clients use a server which others can reach as well.
+
+A token is a secret of 256 random bits, so its plain hash can be stored: nobody can guess what it
+is the hash of. Each is good for one job, or for all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+
+from sqlalchemy import insert, select, update
+
+from zeus.errors import TokenError
+from zeus.optimizer.batch_size.store.engine import reading, writing
+from zeus.optimizer.batch_size.store.store import Store
+from zeus.optimizer.batch_size.store.tables import tokens
+
+_PREFIX = "zeus_"
+
+
+@dataclass(frozen=True)
+class Token:
+    """What is known of a token; not the token itself.
+
+    Attributes:
+        id: Names it.
+        job: Name of the only job that it is good for; `None` if for all.
+        note: What it is for.
+        created: When, in seconds since 1970; `expires` and `revoked` likewise, if ever.
+    """
+
+    id: str
+    job: str | None
+    note: str
+    created: float
+    expires: float | None
+    revoked: float | None
+
+    def good(self, now: float) -> bool:
+        """Whether it is still to be accepted."""
+        return self.revoked is None and (self.expires is None or now < self.expires)
+
+    def allows(self, job: str) -> bool:
+        """Whether it is for this job."""
+        return self.job is None or self.job == job
+
+
+_COLUMNS = (
+    tokens.c.id,
+    tokens.c.job,
+    tokens.c.note,
+    tokens.c.created,
+    tokens.c.expires,
+    tokens.c.revoked,
+)
+
+
+class Tokens:
+    """The tokens of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._engine = store.engine
+
+    def create(
+        self, job: str | None, *, now: float, expires: float | None = None, note: str = ""
+    ) -> tuple[str, Token]:
+        """A new token, which can be seen only now, and what is known of it."""
+        secret = _PREFIX + secrets.token_urlsafe(32)
+        token = Token(secrets.token_hex(4), job, note, now, expires, None)
+        values = {**vars(token), "hash": _hash(secret)}
+        with writing(self._engine) as connection:
+            connection.execute(insert(tokens), values)
+        return secret, token
+
+    def find(self, secret: str) -> Token | None:
+        """The token, good or not; `None` if there never was such a one."""
+        wanted = _hash(secret)
+        with reading(self._engine) as connection:
+            statement = select(tokens.c.hash, *_COLUMNS).where(tokens.c.hash == wanted)
+            row = connection.execute(statement).first()
+        if row is None or not hmac.compare_digest(row[0], wanted):
+            return None
+        return Token(*row[1:])
+
+    def all(self) -> list[Token]:
+        """All of them, the oldest first."""
+        statement = select(*_COLUMNS).order_by(tokens.c.created, tokens.c.id)
+        with reading(self._engine) as connection:
+            return [Token(*row) for row in connection.execute(statement)]
+
+    def revoke(self, name: str, *, now: float) -> Token:
+        """Accept a token no more.
+
+        Raises:
+            TokenError: If there is none with this id.
+        """
+        with writing(self._engine) as connection:
+            row = connection.execute(select(*_COLUMNS).where(tokens.c.id == name)).first()
+            if row is None:
+                raise TokenError(f"there is no token with the id {name!r}")
+            connection.execute(update(tokens).where(tokens.c.id == name).values(revoked=now))
+        return Token(*row)
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()

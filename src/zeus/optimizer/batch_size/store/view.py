@@ -1,0 +1,166 @@
+"""Reads of the tables: jobs, their logs, trials and profiles."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, func, select
+
+from zeus.optimizer.batch_size.events import Event, event_of
+from zeus.optimizer.batch_size.spec import JobSpec
+from zeus.optimizer.batch_size.store.tables import events, jobs, profiles, trials
+
+RUNNING = "running"
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """A job as it is stored.
+
+    Attributes:
+        id: Its number; that of a deleted job is never given to another.
+        name: Its name.
+        spec_text: Its specification as JSON.
+        created: When, in seconds since 1970; `updated` when its log last grew.
+        sequence: Number of the last event of its log.
+        trials: How many there were; `recurrences` likewise, and `running` those now.
+    """
+
+    id: int
+    name: str
+    spec_text: str
+    created: float
+    updated: float
+    sequence: int
+    trials: int
+    recurrences: int
+    running: int
+
+    @property
+    def spec(self) -> JobSpec:
+        """Its specification."""
+        return JobSpec.from_dict(json.loads(self.spec_text))
+
+
+JOB_COLUMNS = (
+    jobs.c.id,
+    jobs.c.name,
+    jobs.c.spec,
+    jobs.c.created,
+    jobs.c.updated,
+    jobs.c.sequence,
+    jobs.c.trials,
+    jobs.c.recurrences,
+    jobs.c.running,
+)
+_BY_NAME = select(*JOB_COLUMNS).where(jobs.c.name == bindparam("name"))
+_EVENTS = (
+    select(events.c.sequence, events.c.kind, events.c.trial, events.c.at, events.c.payload)
+    .where(events.c.job == bindparam("job"), events.c.sequence > bindparam("after"))
+    .order_by(events.c.sequence)
+    .limit(bindparam("most"))
+)
+_TRIAL_EVENTS = (
+    select(events.c.kind, events.c.trial, events.c.at, events.c.payload)
+    .where(
+        events.c.job == bindparam("job"),
+        events.c.sequence >= bindparam("first"),
+        events.c.trial == bindparam("number"),
+    )
+    .order_by(events.c.sequence)
+)
+_TRIAL = select(trials).where(
+    trials.c.job == bindparam("job"), trials.c.number == bindparam("number")
+)
+_TRIALS = (
+    select(trials)
+    .where(trials.c.job == bindparam("job"), trials.c.number < bindparam("before"))
+    .order_by(trials.c.number.desc())
+    .limit(bindparam("most"))
+)
+_ALL_LAPSED = (
+    select(trials.c.job)
+    .where(trials.c.lease_until < bindparam("now"))
+    .distinct()
+    .limit(bindparam("most"))
+)
+_NUMBERS = select(
+    select(func.count()).select_from(jobs).scalar_subquery(),
+    select(func.count())
+    .select_from(trials)
+    .where(trials.c.lease_until.is_not(None))
+    .scalar_subquery(),
+)
+_PROFILES = (
+    select(profiles)
+    .where(profiles.c.job == bindparam("job"))
+    .order_by(profiles.c.gpu, profiles.c.gpus, profiles.c.batch_size)
+)
+_PAGE = (
+    select(*JOB_COLUMNS)
+    .where(jobs.c.name > bindparam("after"))
+    .order_by(jobs.c.name)
+    .limit(bindparam("most"))
+)
+
+_EVERY = 2**31 - 1  # more than there can be
+
+
+class View:
+    """Reads in one transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def job(self, name: str) -> JobRow | None:
+        """A job by its name."""
+        row = self._connection.execute(_BY_NAME, {"name": name}).first()
+        return None if row is None else JobRow(*row)
+
+    def jobs(self, after: str, most: int) -> list[JobRow]:
+        """Jobs in the order of their names, from the one after `after`."""
+        return [JobRow(*r) for r in self._connection.execute(_PAGE, {"after": after, "most": most})]
+
+    def log(self, job: int, after: int = 0, most: int = _EVERY) -> list[tuple[int, Event]]:
+        """Events of a job with their numbers, from the one after `after`."""
+        found = self._connection.execute(_EVENTS, {"job": job, "after": after, "most": most})
+        return [
+            (sequence, event_of(kind, trial, at, json.loads(payload)))
+            for sequence, kind, trial, at, payload in found
+        ]
+
+    def events_of_trial(self, job: int, number: int, first: int) -> list[Event]:
+        """What happened to one trial, from the event with number `first`."""
+        values = {"job": job, "number": number, "first": first}
+        found = self._connection.execute(_TRIAL_EVENTS, values)
+        return [event_of(kind, t, at, json.loads(payload)) for kind, t, at, payload in found]
+
+    def trial(self, job: int, number: int) -> Row | None:
+        """A row of `trials`."""
+        found = self._connection.execute(_TRIAL, {"job": job, "number": number})
+        row = found.mappings().first()
+        return None if row is None else dict(row)
+
+    def trials(self, job: int, before: int = _EVERY, most: int = _EVERY) -> list[Row]:
+        """Rows of `trials`, the latest first, from the one before `before`."""
+        values = {"job": job, "before": before, "most": most}
+        return [dict(row) for row in self._connection.execute(_TRIALS, values).mappings()]
+
+    def profiles(self, job: int) -> list[Row]:
+        """Rows of `profiles`."""
+        found = self._connection.execute(_PROFILES, {"job": job})
+        return [dict(row) for row in found.mappings()]
+
+    def lapsed_jobs(self, now: float, most: int) -> list[int]:
+        """Jobs with trials whose lease has passed."""
+        found = self._connection.execute(_ALL_LAPSED, {"now": now, "most": most})
+        return [job for (job,) in found]
+
+    def numbers(self) -> tuple[int, int]:
+        """How many jobs there are, and how many trials run."""
+        row = self._connection.execute(_NUMBERS).one()
+        return row[0], row[1]

@@ -1,0 +1,90 @@
+"""Puts the application together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from anyio.to_thread import run_sync
+from fastapi import FastAPI
+
+from zeus import __version__
+from zeus.optimizer.batch_size.service import Jobs
+from zeus.optimizer.batch_size.store import Store, Tokens
+from zeus.server.gate import Doorkeeper, Gate
+from zeus.server.metrics import Metrics
+from zeus.server.responses import add_handlers
+from zeus.server.routes import router
+from zeus.server.shortcut import ShortCut
+from zeus.server.writer import Writer
+
+
+def create_app(
+    store: Store,
+    *,
+    require_token: bool = True,
+    host: str = "localhost",
+    now: Callable[[], float] = time.time,
+) -> FastAPI:
+    """The application, which closes the store when it ends.
+
+    Args:
+        store: Where the jobs are kept.
+        require_token: Whether everybody is asked for a token.
+        host: Name or address that it listens on, where no token is required.
+        now: Seconds since 1970.
+    """
+    jobs = Jobs(store, now)
+    writer = Writer(jobs)
+    metrics = Metrics()
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        writer.start()
+        yield
+        await run_sync(writer.stop)
+        jobs.close()
+
+    app = FastAPI(
+        title="Zeus",
+        version=__version__,
+        description="Recurring jobs: which batch size to train with tonight.",
+        lifespan=lifespan,
+        # Their pages load scripts from the internet.
+        docs_url=None,
+        redoc_url=None,
+        # We have metrics of our own; this would cost every request, and may tell others of bodies.
+        telemetry={
+            "tracing": False,
+            "metrics": False,
+            "logs": False,
+            "operation_spans": False,
+            "auto_configure": False,
+        },
+    )
+    app.state.jobs, app.state.writer, app.state.metrics = jobs, writer, metrics
+    # Side by side rather than one router inside the other, which costs every request a detour.
+    app.router.routes.extend(router.routes)
+    add_handlers(app)
+    app.add_middleware(ShortCut, writer=writer)
+    # Added last, so that it is the outermost.
+    doorkeeper = Doorkeeper(Tokens(store), now) if require_token else None
+    app.add_middleware(Gate, metrics=metrics, doorkeeper=doorkeeper, host=host)
+    _document_tokens(app, required=require_token)
+    return app
+
+
+def _document_tokens(app: FastAPI, *, required: bool) -> None:
+    """Say in the OpenAPI document how to bear a token."""
+    whole = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = whole()
+        schemes = document.setdefault("components", {}).setdefault("securitySchemes", {})
+        schemes["token"] = {"type": "http", "scheme": "bearer"}
+        document["security"] = [{"token": []}] if required else [{}, {"token": []}]
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]

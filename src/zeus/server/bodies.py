@@ -1,0 +1,87 @@
+"""What clients send, as the OpenAPI document states it.
+
+Only shapes and bounds are checked here; the rules between values are those of the job's own room.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from zeus.optimizer.batch_size import values
+from zeus.optimizer.batch_size.batch import MOST_REQUEST
+
+Name = Annotated[str, Field(min_length=1, max_length=values.MOST_NAME)]
+Gpus = Annotated[int, Field(ge=1, le=values.MOST_GPUS)]
+BatchSize = Annotated[int, Field(ge=1, le=values.MOST_BATCH_SIZE)]
+Watts = Annotated[float, Field(gt=0, le=values.MOST_WATTS)]
+Joules = Annotated[float, Field(ge=0, le=values.MOST_JOULES)]
+Metric = Annotated[float, Field(ge=-values.MOST_METRIC, le=values.MOST_METRIC)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+class JobBody(_Body):
+    """A job; see `JobSpec`."""
+
+    name: Name
+    batch_sizes: Annotated[list[BatchSize], Field(min_length=1, max_length=256)]
+    default_batch_size: BatchSize
+    target_metric: Metric
+    higher_is_better: bool = True
+    max_epochs: Annotated[int, Field(ge=1, le=values.MOST_EPOCHS)] = 100
+    eta_knob: Annotated[float, Field(ge=0, le=1)] = 0.5
+    beta: Annotated[float, Field(gt=1, le=1e6)] | None = 2.0
+    window: Annotated[int, Field(ge=0, le=values.MOST_WINDOW)] = 0
+    pruning_rounds: Annotated[int, Field(ge=0, le=values.MOST_ROUNDS)] = 2
+    policy: Literal["zeus", "paper", "grid", "default"] = "zeus"
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    power_limits: Annotated[list[Watts], Field(max_length=values.MOST_POWER_LIMITS)] = []
+    learning_rate_rule: Literal["none", "square_root", "linear"] = "none"
+
+
+class DecideBody(_Body):
+    """Who asks for a trial."""
+
+    gpu: Name
+    max_power: Watts
+    gpus: Gpus = 1
+    request: Annotated[str, Field(min_length=1, max_length=MOST_REQUEST)]
+    retry_of: Annotated[str, Field(max_length=40)] | None = None
+    lease: Annotated[float, Field(ge=values.LEAST_LEASE, le=values.MOST_LEASE)] = (
+        values.DEFAULT_LEASE
+    )
+
+
+class EpochBody(_Body):
+    """An epoch that was run."""
+
+    epoch: Annotated[int, Field(ge=1, le=values.MOST_EPOCHS)]
+    time: Annotated[float, Field(gt=0, le=values.MOST_SECONDS)]
+    energy: Joules | None = None
+    metric: Metric | None = None
+    power_limit: Watts | None = None
+
+
+class EndBody(_Body):
+    """How a trial ended."""
+
+    outcome: Literal["failed", "cancelled"]
+    time: Annotated[float, Field(ge=0, le=values.MOST_SECONDS)] = 0.0
+    energy: Joules | None = 0.0
+    note: Annotated[str, Field(max_length=100_000)] = ""
+
+
+class ProfileBody(_Body):
+    """What was measured at a batch size."""
+
+    gpu: Name
+    gpus: Gpus = 1
+    batch_size: BatchSize
+    frontier: dict[str, Any] | None = None
+    epoch_cost: Annotated[float, Field(ge=0, le=1e18)] | None = None
+    load: Annotated[float, Field(ge=0, le=1e3)] | None = None
+    power_limit: Watts | None = None

@@ -1,0 +1,167 @@
+"""Who may come in, and with how much.
+
+A server on a loopback address asks for no token, but only hears requests that were addressed to
+such a name: else any web page could reach it through the visitor's browser. A server on any other
+address asks everybody for a token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from anyio.to_thread import run_sync
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from zeus.errors import StorageError
+from zeus.optimizer.batch_size.store import Token, Tokens
+from zeus.server.metrics import Metrics
+from zeus.server.responses import fault
+
+MOST_BODY = 1024 * 1024  # bytes
+_TOO_LARGE = f"a request has at most {MOST_BODY} bytes"
+_OPEN = ("/healthz", "/openapi.json")
+_LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}
+_CACHED = 2.0  # seconds for which a token is believed without asking the store again
+_MOST_CACHED = 1_000
+
+
+class Doorkeeper:
+    """Knows the tokens.
+
+    Args:
+        tokens: Of the store.
+        now: Seconds since 1970.
+    """
+
+    def __init__(self, tokens: Tokens, now: Callable[[], float]) -> None:
+        self._tokens = tokens
+        self._now = now
+        self._lock = threading.Lock()
+        self._seen: dict[bytes, tuple[float, Token | None]] = {}
+
+    async def admit(self, authorization: bytes | None) -> Token | None:
+        """The token that a request bears, if it is good.
+
+        Raises:
+            StorageError: If the store cannot be asked.
+        """
+        scheme, _, secret = (authorization or b"").partition(b" ")
+        if scheme.lower() != b"bearer" or not secret:
+            return None
+        # Secrets are not kept in memory, either.
+        key = hashlib.sha256(secret).digest()
+        with self._lock:
+            at, token = self._seen.get(key, (0.0, None))
+        if not 0 <= time.monotonic() - at < _CACHED or token is None:
+            token = await run_sync(self._tokens.find, secret.strip().decode("latin-1"))
+            with self._lock:
+                if len(self._seen) >= _MOST_CACHED:
+                    self._seen.clear()
+                self._seen[key] = time.monotonic(), token
+        return token if token is not None and token.good(self._now()) else None
+
+
+class Gate:
+    """ASGI middleware; the outermost, so that nothing is done for who may not come in.
+
+    Args:
+        app: The application behind it.
+        metrics: What is counted.
+        doorkeeper: Asks everybody for a token; `None` to ask nobody.
+        host: A name that requests may be addressed to besides the usual for loopback.
+    """
+
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, doorkeeper: Doorkeeper | None, host: str
+    ) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._doorkeeper = doorkeeper
+        self._hosts = {*_LOOPBACK, host.lower(), f"[{host.lower()}]"}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer it at the door."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        status = 500
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._admit(scope, receive, watched)
+        finally:
+            route = getattr(scope.get("route"), "path", "")
+            self._metrics.count(scope["method"], route, status, time.perf_counter() - began)
+
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        refusal = None
+        scope.setdefault("state", {})["scope"] = None
+        if self._doorkeeper is None:
+            host = headers.get(b"host", b"").decode("latin-1").lower()
+            if _without_port(host) not in self._hosts:
+                said = "this server answers only requests to a loopback address"
+                refusal = fault(403, "TokenError", said)
+        elif scope["path"] not in _OPEN:
+            refusal = await self._check_token(scope, headers)
+        if refusal is None:
+            refusal = _check_length(headers)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        await self._app(scope, _bounded(receive), send)
+
+    async def _check_token(self, scope: Scope, headers: dict[bytes, bytes]) -> Any:
+        assert self._doorkeeper is not None
+        try:
+            token = await self._doorkeeper.admit(headers.get(b"authorization"))
+        except StorageError:
+            said = "the store of this server cannot be used just now"
+            return fault(503, "StorageError", said, **{"Retry-After": "1"})
+        if token is None:
+            said = "a token is needed, or this one is not good (any more): Authorization: Bearer …"
+            return fault(401, "TokenError", said, **{"WWW-Authenticate": "Bearer"})
+        scope["state"]["scope"] = token.job
+        return None
+
+
+def _without_port(host: str) -> str:
+    head, colon, port = host.rpartition(":")
+    return head if colon and port.isdigit() else host
+
+
+def _check_length(headers: dict[bytes, bytes]) -> Any:
+    length = headers.get(b"content-length", b"0")
+    if length.isdigit() and int(length[:20]) > MOST_BODY:
+        return _too_large()
+    return None
+
+
+def _too_large() -> Any:
+    return fault(413, "TooLargeError", _TOO_LARGE)
+
+
+def _bounded(receive: Receive) -> Receive:
+    """The same, for bodies that did not say how long they are."""
+    total = 0
+
+    async def counted() -> Message:
+        nonlocal total
+        message = await receive()
+        total += len(message.get("body", b""))
+        if total > MOST_BODY:
+            raise HTTPException(413, _TOO_LARGE)
+        return message
+
+    return counted

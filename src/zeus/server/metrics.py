@@ -1,0 +1,57 @@
+"""What the server has done so far, in the text format of Prometheus."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  # seconds
+
+
+class Metrics:
+    """Counters of requests."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests: Counter[tuple[str, str, int]] = Counter()
+        self._buckets = [0] * (len(_BUCKETS) + 1)
+        self._seconds = 0.0
+
+    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request.
+
+        Args:
+            method: Of the request; those that nobody knows are counted together.
+            route: The template of its path, empty if there is none.
+            status: Of the answer.
+            seconds: Until the answer.
+        """
+        known = method if method in ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS") else "other"
+        place = next((i for i, bound in enumerate(_BUCKETS) if seconds <= bound), len(_BUCKETS))
+        with self._lock:
+            self._requests[known, route, status] += 1
+            self._buckets[place] += 1
+            self._seconds += seconds
+
+    def lines(self) -> list[str]:
+        """Requests by route and status, and how long they took."""
+        with self._lock:
+            requests, buckets = dict(self._requests), list(self._buckets)
+            seconds = self._seconds
+        lines = ["# TYPE zeus_http_requests_total counter"]
+        for (method, route, status), number in sorted(requests.items()):
+            labels = f'method="{method}",route="{route}",status="{status}"'
+            lines.append(f"zeus_http_requests_total{{{labels}}} {number}")
+        lines.append("# TYPE zeus_http_request_seconds histogram")
+        total = 0
+        for bound, number in zip((*_BUCKETS, "+Inf"), buckets, strict=True):
+            total += number
+            lines.append(f'zeus_http_request_seconds_bucket{{le="{bound}"}} {total}')
+        lines.append(f"zeus_http_request_seconds_sum {seconds:.6f}")
+        lines.append(f"zeus_http_request_seconds_count {total}")
+        return lines
+
+
+def gauge(name: str, value: float, kind: str = "gauge") -> list[str]:
+    """One value."""
+    return [f"# TYPE {name} {kind}", f"{name} {value:g}"]

@@ -1,0 +1,123 @@
+"""Answers as JSON, errors among them; none tells how the server is built inside."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from zeus.errors import (
+    JobConflictError,
+    StorageError,
+    TokenError,
+    UnknownJobError,
+    ZeusError,
+)
+
+logger = logging.getLogger(__name__)
+
+_MOST_MESSAGE = 2_000  # characters
+_STATUS: tuple[tuple[type[ZeusError], int], ...] = (
+    (UnknownJobError, 404),
+    (JobConflictError, 409),
+    (TokenError, 403),
+    (StorageError, 503),
+    (ZeusError, 422),
+)
+
+
+class Fault(BaseModel):
+    """What was wrong."""
+
+    kind: str
+    message: str
+
+
+class FaultBody(BaseModel):
+    """The body of every answer that is not the one asked for."""
+
+    error: Fault
+
+
+def documented(*codes: int) -> dict[int | str, dict[str, Any]]:
+    """Errors for the OpenAPI document, besides those that every request may meet."""
+    return {code: {"model": FaultBody, "description": _WORDS[code]} for code in codes}
+
+
+_WORDS = {
+    400: "The request cannot be read.",
+    401: "A token is needed.",
+    403: "The token is not for this job, or the request is not for this server.",
+    404: "There is no such job or trial.",
+    409: "It contradicts what is recorded.",
+    413: "The request is too large.",
+    415: "The body is not JSON.",
+    422: "A value breaks a rule.",
+    503: "The store cannot be used just now.",
+}
+ALWAYS = documented(401, 403, 503)
+
+
+class Json(Response):
+    """JSON in ASCII, so that any text can be sent back."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """The bytes."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def fault(status: int, kind: str, message: str, **headers: str) -> Json:
+    """An error."""
+    if len(message) > _MOST_MESSAGE:
+        message = message[: _MOST_MESSAGE - 1] + "…"
+    return Json({"error": {"kind": kind, "message": message}}, status, headers)
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Have the application answer errors this way."""
+    app.add_exception_handler(ZeusError, _zeus)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def refused(error: Exception) -> Json:
+    """The answer to who has met one of our errors."""
+    status = next(status for kind, status in _STATUS if isinstance(error, kind))
+    if isinstance(error, StorageError):
+        logger.error("%s", error)
+        # Where the store is and what it said concerns only those who run it.
+        message = "the store of this server cannot be used just now"
+        return fault(status, "StorageError", message, **{"Retry-After": "1"})
+    return fault(status, type(error).__name__, str(error))
+
+
+async def _zeus(_request: Request, error: Exception) -> Response:
+    return refused(error)
+
+
+async def _invalid(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = [
+        f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}"
+        for each in error.errors()[:10]
+    ]
+    return fault(422, "ValidationError", "; ".join(found))
+
+
+async def _http(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return fault(error.status_code, "HTTPError", str(error.detail), **(error.headers or {}))
+
+
+async def _unexpected(_request: Request, _error: Exception) -> Response:
+    # The traceback goes to the log of the server, by whoever called us.
+    return fault(500, "InternalError", "the server has failed; its log says why")

@@ -1,0 +1,189 @@
+"""The addresses of the server, each a few lines around what it asks of the jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import PlainTextResponse, Response
+
+from zeus.errors import TokenError, UnknownJobError
+from zeus.optimizer.batch_size.answers import (
+    Decision,
+    JobInfo,
+    ProfileInfo,
+    TrialInfo,
+    Verdict,
+)
+from zeus.optimizer.batch_size.commands import (
+    Create,
+    Decide,
+    Delete,
+    End,
+    PutProfile,
+    Renew,
+    ReportEpoch,
+)
+from zeus.optimizer.batch_size.service import Jobs
+from zeus.optimizer.batch_size.spec import JobSpec
+from zeus.server.bodies import DecideBody, EndBody, EpochBody, JobBody, ProfileBody
+from zeus.server.metrics import gauge
+from zeus.server.responses import ALWAYS, Json, documented
+from zeus.server.writer import Writer
+
+router = APIRouter(responses=ALWAYS)
+
+_MOST = 1_000  # entries of a page
+_Number = Annotated[int, Query(ge=0, lt=2**31)]
+_Most = Annotated[int, Query(ge=1, le=_MOST)]
+_BODY = documented(400, 413, 415, 422)
+_FOUND = documented(404, 422)
+_KNOWN = {**_BODY, **documented(404, 409)}
+
+
+def _jobs(request: Request) -> Jobs:
+    jobs: Jobs = request.app.state.jobs
+    return jobs
+
+
+def _writer(request: Request) -> Writer:
+    writer: Writer = request.app.state.writer
+    return writer
+
+
+def _scope(request: Request) -> str | None:
+    """Name of the only job that this request may be about."""
+    scope: str | None = request.state.scope
+    return scope
+
+
+def _check(request: Request, name: str) -> None:
+    scope = _scope(request)
+    if scope is not None and scope != name:
+        raise TokenError(f"the token is for job {scope!r} only")
+
+
+# --- trials: first, because they are asked for most ----------------------------------------------
+
+
+@router.post("/api/jobs/{name}/trials", response_model=Decision, responses=_KNOWN)
+async def decide(request: Request, name: str, body: DecideBody) -> Response:
+    """Begin a trial. The same request again gets the same trial."""
+    command = Decide(scope=_scope(request), job=name, **vars(body))
+    return Json((await _writer(request).do(command)).to_dict())
+
+
+@router.get("/api/jobs/{name}/trials", response_model=list[TrialInfo], responses=_FOUND)
+def list_trials(
+    request: Request, name: str, before: _Number | None = None, most: _Most = 100
+) -> Response:
+    """Trials of a job, the latest first."""
+    _check(request, name)
+    return Json([info.to_dict() for info in _jobs(request).trials(name, before, most)])
+
+
+@router.post("/api/trials/{trial}/epochs", response_model=Verdict, responses=_KNOWN)
+async def report_epoch(request: Request, trial: str, body: EpochBody) -> Response:
+    """Report an epoch. The same again counts once."""
+    command = ReportEpoch(scope=_scope(request), trial=trial, **vars(body))
+    return Json((await _writer(request).do(command)).to_dict())
+
+
+@router.post("/api/trials/{trial}/end", response_model=Verdict, responses=_KNOWN)
+async def end_trial(request: Request, trial: str, body: EndBody) -> Response:
+    """End a trial that did not end by itself."""
+    command = End(scope=_scope(request), trial=trial, **vars(body))
+    return Json((await _writer(request).do(command)).to_dict())
+
+
+@router.post("/api/trials/{trial}/renew", response_model=Verdict, responses=_FOUND)
+async def renew_trial(request: Request, trial: str) -> Response:
+    """Say that a trial still runs."""
+    command = Renew(scope=_scope(request), trial=trial)
+    return Json((await _writer(request).do(command)).to_dict())
+
+
+# --- jobs ---------------------------------------------------------------------------------------
+
+
+@router.post("/api/jobs", response_model=JobInfo, responses={**_BODY, **documented(409)})
+async def create_job(request: Request, body: JobBody) -> Response:
+    """Make sure that a job exists. The same again is the same job."""
+    spec = JobSpec(**{**body.model_dump(), "power_limits": tuple(body.power_limits)})
+    info = await _writer(request).do(Create(scope=_scope(request), spec=spec))
+    return Json(info.to_dict())
+
+
+@router.get("/api/jobs", response_model=list[JobInfo], responses=documented(422))
+def list_jobs(
+    request: Request, after: Annotated[str, Query(max_length=200)] = "", most: _Most = 100
+) -> Response:
+    """Jobs in the order of their names."""
+    scope = _scope(request)
+    if scope is None:
+        usable = after if after.isprintable() else ""
+        return Json([info.to_dict() for info in _jobs(request).jobs(usable, most)])
+    try:
+        return Json([_jobs(request).job(scope).to_dict()])
+    except UnknownJobError:
+        return Json([])
+
+
+@router.get("/api/jobs/{name}", response_model=JobInfo, responses=_FOUND)
+def show_job(request: Request, name: str) -> Response:
+    """One job."""
+    _check(request, name)
+    return Json(_jobs(request).job(name).to_dict())
+
+
+@router.delete("/api/jobs/{name}", status_code=204, responses=_FOUND, response_class=Response)
+async def delete_job(request: Request, name: str) -> Response:
+    """Forget a job and everything that belongs to it."""
+    await _writer(request).do(Delete(scope=_scope(request), job=name))
+    return Response(status_code=204)
+
+
+@router.get("/api/jobs/{name}/log", response_model=list[dict[str, Any]], responses=_FOUND)
+def show_log(request: Request, name: str, after: _Number = 0, most: _Most = 100) -> Response:
+    """Events of a job, from the one after number `after`."""
+    _check(request, name)
+    return Json(_jobs(request).log(name, after, most))
+
+
+@router.get("/api/jobs/{name}/profiles", response_model=list[ProfileInfo], responses=_FOUND)
+def show_profiles(request: Request, name: str) -> Response:
+    """What was measured at the job's batch sizes."""
+    _check(request, name)
+    return Json([info.to_dict() for info in _jobs(request).profiles(name)])
+
+
+@router.put("/api/jobs/{name}/profiles", response_model=ProfileInfo, responses=_KNOWN)
+async def put_profile(request: Request, name: str, body: ProfileBody) -> Response:
+    """Keep what was measured at a batch size, in place of what was kept before."""
+    command = PutProfile(scope=_scope(request), job=name, **body.model_dump())
+    return Json((await _writer(request).do(command)).to_dict())
+
+
+# --- the server itself --------------------------------------------------------------------------
+
+
+@router.get("/healthz", response_class=PlainTextResponse)
+def health(request: Request) -> Response:
+    """Whether the server and its store work."""
+    _jobs(request).numbers()
+    return PlainTextResponse("ok\n")
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+def metrics(request: Request) -> Response:
+    """Counters for Prometheus."""
+    jobs, running = _jobs(request).numbers()
+    writer = _writer(request)
+    lines = [
+        *gauge("zeus_jobs", jobs),
+        *gauge("zeus_trials_running", running),
+        *gauge("zeus_commands_total", writer.commands, "counter"),
+        *gauge("zeus_transactions_total", writer.batches, "counter"),
+        *request.app.state.metrics.lines(),
+    ]
+    return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")

@@ -1,0 +1,114 @@
+"""Lets many requests share one transaction.
+
+Requests that change something are handed to one thread. While it carries some out, others come in;
+they are its next batch. So nobody waits longer than for two transactions, and the busier the server
+is, the less each request costs. An answer is given only after the transaction is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+import threading
+from typing import Any
+
+from zeus.errors import StorageError
+from zeus.optimizer.batch_size.commands import Command
+from zeus.optimizer.batch_size.service import Jobs
+
+logger = logging.getLogger(__name__)
+
+_MOST_AT_ONCE = 128
+_SWEEP_PERIOD = 10.0  # seconds
+
+_Pending = tuple[Command, "asyncio.Future[Any]"]
+
+
+class Writer:
+    """The thread, from `start` to `stop`.
+
+    Attributes:
+        commands: How many were carried out; `batches` in how many transactions.
+    """
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+        self._queue: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="zeus-writer", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.commands = 0
+        self.batches = 0
+
+    def start(self) -> None:
+        """Start it; answers are given in the event loop that runs now."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Carry out what is waiting, and end."""
+        self._queue.put(None)
+        self._thread.join()
+
+    async def do(self, command: Command) -> Any:
+        """Carry out a command; its answer.
+
+        Raises:
+            ZeusError: Whatever it is answered with.
+        """
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._queue.put((command, future))
+        return await future
+
+    def _run(self) -> None:
+        more = True
+        while more:
+            pending, more = self._next()
+            if pending:
+                self._carry_out(pending)
+            elif more:
+                self._sweep()
+
+    def _next(self) -> tuple[list[_Pending], bool]:
+        """What is waiting, at least one unless it has been quiet; and whether to go on."""
+        pending: list[_Pending] = []
+        with contextlib.suppress(queue.Empty):
+            entry = self._queue.get(timeout=_SWEEP_PERIOD)
+            while entry is not None:
+                pending.append(entry)
+                if len(pending) == _MOST_AT_ONCE:
+                    return pending, True
+                entry = self._queue.get_nowait()
+            return pending, False
+        return pending, True
+
+    def _carry_out(self, pending: list[_Pending]) -> None:
+        try:
+            answers = self._jobs.execute([command for command, _ in pending])
+        except Exception as error:
+            if not isinstance(error, StorageError):
+                logger.exception("a request fails")
+            answers = [error] * len(pending)
+        self.commands += len(pending)
+        self.batches += 1
+        assert self._loop is not None
+        results = [(future, answer) for (_, future), answer in zip(pending, answers, strict=True)]
+        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+            self._loop.call_soon_threadsafe(_give, results)
+
+    def _sweep(self) -> None:
+        try:
+            self._jobs.sweep()
+        except StorageError as error:
+            logger.warning("trials whose lease has passed cannot be looked for: %s", error)
+
+
+def _give(results: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    for future, answer in results:
+        if future.done():  # whoever asked has left
+            continue
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)

@@ -1,0 +1,181 @@
+"""Notes of runs in files: whole, bounded, and nobody else's."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+
+import pytest
+from tests.optimizer.batch_size.clients import job, opened, trials
+
+from zeus.errors import StorageError
+from zeus.optimizer.batch_size import notes as notes_module
+from zeus.optimizer.batch_size import spool as spool_module
+from zeus.optimizer.batch_size.notes import Notes
+from zeus.optimizer.batch_size.spool import Spool
+
+PLACE = "http://127.0.0.1:8420"
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return f"sqlite:///{tmp_path}/jobs.db"
+
+
+@pytest.fixture
+def spool(tmp_path):
+    return Spool(tmp_path / "undelivered")
+
+
+def written(at=1.0, epochs=2, metric=0.95, **changes):
+    given = {
+        "place": PLACE, "spec": job(), "gpu": "V100", "gpus": 1, "max_power": 250.0,
+        "batch_size": 32, "at": at,
+    }  # fmt: skip
+    notes = Notes(**{**given, **changes})
+    for number in range(1, epochs + 1):
+        notes.note_epoch(10.0, 1500.0, metric if number == epochs else 0.1)
+    return notes
+
+
+def files(spool):
+    return sorted(spool.directory.glob("*.json"))
+
+
+def test_notes_come_back_as_they_were(spool):
+    notes = written(retry_of="1-2", lease=60.0)
+    notes.end = {"outcome": "failed", "note": "é\n"}
+    spool.save(notes)
+    assert spool.find(notes.request) == notes
+    assert spool.find("another") is None
+    (path,) = files(spool)
+    assert path.stat().st_mode & 0o077 == 0
+    spool.remove(notes)
+    spool.remove(notes)
+    assert files(spool) == []
+
+
+def test_what_is_delivered_twice_counts_once(spool, storage):
+    notes = written()
+    spool.save(notes)
+    with opened(storage) as jobs:
+        assert spool.deliver(jobs, PLACE, within=60) == 1
+        assert files(spool) == []
+        spool.save(notes)  # by somebody who did not notice
+        assert spool.deliver(jobs, PLACE, within=60) == 1
+    (trial,) = trials(storage)
+    assert (trial.state, trial.epochs, trial.time, trial.energy) == ("converged", 2, 20.0, 3000.0)
+
+
+class Breaks:
+    """Jobs whose connection breaks after so many answers, each of which was carried out."""
+
+    def __init__(self, jobs, after):
+        self._jobs, self._left = jobs, after
+
+    def __getattr__(self, name):
+        call = getattr(self._jobs, name)
+
+        def answered(*words, **more):
+            answer = call(*words, **more)
+            self._left -= 1
+            if self._left < 0:
+                raise StorageError("gone")
+            return answer
+
+        return answered
+
+
+@pytest.mark.parametrize("after", range(6))
+def test_an_answer_that_gets_lost_changes_nothing(spool, storage, after):
+    notes = written(epochs=3)
+    spool.save(notes)
+    with opened(storage) as jobs:
+        if after < 5:
+            with pytest.raises(StorageError):
+                spool.deliver(Breaks(jobs, after), PLACE, within=60)
+            assert len(files(spool)) == 1
+        assert spool.deliver(jobs, PLACE, within=60) == 1
+        log = jobs.log("nightly")
+    assert files(spool) == []
+    assert [event["kind"] for event in log] == ["decided", "epoch", "epoch", "epoch", "ended"]
+
+
+def test_runs_are_told_of_in_their_order_and_only_to_whom_it_concerns(spool, storage):
+    for number in (3, 1, 2):
+        spool.save(written(at=float(number), request=f"run {number}", epochs=1))
+    spool.save(written(place="http://elsewhere:1"))
+    mine = written(request="mine")
+    spool.save(mine)
+    with opened(storage) as jobs:
+        assert spool.deliver(jobs, PLACE, but="mine", within=60) == 3
+        log = [event for event in jobs.log("nightly") if event["kind"] == "decided"]
+    asked = [event["request"] for event in log]
+    assert [text[:5] for text in asked] == ["run 1", "run 2", "run 3"]
+    assert len(files(spool)) == 2
+
+
+def test_a_run_that_had_more_to_say_meanwhile_keeps_its_file(spool, storage):
+    notes = written(epochs=1, metric=0.2)
+    spool.save(notes)
+
+    class Meanwhile(Breaks):
+        def report_epoch(self, *words, **more):
+            notes.note_epoch(10.0, 1500.0, 0.95)
+            spool.save(notes)
+            return self._jobs.report_epoch(*words, **more)
+
+    with opened(storage) as jobs:
+        spool.deliver(Meanwhile(jobs, 99), PLACE, within=60)
+        assert len(files(spool)) == 1
+        spool.deliver(jobs, PLACE, within=60)
+    assert files(spool) == []
+    (trial,) = trials(storage)
+    assert (trial.state, trial.epochs) == ("converged", 2)
+
+
+def test_there_is_a_bound(spool, monkeypatch, caplog):
+    monkeypatch.setattr(spool_module, "MOST_FILES", 3)
+    monkeypatch.setattr(notes_module, "MOST_EPOCHS", 5)
+    for number in range(5):
+        spool.save(written(request=str(number), epochs=9))
+        for path in files(spool):  # file systems may not tell them apart otherwise
+            os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 10))
+    assert len(files(spool)) == 3
+    assert [spool.find(str(n)) is None for n in range(5)] == [True, True, False, False, False]
+    assert len(spool.find("4").epochs) == 5
+    assert sum("was given up" in record.message for record in caplog.records) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"format": "other"}', '{"format": "zeus-undelivered", "version": 1}'],
+)
+def test_what_is_no_note_is_removed(spool, storage, text, caplog):
+    spool.save(written())
+    (path,) = files(spool)
+    path.write_text(text)
+    with opened(storage) as jobs, caplog.at_level(logging.WARNING):
+        assert spool.deliver(jobs, PLACE, within=60) == 0
+    assert files(spool) == []
+    assert "is not readable and is removed" in caplog.text
+
+
+def test_a_newer_version_is_left_for_whoever_knows_it(spool, storage):
+    spool.save(written())
+    (path,) = files(spool)
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "version": 2, "new": "thing"}))
+    with opened(storage) as jobs:
+        assert spool.deliver(jobs, PLACE, within=60) == 0
+    assert path.exists()
+
+
+def test_what_is_refused_is_given_up(spool, storage, caplog):
+    with opened(storage) as jobs:
+        jobs.create(job(beta=3.0))
+        spool.save(written())
+        assert spool.deliver(jobs, PLACE, within=60) == 1
+    assert files(spool) == []
+    assert "beta is 3.0, not 2.0" in caplog.text

@@ -1,0 +1,204 @@
+"""Clients over HTTP: the same answers as in this process, and servers that are no good."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+from tests.optimizer.batch_size.histories import spec
+from tests.optimizer.batch_size.test_service import FRONTIER, GPU
+from tests.server.child import serving
+
+from zeus.errors import (
+    FrontierError,
+    JobConflictError,
+    JobLogError,
+    JobSpecError,
+    ServerError,
+    StorageError,
+    UnknownJobError,
+)
+from zeus.optimizer.batch_size.answers import JobsApi
+from zeus.optimizer.batch_size.connect import open_jobs
+from zeus.optimizer.batch_size.remote import RemoteJobs
+from zeus.optimizer.batch_size.service import Jobs
+from zeus.optimizer.batch_size.store import Store
+
+
+def life_of_a_job(jobs: JobsApi) -> list:
+    """Everything that can be asked, and the answers without their instants."""
+    said: list = []
+
+    def note(answer: object) -> None:
+        said.append(answer)
+
+    def refuse(kind: type, ask) -> None:
+        with pytest.raises(kind) as found:
+            ask()
+        said.append((type(found.value), str(found.value)))
+
+    job = spec("nightly bert é", policy="paper", learning_rate_rule="square_root")
+    name = job.name
+    jobs.create(job)
+    jobs.create(job)
+    refuse(JobConflictError, lambda: jobs.create(spec(name, seed=99)))
+    refuse(JobSpecError, lambda: jobs.create(spec("a/b")))
+    first = jobs.decide(name, **GPU, request="one")
+    note(first)
+    note(jobs.decide(name, **GPU, request="one"))
+    note(jobs.decide(name, **GPU, gpus=2, request="two", lease=77.0))
+    report = {"time": 9.0, "energy": 900.0, "metric": 0.2, "power_limit": 250.0}
+    note(jobs.report_epoch(first.trial, epoch=1, **report))
+    note(jobs.report_epoch(first.trial, epoch=1, **report))
+    refuse(
+        JobConflictError, lambda: jobs.report_epoch(first.trial, epoch=1, **{**report, "time": 1})
+    )
+    refuse(JobLogError, lambda: jobs.report_epoch(first.trial, epoch=3, **report))
+    note(jobs.renew(first.trial))
+    note(jobs.end(first.trial, "failed", time=1.0, energy=None, note="out\nof memory"))
+    note(jobs.renew(first.trial))
+    retry = jobs.decide(name, **GPU, request="three", retry_of=first.trial)
+    note(retry)
+    note(jobs.report_epoch(retry.trial, epoch=1, time=8.0, metric=0.93))
+    jobs.put_profile(
+        name, gpu="A40", batch_size=64, frontier=FRONTIER, epoch_cost=5.0, load=0.5, power_limit=99
+    )
+    refuse(
+        FrontierError, lambda: jobs.put_profile(name, gpu="A40", batch_size=64, frontier={"a": 1})
+    )
+    (profile,) = jobs.profiles(name)
+    note({**profile.to_dict(), "at": 0})
+    info = jobs.job(name)
+    note({**info.to_dict(), "created": 0, "updated": 0})
+    assert jobs.jobs() == [info]
+    assert jobs.jobs(after=name) == []
+    note([{**trial.to_dict(), "began": 0, "ended": 0} for trial in jobs.trials(name)])
+    note([trial.number for trial in jobs.trials(name, before=3, most=1)])
+    note([{**event, "at": 0} for event in jobs.log(name)])
+    note([event["sequence"] for event in jobs.log(name, after=2, most=3)])
+    refuse(UnknownJobError, lambda: jobs.job("nobody"))
+    refuse(UnknownJobError, lambda: jobs.renew("99-1"))
+    jobs.delete(name)
+    refuse(UnknownJobError, lambda: jobs.log(name))
+    jobs.close()
+    return said
+
+
+def test_a_server_answers_as_a_store_in_this_process(tmp_path):
+    local = life_of_a_job(Jobs(Store(f"sqlite:///{tmp_path}/local.db")))
+    with serving(f"sqlite:///{tmp_path}/remote.db") as server:
+        assert life_of_a_job(server.jobs()) == local
+
+
+def test_where_the_jobs_are_is_told_by_a_url(tmp_path):
+    assert isinstance(open_jobs("http://127.0.0.1:1"), RemoteJobs)
+    local = open_jobs(f"sqlite:///{tmp_path}/jobs.db")
+    assert isinstance(local, Jobs)
+    local.close()
+    with pytest.raises(StorageError, match="storage must be"):
+        open_jobs("somewhere")
+
+
+def test_values_that_json_does_not_know_are_not_sent():
+    with pytest.raises(ServerError, match="cannot be sent as JSON"):
+        RemoteJobs("http://127.0.0.1:1").report_epoch("1-1", epoch=1, time=float("nan"))
+
+
+@pytest.mark.parametrize(
+    "url", ["", "localhost:8420", "ftp://localhost", "http://", "http://[::1", "http://a?b=c"]
+)
+def test_what_is_no_server_is_refused(url):
+    with pytest.raises(ServerError, match="must be given as http://HOST:PORT"):
+        RemoteJobs(url)
+
+
+def test_a_password_in_the_url_is_not_repeated():
+    with pytest.raises(ServerError) as found:
+        RemoteJobs("http://me:s3cret@127.0.0.1:1").jobs()
+    assert "s3cret" not in str(found.value)
+
+
+class BadServer:
+    """Accepts connections and does as it likes with them, in a thread."""
+
+    def __init__(self, answer) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._answer = answer
+        self.done = threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+
+    def _run(self) -> None:
+        try:
+            connection, _ = self._socket.accept()
+            with connection:
+                connection.recv(65536)
+                self._answer(self, connection)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        self.done.set()
+        self._socket.close()
+
+
+@pytest.fixture
+def bad_server():
+    made = []
+
+    def make(answer) -> str:
+        made.append(BadServer(answer))
+        return made[-1].url
+
+    yield make
+    for server in made:
+        server.close()
+
+
+def _silence(server, _connection):
+    server.done.wait(60)
+
+
+def _drip_head(server, connection):
+    connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+    while not server.done.wait(0.05):
+        connection.sendall(b"x")
+
+
+def _drip_body(server, connection):
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    while not server.done.wait(0.05):
+        connection.sendall(b"x")
+
+
+@pytest.mark.parametrize("answer", [_silence, _drip_head, _drip_body])
+def test_a_slow_server_costs_a_bounded_time(bad_server, answer):
+    jobs = RemoteJobs(bad_server(answer), timeout=0.5)
+    began = time.monotonic()
+    with pytest.raises(ServerError, match=r"cannot be reached|nonsense"):
+        jobs.jobs()
+    assert time.monotonic() - began < 20  # and not for ever
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"\x00\x01\x02",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyes",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\n[]",
+        b"HTTP/1.1 500 Oops\r\nContent-Length: 4\r\n\r\noops",
+        b"HTTP/1.1 302 Found\r\nLocation: http://evil.example/\r\nContent-Length: 0\r\n\r\n",
+        b'HTTP/1.1 404 No\r\nContent-Length: 27\r\n\r\n{"error": {"kind": "Other"}}',
+        b'HTTP/1.1 404 No\r\nContent-Length: 14\r\n\r\n{"error": "x"}',
+    ],
+)
+def test_nonsense_is_an_error_of_the_server(bad_server, answer):
+    url = bad_server(lambda _server, connection: connection.sendall(answer))
+    with pytest.raises(ServerError):
+        RemoteJobs(url, timeout=5.0).jobs()
