@@ -4,7 +4,7 @@ Each command lives in a module of its own with two functions, `configure` (its o
 (what it does). Only the module of the command that is asked for is imported.
 
 Exit codes: 0 done, 1 failed, 2 used wrongly, 130 interrupted, 141 the reader of the output left.
-`zeus measure` passes on the exit code of the command it runs.
+`zeus measure` and `zeus run` pass on the exit code of the command they run.
 """
 
 from __future__ import annotations
@@ -29,10 +29,14 @@ COMMANDS = {
     "demo": "measure a training run, on simulated GPUs if there are none",
     "env": "show what can be measured and controlled here, and how to mend the rest",
     "frontier": "show what a knob trades between time and energy, and what to choose",
+    "jobs": "list, show, export and delete recurring jobs",
     "measure": "run a command and print the time and energy it took",
     "plan": "find the clocks at which a training pipeline wastes the least energy",
     "replay": "replay recurring jobs on recorded traces, to prove what a policy saves",
     "restore": "put back GPU settings left behind by processes that are gone",
+    "run": "run a recurring job with the batch size that costs least, until it reaches its target",
+    "serve": "serve recurring jobs: which batch size to train with tonight",
+    "token": "create, list and revoke tokens for a server that others can reach",
     "top": "watch power, energy and load of every GPU",
 }
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
@@ -65,11 +65,22 @@ def inherited_files() -> tuple[int, ...]:
 
 
 class Child:
-    """A program whose streams, files and signals are those of this process."""
+    """A program whose streams, files and signals are those of this process.
 
-    def __init__(self, program: Sequence[str], files: Sequence[int] = ()) -> None:
+    Attributes:
+        signals: Those that came while it ran, to it or to both.
+    """
+
+    def __init__(
+        self,
+        program: Sequence[str],
+        files: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.signals: list[int] = []
         self._program = program
         self._files = tuple(files)
+        self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
         self._waiting: list[int] = []
 
@@ -81,7 +92,9 @@ class Child:
         """
         with self._signals():
             try:
-                process = subprocess.Popen(self._program, pass_fds=self._files)
+                process = subprocess.Popen(
+                    self._program, pass_fds=self._files, env=self._environment
+                )
             except OSError as error:
                 raise _start_error(self._program[0], error) from None
             self._process = process
@@ -90,19 +103,24 @@ class Child:
             return Ended.of(process.wait())
 
     def _forward(self, number: int, _: FrameType | None) -> None:
+        self.signals.append(number)
         if self._process is None:
             self._waiting.append(number)
         else:
             self._process.send_signal(number)
 
+    def _notice(self, number: int, _: FrameType | None) -> None:
+        self.signals.append(number)
+
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         """Pass signals on while the program runs.
 
-        A function that does nothing is used in place of `SIG_IGN`: the program would inherit that.
+        A function that does next to nothing is used in place of `SIG_IGN`, which the program would
+        inherit.
         """
         # What is typed at a terminal reaches the program without us.
-        from_terminal = _ignore if _in_foreground() else self._forward
+        from_terminal = self._notice if _in_foreground() else self._forward
         handlers: dict[str, _Handler] = {
             **dict.fromkeys(_FORWARDED, self._forward),
             **dict.fromkeys(_FROM_TERMINAL, from_terminal),
@@ -117,10 +135,6 @@ class Child:
         finally:
             for number, previous in earlier.items():
                 signal.signal(number, previous)
-
-
-def _ignore(_number: int, _frame: FrameType | None) -> None:
-    pass
 
 
 def _in_foreground() -> bool:

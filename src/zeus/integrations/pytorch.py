@@ -11,6 +11,10 @@ The whole integration is to use it in place of `torch.utils.data.DataLoader`::
         for batch in eval_loader:
             ...  # evaluate on batch
         train_loader.report_metric(validation_metric)
+
+With a recurring job, the batch size is the job's to choose, and so is when to stop::
+
+    train_loader = ZeusDataLoader(train_set, job=JobSpec(...), storage="sqlite:///jobs.db")
 """
 
 from __future__ import annotations
@@ -23,6 +27,10 @@ from typing import Any
 from zeus.errors import MissingExtraError, RunError
 from zeus.frontier import ZeusCost
 from zeus.monitor import ZeusMonitor
+from zeus.optimizer.batch_size.handover import Handover
+from zeus.optimizer.batch_size.recurring_run import RecurringRun
+from zeus.optimizer.batch_size.spec import JobSpec
+from zeus.optimizer.fixed_limit import FixedPowerLimit
 from zeus.optimizer.jit.optimizer import JitOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.optimizer.training_run import EpochRecord, Outcome, Target, TrainingRun
@@ -53,9 +61,14 @@ class ZeusDataLoader(DataLoader[Any]):
     the run that goes on. Everything else is as in PyTorch, and so are all keyword arguments that
     are not listed here.
 
+    With a `JobSpec` it is a trial of a recurring job: batch size, target, epochs, eta and cost
+    threshold are the job's, and every epoch is reported to wherever that is kept. So is the first
+    loader with `max_epochs` in a script that `zeus run` has started, if it has the batch size that
+    was decided. What is given here and there must agree.
+
     Args:
         dataset: As in PyTorch.
-        batch_size: As in PyTorch.
+        batch_size: As in PyTorch. Left out if a recurring job decides it.
         max_epochs: Train at most so many epochs.
         target_metric: Train until `report_metric` is told a value as good as this.
         higher_is_better: Whether higher metrics are better.
@@ -64,7 +77,10 @@ class ZeusDataLoader(DataLoader[Any]):
         optimum_selector: Objective for the power limit; by default the cost.
         observe: Find the best power limit but do not use it; `power_limit.report()` tells what it
             would have saved.
-        job: Name of the job, under which profiles of power limits are kept for its next run.
+        job: A recurring job; or only a name, under which profiles of power limits are kept for the
+            next run.
+        server_url: Of the server that keeps the recurring job.
+        storage: Instead of a server, a store on this machine; see `BatchSizeOptimizer`.
         profile_path: File to keep them in instead of Zeus's own.
         monitor: Measures; by default one of this process's GPUs.
         rank_timeout: Seconds to wait for other processes of the job.
@@ -86,14 +102,46 @@ class ZeusDataLoader(DataLoader[Any]):
         cost_threshold: float | None = None,
         optimum_selector: Any = None,
         observe: bool = False,
-        job: str | None = None,
+        job: JobSpec | str | None = None,
+        server_url: str | None = None,
+        storage: str | None = None,
         profile_path: str | Path | None = None,
         monitor: ZeusMonitor | None = None,
         rank_timeout: float = 600.0,
         **settings: Any,
     ) -> None:
-        super().__init__(dataset, batch_size=batch_size, **settings)
         self._run: TrainingRun | None = None
+        self._recurring: RecurringRun | None = None
+        given = {"max_epochs": max_epochs, "target_metric": target_metric}
+        if isinstance(job, JobSpec) or (max_epochs is not None and _started_for(job)):
+            unwanted = {
+                "cost_threshold": cost_threshold,
+                "optimum_selector": optimum_selector,
+                "observe": observe or None,
+                "profile_path": profile_path,
+                "batch_sampler": settings.get("batch_sampler"),
+            }
+            for name, value in unwanted.items():
+                if value is not None:
+                    raise RunError(f"a recurring job decides itself, but got {name}={value!r}")
+            self._recurring = RecurringRun(
+                monitor or ZeusMonitor(),
+                job if isinstance(job, JobSpec) else None,
+                server_url=server_url,
+                storage=storage,
+                rank_timeout=rank_timeout,
+            )
+            batch_size = _agreed(self._recurring, batch_size, given)
+            self._run = self._recurring.training_run()
+            self._recurring.leave_with(self)
+        elif server_url is not None or storage is not None:
+            raise RunError(
+                "only a recurring job is kept elsewhere: give `job=JobSpec(...)`, but got "
+                f"job={job!r}, server_url={server_url!r}, storage={storage!r}"
+            )
+        super().__init__(dataset, batch_size=batch_size, **settings)
+        if self._recurring is not None:
+            return
         if max_epochs is None:
             if target_metric is not None or cost_threshold is not None:
                 raise RunError(
@@ -106,7 +154,7 @@ class ZeusDataLoader(DataLoader[Any]):
             monitor,
             ZeusCost(eta_knob) if optimum_selector is None else optimum_selector,
             profile_path=profile_path,
-            job=job,
+            job=job if isinstance(job, str) else None,
             batch_size=batch_size,
             observe=observe,
             rank_timeout=rank_timeout,
@@ -138,7 +186,11 @@ class ZeusDataLoader(DataLoader[Any]):
         _going.runs.append(run)
         try:
             yield from run.epochs()
+        except GeneratorExit as left:  # by `break`, or by an exception that we cannot see
+            self._leave(left)
+            raise
         finally:
+            self._leave(None)
             _going.runs.remove(run)
 
     def report_metric(self, metric: float) -> None:
@@ -150,7 +202,12 @@ class ZeusDataLoader(DataLoader[Any]):
         self._training("report_metric()").report_metric(metric)
 
     @property
-    def power_limit(self) -> JitOptimizer:
+    def learning_rate_scale(self) -> float:
+        """Factor on the learning rate of the default batch size, if a recurring job decides."""
+        return 1.0 if self._recurring is None else self._recurring.decision.learning_rate_scale
+
+    @property
+    def power_limit(self) -> JitOptimizer | FixedPowerLimit:
         """The optimizer of the power limit: its choice, its frontier, its report."""
         return self._training("power_limit").optimizer
 
@@ -174,7 +231,36 @@ class ZeusDataLoader(DataLoader[Any]):
         """Joules of cost of the epochs so far; `None` if energy could not be measured."""
         return self._training("cost").cost
 
+    def _leave(self, error: BaseException | None) -> None:
+        if self._recurring is not None:
+            self._recurring.leave(error)
+
     def _training(self, what: str) -> TrainingRun:
         if self._run is None:
             raise RunError(f"{what} is for a loader of training data: give it `max_epochs`")
         return self._run
+
+
+def _started_for(job: str | None) -> bool:
+    """Whether `zeus run` waits for a trial that this loader may be."""
+    found = Handover.found()
+    return found is not None and not found.claimed and job in (None, found.notes.spec.name)
+
+
+def _agreed(recurring: RecurringRun, batch_size: int | None, given: dict[str, float | None]) -> int:
+    """The batch size that was decided.
+
+    Raises:
+        RunError: If what was given is something else.
+    """
+    decided, spec = recurring.decision.batch_size, recurring.spec
+    if batch_size not in (1, decided):  # 1 is PyTorch's default, and what is left out
+        raise RunError(
+            f"job {spec.name!r} is to be trained with batch size {decided}, but got {batch_size}"
+        )
+    for name, value in given.items():
+        if value is not None and value != getattr(spec, name):
+            raise RunError(
+                f"job {spec.name!r} has {name}={getattr(spec, name)}, but got {name}={value}"
+            )
+    return decided

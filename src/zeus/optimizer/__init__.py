@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from zeus._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from zeus.optimizer.batch_size.client import BatchSizeOptimizer
+    from zeus.optimizer.batch_size.spec import JobSpec
     from zeus.optimizer.callback import Callback
     from zeus.optimizer.frequency import GlobalFrequencyOptimizer
     from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
@@ -14,14 +16,18 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "BatchSizeOptimizer": "zeus.optimizer.batch_size.client",
         "Callback": "zeus.optimizer.callback",
         "GlobalFrequencyOptimizer": "zeus.optimizer.frequency",
         "GlobalPowerLimitOptimizer": "zeus.optimizer.power_limit",
+        "JobSpec": "zeus.optimizer.batch_size.spec",
     },
 )
 
 __all__ = [
+    "BatchSizeOptimizer",
     "Callback",
     "GlobalFrequencyOptimizer",
     "GlobalPowerLimitOptimizer",
+    "JobSpec",
 ]

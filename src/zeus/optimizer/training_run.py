@@ -1,8 +1,9 @@
 """One training run with a target: its epochs, what each took, and when to stop.
 
-Framework-free: whoever has the loop hands its batches through `steps` and `evaluation`. The cost
-of a run is that of the paper, `eta * energy + (1 - eta) * max_power * time`, over all GPUs of the
-job; a run that is to stay under a threshold stops before the epoch that would exceed it.
+Framework-free: whoever has the loop hands its epochs and batches through `epochs`, `steps` and
+`evaluation`, or says itself when each begins and ends. The cost of a run is that of the paper,
+`eta * energy + (1 - eta) * max_power * time`, over all GPUs of the job; a run that is to stay under
+a threshold stops before the epoch that would exceed it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 
 from zeus.errors import CapabilityError, RanksError, RunError
 from zeus.monitor import ZeusMonitor
+from zeus.optimizer.fixed_limit import FixedPowerLimit
 from zeus.optimizer.jit.ledger import Ledger
 from zeus.optimizer.jit.optimizer import JitOptimizer
 from zeus.optimizer.jit.ranks import Alone, Ranks, job_ranks
@@ -99,6 +101,8 @@ class TrainingRun:
         target: Ends the run when it is reached.
         eta_knob: The paper's eta: 0 weighs only time, 1 only energy.
         cost_threshold: Joules of cost that the run must not exceed.
+        judge: Asked after every epoch, in every process, in place of `own_outcome`: how the run
+            ended, or `None` to go on.
         rank_timeout: Seconds to wait for other processes of the job.
 
     Attributes:
@@ -112,12 +116,13 @@ class TrainingRun:
     def __init__(
         self,
         monitor: ZeusMonitor,
-        optimizer: JitOptimizer,
+        optimizer: JitOptimizer | FixedPowerLimit,
         *,
         max_epochs: int,
         target: Target | None = None,
         eta_knob: float = 0.5,
         cost_threshold: float | None = None,
+        judge: Callable[[TrainingRun], Outcome | None] | None = None,
         rank_timeout: float = 600.0,
     ) -> None:
         if max_epochs != int(max_epochs) or max_epochs < 1:
@@ -136,77 +141,99 @@ class TrainingRun:
         self.cost_threshold = cost_threshold
         self.history: list[EpochRecord] = []
         self.outcome: Outcome | None = None
+        self._judge = judge or TrainingRun.own_outcome
         self._rank_timeout = rank_timeout
         self._ranks: Ranks = Alone()
         self._max_power: float | None = None
         self._ledgers = {part: Ledger(monitor) for part in ("train", "evaluation", "total")}
         self._before: dict[str, _Own] = {}
+        self._begun = self._finished = False
         self._in_epoch = False
         self._steps = 0
         self._metric: float | None = None
         self._profiling_before = 0
 
-    # --- the loop ---------------------------------------------------------------------------
+    # --- the loop, handed through ---------------------------------------------------------------
 
     def epochs(self) -> Iterator[int]:
         """Numbers of epochs from 0, until the run is over. Left early, the run is over as well."""
-        if self._in_epoch or self.outcome is not None:
-            raise RunError("the epochs of a run can be gone through only once")
+        self._check_unused()
         try:
-            self._meet()
-            for number in range(self.max_epochs):
-                if self._would_exceed():
-                    self.outcome = Outcome.STOPPED
-                    break
-                self._begin_epoch()
-                yield number
-                self._end_epoch(number)
-                metric = self.history[-1].metric
-                if metric is not None and self.target and self.target.reached_by(metric):
-                    self.outcome = Outcome.CONVERGED
-                    break
-            else:
-                self.outcome = Outcome.EXHAUSTED
+            self.begin()
+            while self.outcome is None:
+                yield len(self.history)
+                self.end_epoch()
         finally:
-            self.outcome = self.outcome or Outcome.LEFT
-            self._in_epoch = False
-            for ledger in self._ledgers.values():
-                ledger.end()
-            self.optimizer.close()
-            logger.info(
-                "%s after %d epochs; %s", self.outcome, len(self.history), self._told_cost()
-            )
+            self.finish()
 
     def steps(self, batches: Iterable[T]) -> Iterator[T]:
         """Batches to train on, each a step."""
-        ledger, optimizer = self._ledgers["train"], self.optimizer
-        optimizer.on_epoch_begin()
-        ledger.begin()
+        self.begin_training()
         try:
             for batch in batches:
-                optimizer.on_step_begin()
+                self.begin_step()
                 yield batch
-                optimizer.on_step_end()
-                self._steps += 1
+                self.end_step()
         finally:
-            ledger.end()
-            optimizer.on_epoch_end()
+            self.end_training()
 
     def evaluation(self, batches: Iterable[T]) -> Iterator[T]:
         """Batches that are not trained on, also in the middle of training."""
-        ledger, train = self._ledgers["evaluation"], self._ledgers["train"]
-        amid_training = train.open
-        if amid_training:
-            train.end()
-            self.optimizer.pause()
+        ledger = self._ledgers["evaluation"]
+        amid_training = self.pause_training()
         ledger.begin()
         try:
             yield from batches
         finally:
             ledger.end()
             if amid_training:
-                self.optimizer.resume()
-                train.begin()
+                self.resume_training()
+
+    # --- the loop, told of ----------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The run begins, and its first epoch.
+
+        Raises:
+            RunError: If it has begun before.
+        """
+        self._check_unused()
+        self._begun = True
+        self._meet()
+        self._begin_epoch()
+
+    def begin_training(self) -> None:
+        """Steps follow."""
+        self.optimizer.on_epoch_begin()
+        self._ledgers["train"].begin()
+
+    def begin_step(self) -> None:
+        """A step begins."""
+        self.optimizer.on_step_begin()
+
+    def end_step(self) -> None:
+        """A step has ended."""
+        self.optimizer.on_step_end()
+        self._steps += 1
+
+    def pause_training(self) -> bool:
+        """What follows is not training, amid steps; whether it was training before."""
+        train = self._ledgers["train"]
+        if not train.open:
+            return False
+        train.end()
+        self.optimizer.pause()
+        return True
+
+    def resume_training(self) -> None:
+        """Training goes on after `pause_training`."""
+        self.optimizer.resume()
+        self._ledgers["train"].begin()
+
+    def end_training(self) -> None:
+        """No step follows in this epoch."""
+        self._ledgers["train"].end()
+        self.optimizer.on_epoch_end()
 
     def report_metric(self, metric: float) -> None:
         """How good the model is now, once per epoch; of several values the last counts.
@@ -222,6 +249,51 @@ class TrainingRun:
             self._metric = float(metric)
         except (TypeError, ValueError):
             raise RunError(f"a metric must be a number, but got {metric!r}") from None
+
+    def end_epoch(self) -> None:
+        """An epoch has ended, with its evaluation. Unless the run is over, the next one begins."""
+        self._end_epoch(len(self.history))
+        self.outcome = self._judge(self)
+        if self.outcome is None:
+            self._begin_epoch()
+
+    def finish(self) -> None:
+        """Nothing follows. A run that is not over has been left. May be called twice."""
+        if self._finished:
+            return
+        self._finished = True
+        self.outcome = self.outcome or Outcome.LEFT
+        self._in_epoch = False
+        for ledger in self._ledgers.values():
+            ledger.end()
+        self.optimizer.close()
+        logger.info("%s after %d epochs; %s", self.outcome, len(self.history), self._told_cost())
+
+    def own_outcome(self, *, by_cost: bool = True) -> Outcome | None:
+        """How the run ended by its own target, epochs and threshold; `None` if it goes on.
+
+        Args:
+            by_cost: Whether the threshold counts.
+        """
+        metric = self.history[-1].metric
+        if metric is not None and self.target and self.target.reached_by(metric):
+            return Outcome.CONVERGED
+        if len(self.history) >= self.max_epochs:
+            return Outcome.EXHAUSTED
+        return Outcome.STOPPED if by_cost and self._would_exceed() else None
+
+    def share(self, said: Any) -> list[Any]:
+        """What every process of the job says, by rank; all must call it. Alone, one hears oneself.
+
+        Whoever does not hear the others any more hears itself, too.
+        """
+        answers: list[Any] = [said]
+
+        def share() -> None:
+            answers[:] = self._ranks.share(said)
+
+        self._carefully(share)
+        return answers
 
     # --- what it took -----------------------------------------------------------------------
 
@@ -252,6 +324,13 @@ class TrainingRun:
             last.total.energy - last.train.energy + last.steps * step.energy,
         )
 
+    @property
+    def unfinished(self) -> Share:
+        """What this process has spent since the last epoch that ended."""
+        if not self._begun:
+            return Share()
+        return _together([_Own.of(self._ledgers["total"]).since(self._before["total"])])
+
     def _would_exceed(self) -> bool:
         spent, coming = self.cost, self.predicted_cost()
         if self.cost_threshold is None or spent is None or coming is None:
@@ -277,6 +356,10 @@ class TrainingRun:
 
     # --- inside -----------------------------------------------------------------------------
 
+    def _check_unused(self) -> None:
+        if self._begun:
+            raise RunError("the epochs of a run can be gone through only once")
+
     def _meet(self) -> None:
         """Find the other processes, and the maximum power of all GPUs."""
         self._carefully(lambda: setattr(self, "_ranks", job_ranks(self._rank_timeout)))
@@ -287,7 +370,7 @@ class TrainingRun:
                 mine[gpu.key] = gpu.power_limits().maximum
             except CapabilityError as error:
                 trouble = str(error)
-        answers = self._shared((trouble, mine))
+        answers = self.share((trouble, mine))
         trouble = next((told for told, _ in answers if told), "")
         if trouble:
             logger.warning("the cost of the run is not known, so it cannot end it: %s", trouble)
@@ -309,7 +392,7 @@ class TrainingRun:
             part: _Own.of(ledger).since(self._before[part])
             for part, ledger in self._ledgers.items()
         }
-        answers = self._shared((self._metric, mine))
+        answers = self.share((self._metric, mine))
         job = {part: _together([shares[part] for _, shares in answers]) for part in mine}
         metric = answers[0][0]  # the first process's counts, so that all decide the same
         if metric is None and self.target is not None:
@@ -325,15 +408,6 @@ class TrainingRun:
                 self._cost_of(job["total"].time, job["total"].energy),
             )
         )
-
-    def _shared(self, said: Any) -> list[Any]:
-        answers: list[Any] = [said]
-
-        def share() -> None:
-            answers[:] = self._ranks.share(said)
-
-        self._carefully(share)
-        return answers
 
     def _carefully(self, talk: Callable[[], None]) -> None:
         try:

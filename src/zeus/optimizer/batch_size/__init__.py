@@ -1,7 +1,7 @@
 """Recurring jobs: which batch size costs least to reach the target, learned run by run.
 
 A job is its specification (`JobSpec`) and the log of its trials; a policy is a pure function of the
-two.
+two, and `Brain` folds the one into the other.
 """
 
 from __future__ import annotations
@@ -11,15 +11,24 @@ from typing import TYPE_CHECKING
 from zeus._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from zeus.optimizer.batch_size.brain import Brain
+    from zeus.optimizer.batch_size.client import BatchSizeOptimizer
+    from zeus.optimizer.batch_size.log import JobLog
     from zeus.optimizer.batch_size.spec import JobSpec
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "BatchSizeOptimizer": "zeus.optimizer.batch_size.client",
+        "Brain": "zeus.optimizer.batch_size.brain",
+        "JobLog": "zeus.optimizer.batch_size.log",
         "JobSpec": "zeus.optimizer.batch_size.spec",
     },
 )
 
 __all__ = [
+    "BatchSizeOptimizer",
+    "Brain",
+    "JobLog",
     "JobSpec",
 ]

@@ -1,0 +1,272 @@
+"""`zeus jobs`: recurring jobs and what became of them.
+
+With `--json`, `list` prints a list of objects with `name`, `spec` (the keys of `JobSpec`),
+`created`, `updated` (seconds since 1970), `recurrences`, `trials` and `running`. `show` prints one
+of these with `latest`, its latest trials, and `profiles`. `export` writes `job`, `trials` (from the
+first on), `profiles` and `log` (every event) as JSON, or the trials as CSV. A trial has `trial`,
+`number`, `recurrence`, `attempt`, `state`, `gpu`, `gpus`, `max_power`, `batch_size`, `role`,
+`threshold`, `began`, `ended`, `epochs`, `time`, `energy`, `cost`, `metric` and `note`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import io
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Any
+
+from zeus.cli._output import PreparedFile
+from zeus.cli._parser import UsageError
+from zeus.cli._storage import add_storage_option
+from zeus.cli._terminal import MISSING, Console, clean
+from zeus.monitor.measurement import show_joules, show_seconds
+from zeus.optimizer.batch_size.answers import JobInfo, JobsApi, ProfileInfo, TrialInfo
+from zeus.optimizer.batch_size.place import Place
+
+_PAGE = 100
+_SHOWN = 20
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.usage = "zeus jobs list|show|export|delete [NAME] [options]"
+    parser.description = (
+        "List recurring jobs, show one with its latest trials, export everything that is known of "
+        "it, or delete it."
+    )
+    parser.epilog = """\
+examples:
+  zeus jobs list
+  zeus jobs show digits --trials 50
+  zeus jobs export digits --format csv --output trials.csv
+  zeus jobs delete digits --server http://gpu1:8420"""
+    parser.add_argument("action", choices=("list", "show", "export", "delete"), help="what to do")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="of the job; not for `list`")
+    parser.add_argument("--server", metavar="URL", help="server that keeps the jobs (ZEUS_SERVER)")
+    add_storage_option(parser)
+    parser.add_argument(
+        "--trials", type=_count, default=None, metavar="N", help=f"show: how many ({_SHOWN})"
+    )
+    parser.add_argument(
+        "--format", choices=("json", "csv"), default=None, help="export: (default: json)"
+    )
+    parser.add_argument(
+        "--output", metavar="FILE", default=None, help="export: FILE to write (default: stdout)"
+    )
+    parser.add_argument("--json", action="store_true", help="list, show: print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what is asked."""
+    _check(arguments)
+    place = Place.of(arguments.server, arguments.storage, timeout=30.0)
+    actions = {"list": _list, "show": _show, "export": _export, "delete": _delete}
+    with contextlib.closing(place.open()) as api:
+        actions[arguments.action](api, arguments, Console(sys.stdout))
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    action = arguments.action
+    if (action == "list") == (arguments.name is not None):
+        raise UsageError("a NAME is given to `zeus jobs show`, `export` and `delete`, and not else")
+    if arguments.server and arguments.storage:
+        raise UsageError("jobs are kept on a server or in a storage: give --server or --storage")
+    only = {"--trials": "show", "--format": "export", "--output": "export"}
+    for option, where in only.items():
+        if getattr(arguments, option[2:]) is not None and action != where:
+            raise UsageError(f"{option} is for `zeus jobs {where}`")
+    if arguments.json and action not in ("list", "show"):
+        raise UsageError("--json is for `zeus jobs list` and `show`")
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+def _list(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None:
+    jobs = list(_all_jobs(api))
+    if arguments.json:
+        console.print(json.dumps([job.to_dict() for job in jobs], indent=1))
+        return
+    if not jobs:
+        console.print("No jobs.")
+        return
+    rows = [("job", "recurrences", "trials", "running", "default", "policy", "last heard of")]
+    rows += [
+        (
+            clean(job.name),
+            str(job.recurrences),
+            str(job.trials),
+            str(job.running),
+            str(job.spec["default_batch_size"]),
+            job.spec["policy"],
+            _instant(job.updated),
+        )
+        for job in jobs
+    ]
+    _print_table(console, rows, right=(1, 2, 3, 4))
+
+
+def _show(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None:
+    job = api.job(arguments.name)
+    most = arguments.trials or _SHOWN
+    trials = _latest_trials(api, job.name, most)
+    profiles = list(api.profiles(job.name))
+    if arguments.json:
+        record = {
+            **job.to_dict(),
+            "latest": [trial.to_dict() for trial in trials],
+            "profiles": [profile.to_dict() for profile in profiles],
+        }
+        console.print(json.dumps(record, indent=1))
+        return
+    console.print(*_summary(job), "")
+    if profiles:
+        _print_table(console, _profile_rows(profiles), right=(2, 3, 4))
+        console.print("")
+    if not trials:
+        console.print("No trials yet.")
+        return
+    _print_table(console, _trial_rows(trials), right=(0, 1, 2, 5, 6, 7))
+    if job.trials > len(trials):
+        console.print(f"and {job.trials - len(trials)} earlier ones (--trials N shows more)")
+
+
+def _export(api: JobsApi, arguments: argparse.Namespace, _: Console) -> None:
+    with contextlib.closing(PreparedFile(arguments.output or "-")) as output:
+        job = api.job(arguments.name)
+        trials = _latest_trials(api, job.name, None)[::-1]
+        if arguments.format == "csv":
+            output.write(_csv(trials).removesuffix("\n"))
+            return
+        record = {
+            "job": job.to_dict(),
+            "trials": [trial.to_dict() for trial in trials],
+            "profiles": [profile.to_dict() for profile in api.profiles(job.name)],
+            "log": list(_events(api, job.name)),
+        }
+        output.write(json.dumps(record, indent=1))
+
+
+def _delete(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None:
+    api.delete(arguments.name)
+    console.print(f"Job {arguments.name!r} is forgotten.")
+
+
+# --- everything, page by page ---------------------------------------------------------------------
+
+
+def _all_jobs(api: JobsApi) -> Iterator[JobInfo]:
+    after = ""
+    while page := api.jobs(after, _PAGE):
+        yield from page
+        if len(page) < _PAGE:
+            return
+        after = page[-1].name
+
+
+def _latest_trials(api: JobsApi, job: str, most: int | None) -> list[TrialInfo]:
+    """The latest first; all of them if there is no bound."""
+    found: list[TrialInfo] = []
+    before: int | None = None
+    while most is None or len(found) < most:
+        wanted = _PAGE if most is None else min(_PAGE, most - len(found))
+        page = api.trials(job, before, wanted)
+        found += page
+        if len(page) < wanted:
+            break
+        before = page[-1].number
+    return found
+
+
+def _events(api: JobsApi, job: str) -> Iterator[dict[str, Any]]:
+    after = 0
+    while page := api.log(job, after, _PAGE):
+        yield from page
+        after = page[-1]["sequence"]
+
+
+# --- for people -----------------------------------------------------------------------------------
+
+
+def _summary(job: JobInfo) -> list[str]:
+    spec = job.spec
+    sign = ">=" if spec["higher_is_better"] else "<="
+    sizes = ", ".join(map(str, spec["batch_sizes"]))
+    running = f", {job.running} running" if job.running else ""
+    return [
+        f"{clean(job.name)}: {job.recurrences} recurrences in {job.trials} trials{running}",
+        f"  batch sizes {sizes}; default {spec['default_batch_size']}",
+        f"  target: metric {sign} {spec['target_metric']:g} within {spec['max_epochs']} epochs",
+        f"  policy {spec['policy']}, eta {spec['eta_knob']:g}, beta {spec['beta']}, "
+        f"window {spec['window']}, learning rate rule {spec['learning_rate_rule']}",
+    ]
+
+
+def _profile_rows(profiles: Sequence[ProfileInfo]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("profiled on", "GPUs", "batch size", "power limit", "an epoch")]
+    for each in sorted(profiles, key=lambda profile: (profile.gpu, profile.batch_size)):
+        limit = MISSING if each.power_limit is None else f"{each.power_limit:g} W"
+        cost = MISSING if each.epoch_cost is None else show_joules(each.epoch_cost)
+        rows.append((clean(each.gpu), str(each.gpus), str(each.batch_size), limit, cost))
+    return rows
+
+
+def _trial_rows(trials: Sequence[TrialInfo]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [
+        ("recurrence", "attempt", "batch size", "role", "outcome", "epochs", "time", "energy",
+         "why")
+    ]  # fmt: skip
+    for trial in trials:
+        rows.append(
+            (
+                str(trial.recurrence),
+                str(trial.attempt),
+                str(trial.batch_size),
+                trial.role,
+                trial.state,
+                str(trial.epochs),
+                show_seconds(trial.time),
+                MISSING if trial.energy is None else show_joules(trial.energy),
+                clean(trial.note),
+            )
+        )
+    return rows
+
+
+def _print_table(console: Console, rows: Sequence[Sequence[str]], right: tuple[int, ...]) -> None:
+    lines = console.table(rows, right=right)
+    console.print(console.style(lines[0], "bold"), *lines[1:])
+
+
+def _csv(trials: Sequence[TrialInfo]) -> str:
+    text = io.StringIO()
+    names = [field.name for field in fields(TrialInfo)]
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    for trial in trials:
+        writer.writerow({name: _cell(value) for name, value in trial.to_dict().items()})
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    # A spreadsheet takes a text that begins so for a formula, and runs it.
+    if isinstance(value, str) and value.startswith(("=", "+", "-", "@")):
+        return f"'{value}"
+    return value
+
+
+def _instant(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, but got {text!r}")
+    return int(text)

@@ -1,0 +1,285 @@
+"""`zeus run`: recurrences of a job, end to end.
+
+With `--json`, one object with `job` (its name), `recurrences` and `exit_code`. A recurrence has
+`recurrence` (its number; 0 if nobody could be asked), `outcome` (converged, failed, stopped or
+cancelled), `batch_size`, `epochs`, `metric`, `time` (s), `energy` (J, null if unknown), `cost` (J)
+of its last trial, and `trials`: each with `trial`, `recurrence`, `attempt`, `batch_size`, `role`,
+`reason`, `outcome`, `note`, `epochs`, `time`, `energy`, `cost`, `metric`, `exit_code`, `signal`,
+`reported` (whether the program reported by itself).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from zeus.cli import FAILED as EXIT_FAILED
+from zeus.cli import complain
+from zeus.cli._child import Child, StartError, inherited_files
+from zeus.cli._output import PreparedFile
+from zeus.cli._parser import UsageError, indices
+from zeus.cli._storage import add_storage_option
+from zeus.cli._terminal import MISSING, Console
+from zeus.errors import JobSpecError
+from zeus.monitor import ZeusMonitor
+from zeus.monitor.measurement import show_joules, show_seconds
+from zeus.optimizer.batch_size.answers import Decision
+from zeus.optimizer.batch_size.job_file import JobFile
+from zeus.optimizer.batch_size.launcher import Launcher, ProgramEnd, TrialEnd
+from zeus.optimizer.batch_size.place import Place
+
+#: What follows `--` on the command line is not for this command.
+RUNS_A_PROGRAM = True
+
+_LEAST_ATTEMPTS = 3
+# Whoever sends one of these wants an end, not another attempt.
+_ENDING = {
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+    if hasattr(signal, name)
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.usage = "zeus run --job JOB.toml [options] -- COMMAND [ARGUMENT ...]"
+    parser.description = (
+        "Run a recurring training job: ask which batch size to use, run the command with it, and "
+        "try again with another one if the run is stopped early or fails, until the target is "
+        "reached. {batch_size} and {learning_rate_scale} in the command are filled in; they are in "
+        "its environment, too, where BatchSizeOptimizer and ZeusDataLoader find their trial. A "
+        "command that uses neither is measured from outside, and exit code 0 means that it has "
+        "reached the target."
+    )
+    parser.epilog = """\
+examples:
+  zeus run --job JOB.toml -- python train.py --batch-size {batch_size}
+  zeus run --job JOB.toml --server http://gpu1:8420 --json night.json -- torchrun train.py
+  zeus run --job JOB.toml --recurrences 30 --storage sqlite:///jobs.db -- python train.py
+
+exit codes:
+  0      the target was reached
+  that of the command, if it broke down or was interrupted
+  1      the target was not reached in any attempt
+  127    the command was not found
+  126    it was found but cannot be run
+  2      the options or the job are wrong; nothing was run"""
+    parser.add_argument("--job", required=True, metavar="FILE", help="the job, in TOML")
+    parser.add_argument(
+        "--recurrences", type=_count, default=1, metavar="N", help="run the job N times (1)"
+    )
+    parser.add_argument(
+        "--attempts",
+        type=_count,
+        metavar="N",
+        help="trials of a recurrence at most (default: as many as batch sizes, at least "
+        f"{_LEAST_ATTEMPTS})",
+    )
+    parser.add_argument("--server", metavar="URL", help="server that keeps the job (ZEUS_SERVER)")
+    add_storage_option(parser)
+    parser.add_argument(
+        "--timeout", type=_seconds, default=5.0, metavar="S", help="to wait for the server (5)"
+    )
+    parser.add_argument(
+        "--gpus", type=indices, metavar="N,N", help="GPUs that the command uses (default: all)"
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write what happened to FILE (- for stdout)"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print only what went wrong")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the job, then report."""
+    if not arguments.program:
+        raise UsageError(
+            "there is no command to run; write it after `--`, as in "
+            "`zeus run --job JOB.toml -- python train.py --batch-size {batch_size}`"
+        )
+    files = inherited_files()
+    file, place = _job(arguments)
+    console = Console(sys.stderr)
+    with contextlib.ExitStack() as stack:
+        output = None
+        if arguments.json is not None:
+            output = stack.enter_context(contextlib.closing(PreparedFile(arguments.json)))
+        monitor = stack.enter_context(ZeusMonitor(arguments.gpus, [], sync_execution_with=None))
+
+        def start(words: Sequence[str], environment: Mapping[str, str]) -> ProgramEnd:
+            child = Child(words, files, environment)
+            ended = child.run()
+            interrupted = bool(_ENDING.intersection(child.signals))
+            return ProgramEnd(ended.exit_code, ended.signal, interrupted)
+
+        launcher = Launcher(
+            file.spec,
+            place,
+            monitor,
+            arguments.program,
+            start,
+            attempts=arguments.attempts or max(len(file.spec.batch_sizes), _LEAST_ATTEMPTS),
+            begun=lambda decision: None if arguments.quiet else _announce(console, decision),
+            ended=lambda trial: None if arguments.quiet else _tell(console, trial),
+        )
+        recurrences, code = _recur(launcher, file, arguments)
+        if output is not None:
+            record = {
+                "job": file.spec.name,
+                "recurrences": [_record(trials) for trials in recurrences],
+                "exit_code": code,
+            }
+            output.write(json.dumps(record, indent=1))
+    if len(recurrences) > 1 and not arguments.quiet:
+        console.print(*_table(console, recurrences))
+    return code
+
+
+def _job(arguments: argparse.Namespace) -> tuple[JobFile, Place]:
+    try:
+        file = JobFile.read(arguments.job)
+    except JobSpecError as error:
+        raise UsageError(str(error)) from error
+    server, storage = arguments.server, arguments.storage
+    if server and storage:
+        raise UsageError("a job is kept on a server or in a storage: give --server or --storage")
+    if not server and not storage:
+        server, storage = file.server, file.storage
+    return file, Place.of(server, storage, timeout=arguments.timeout)
+
+
+def _recur(
+    launcher: Launcher, file: JobFile, arguments: argparse.Namespace
+) -> tuple[list[list[TrialEnd]], int]:
+    """Recurrences until one does not reach the target, and the exit code."""
+    recurrences: list[list[TrialEnd]] = []
+    for _ in range(arguments.recurrences):
+        try:
+            trials = launcher.recur()
+        except StartError as error:
+            complain(f"{error}")
+            return recurrences, error.code
+        recurrences.append(trials)
+        last = trials[-1]
+        if last.outcome != "converged":
+            _explain(file, trials)
+            return recurrences, last.exit_code or EXIT_FAILED
+        if last.exit_code:
+            complain(f"the target was reached, but the command ended with {_end(last)}")
+            return recurrences, last.exit_code
+    return recurrences, 0
+
+
+# --- for people -----------------------------------------------------------------------------------
+
+
+def _announce(console: Console, decision: Decision) -> None:
+    where = f"recurrence {decision.recurrence}" if decision.recurrence else "not counted yet"
+    again = f", attempt {decision.attempt + 1}" if decision.attempt else ""
+    with contextlib.suppress(OSError):  # nobody is listening any more
+        console.print(
+            f"zeus: {decision.job}, {where}{again}: batch size {decision.batch_size}, "
+            f"{decision.reason}"
+        )
+
+
+def _tell(console: Console, trial: TrialEnd) -> None:
+    energy = "energy unknown" if trial.energy is None else show_joules(trial.energy)
+    metric = "" if trial.metric is None else f", metric {trial.metric:.6g}"
+    with contextlib.suppress(OSError):
+        console.print(
+            f"zeus: {trial.outcome} ({trial.note}): {_epochs(trial)}, "
+            f"{show_seconds(trial.time)}, {energy}{metric}"
+        )
+
+
+def _epochs(trial: TrialEnd) -> str:
+    if not trial.reported:
+        return "measured from outside"
+    return f"{trial.epochs} epoch{'' if trial.epochs == 1 else 's'}"
+
+
+def _end(trial: TrialEnd) -> str:
+    return str(ProgramEnd(trial.exit_code, trial.signal))
+
+
+def _explain(file: JobFile, trials: Sequence[TrialEnd]) -> None:
+    """Why there is no model that meets the target."""
+    spec, last = file.spec, trials[-1]
+    if last.outcome == "cancelled":
+        complain(f"job {spec.name!r}: {last.note}; nothing counts of this trial")
+        return
+    known = [trial for trial in trials if trial.metric is not None]
+    best = ""
+    if known:
+        choose = max if spec.higher_is_better else min
+        top = choose(known, key=lambda trial: trial.metric or 0.0)
+        best = f"; the best was {top.metric:.6g} with batch size {top.batch_size}"
+    tried = ", ".join(f"{trial.batch_size} ({trial.note})" for trial in trials)
+    complain(
+        f"job {spec.name!r} did not reach its target {spec.target_metric:g} in "
+        f"{len(trials)} attempt{'' if len(trials) == 1 else 's'}{best}. Batch sizes tried: "
+        f"{tried}. If no run can reach it, change `target_metric`, `max_epochs` or `batch_sizes`, "
+        "under a new `name`: what is known of a job is known of its specification only"
+    )
+
+
+def _table(console: Console, recurrences: Sequence[Sequence[TrialEnd]]) -> list[str]:
+    rows = [("recurrence", "batch sizes", "epochs", "time", "energy", "outcome")]
+    for number, trials in enumerate(recurrences, 1):
+        energies = [trial.energy for trial in trials]
+        unknown = None in energies
+        rows.append(
+            (
+                str(trials[-1].recurrence or number),
+                " ".join(str(trial.batch_size) for trial in trials),
+                str(sum(trial.epochs for trial in trials)),
+                show_seconds(sum(trial.time for trial in trials)),
+                MISSING if unknown else show_joules(sum(energy or 0.0 for energy in energies)),
+                trials[-1].outcome,
+            )
+        )
+    lines = console.table(rows, right=(0, 2, 3, 4))
+    return [console.style(lines[0], "bold"), *lines[1:]]
+
+
+def _record(trials: Sequence[TrialEnd]) -> dict[str, Any]:
+    last = trials[-1].to_dict()
+    kept = (
+        "recurrence",
+        "outcome",
+        "batch_size",
+        "epochs",
+        "metric",
+        "time",
+        "energy",
+        "cost",
+    )
+    return {
+        **{name: last[name] for name in kept},
+        "trials": [trial.to_dict() for trial in trials],
+    }
+
+
+# --- reading options ------------------------------------------------------------------------------
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, but got {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 3600:
+        raise argparse.ArgumentTypeError(f"must be seconds, more than 0, but got {text!r}")
+    return value

@@ -1,0 +1,307 @@
+"""Recurrences of a job as programs that are started, watched and judged from outside.
+
+A trial is one start of the program. One that is stopped early, or does not reach the target, is
+tried again with another batch size (section 4.4 of the paper), until the target is reached or there
+were too many attempts. What a program must do is in the documentation of `zeus run`.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zeus.monitor import Measurement, ZeusMonitor
+from zeus.monitor.measurement import GPU
+from zeus.optimizer.batch_size.answers import Decision, TrialInfo, Verdict
+from zeus.optimizer.batch_size.handover import Answer, Handover
+from zeus.optimizer.batch_size.notes import CANCELLED, CONVERGED, FAILED, STOPPED, Notes
+from zeus.optimizer.batch_size.place import Place
+from zeus.optimizer.batch_size.recurring_run import Gpus
+from zeus.optimizer.batch_size.reporter import Reporter
+from zeus.optimizer.batch_size.spec import JobSpec
+
+
+@dataclass(frozen=True)
+class ProgramEnd:
+    """How a program ended.
+
+    Attributes:
+        exit_code: As a shell gives it: 128 + N if signal N ended it.
+        signal: Name of that signal, if one did.
+        interrupted: Whether somebody asked for the end from outside.
+    """
+
+    exit_code: int
+    signal: str | None = None
+    interrupted: bool = False
+
+    def __str__(self) -> str:
+        return f"killed by {self.signal}" if self.signal else f"exit code {self.exit_code}"
+
+
+@dataclass(frozen=True)
+class TrialEnd:
+    """What became of a trial.
+
+    Attributes:
+        trial: Names it; empty if the job could not be asked, and the default was run.
+        recurrence: Of the job, from 1; 0 if the job could not be asked.
+        attempt: In this recurrence, from 0.
+        batch_size: It ran with this.
+        role: What it was for, in a word; `reason` in a sentence.
+        outcome: converged, stopped, failed or cancelled.
+        note: Why.
+        epochs: How many were reported; 1 for a program that is measured from outside.
+        time: Seconds; `energy` joules of all GPUs, `None` if a part could not be measured; `cost`
+            joules of cost.
+        metric: The last validation metric, if the program reported one.
+        exit_code: Of the program; `signal` that killed it, if one did.
+        reported: Whether the program reported by itself.
+        final: Whether another attempt is out of place.
+    """
+
+    trial: str
+    recurrence: int
+    attempt: int
+    batch_size: int
+    role: str
+    reason: str
+    outcome: str
+    note: str
+    epochs: int
+    time: float
+    energy: float | None
+    cost: float
+    metric: float | None
+    exit_code: int
+    signal: str | None
+    reported: bool
+    final: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {name: value for name, value in vars(self).items() if name != "final"}
+
+
+class Launcher:
+    """Runs a job's program as its trials.
+
+    Args:
+        spec: The job.
+        place: Where it is kept.
+        monitor: Of the GPUs that the program uses.
+        program: Its words; `{batch_size}`, `{learning_rate_scale}`, `{job}`, `{trial}`,
+            `{recurrence}` and `{attempt}` in them are filled in.
+        start: Runs a program with an environment to its end.
+        attempts: Trials of one recurrence at most.
+        begun: Told each decision before its trial starts.
+        ended: Told what became of it.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        place: Place,
+        monitor: ZeusMonitor,
+        program: Sequence[str],
+        start: Callable[[Sequence[str], Mapping[str, str]], ProgramEnd],
+        *,
+        attempts: int,
+        begun: Callable[[Decision], None],
+        ended: Callable[[TrialEnd], None],
+    ) -> None:
+        self._spec = spec
+        self._place = place
+        self._monitor = monitor
+        self._gpus = Gpus.of(monitor)
+        self._program = tuple(program)
+        self._start = start
+        self._attempts = attempts
+        self._begun = begun
+        self._ended = ended
+
+    def recur(self) -> list[TrialEnd]:
+        """Run one recurrence; its trials, of which the last tells how it ended."""
+        trials: list[TrialEnd] = []
+        for attempt in range(self._attempts):
+            before = trials[-1].trial if trials else None
+            reporter = self._reporter(before or None)
+            try:
+                if not reporter.decision.trial and self._was_tried(trials, reporter):
+                    break  # nobody knows anything better
+                trials.append(self._trial(reporter, attempt))
+            except BaseException as error:
+                reporter.end(CANCELLED, note=f"not run to its end: {type(error).__name__}")
+                raise
+            finally:
+                reporter.close()
+            self._ended(trials[-1])
+            if trials[-1].final or trials[-1].outcome not in (STOPPED, FAILED):
+                break
+        return trials
+
+    def _was_tried(self, trials: Sequence[TrialEnd], reporter: Reporter) -> bool:
+        return any(trial.batch_size == reporter.decision.batch_size for trial in trials)
+
+    def _reporter(self, retry_of: str | None) -> Reporter:
+        gpus = self._gpus
+        notes = Notes(
+            place=self._place.url,
+            spec=self._spec,
+            gpu=gpus.name,
+            gpus=gpus.number,
+            max_power=gpus.max_power,
+            batch_size=self._spec.default_batch_size,
+            at=time.time(),
+            retry_of=retry_of,
+        )
+        return Reporter(self._place, notes)
+
+    def _trial(self, reporter: Reporter, attempt: int) -> TrialEnd:
+        decision = reporter.decision
+        self._begun(decision)
+        with tempfile.TemporaryDirectory(prefix="zeus-run-") as directory:
+            path = Path(directory) / "answer.json"
+            handover = Handover(reporter.notes, decision, path, self._place.timeout)
+            window = self._monitor.open_scope("run", True)
+            end = self._start(
+                filled(self._program, decision),
+                {**os.environ, **handover.variables(self._place)},
+            )
+            measured = self._monitor.close_scope(window, True, True)
+            answer = Answer.read(path)
+        # What the program could not deliver is ours to deliver now.
+        reporter.resume(answer.trial if answer is not None else "")
+        judged = _Judge(self._spec, reporter, end).judged(answer, measured, self._gpus)
+        return TrialEnd(
+            trial=reporter.notes.trial or "",
+            recurrence=decision.recurrence,
+            attempt=attempt,
+            batch_size=decision.batch_size,
+            role=decision.role,
+            reason=decision.reason,
+            exit_code=end.exit_code,
+            signal=end.signal,
+            **judged,
+        )
+
+
+class _Judge:
+    """Tells from reports and exit codes what became of a trial."""
+
+    def __init__(self, spec: JobSpec, reporter: Reporter, end: ProgramEnd) -> None:
+        self._spec = spec
+        self._reporter = reporter
+        self._end = end
+
+    def judged(
+        self, answer: Answer | None, measured: Measurement | None, gpus: Gpus
+    ) -> dict[str, Any]:
+        if answer is not None:
+            figures = {
+                "epochs": answer.epochs,
+                "time": answer.time,
+                "energy": answer.energy,
+                "cost": answer.cost,
+                "metric": answer.metric,
+            }
+            outcome, note, final = self._reported(answer)
+            return {**figures, "outcome": outcome, "note": note, "final": final, "reported": True}
+        seconds = 0.0 if measured is None else measured.time
+        joules = _gpu_energy(measured) if gpus.known else None
+        outcome, note, final = self._silent(seconds, joules)
+        most = gpus.max_power
+        return {
+            "epochs": int(outcome == CONVERGED),
+            "time": seconds,
+            "energy": joules,
+            "cost": self._spec.cost(most * seconds if joules is None else joules, seconds, most),
+            "metric": None,
+            "outcome": outcome,
+            "note": note,
+            "final": final,
+            "reported": False,
+        }
+
+    def _reported(self, answer: Answer) -> tuple[str, str, bool]:
+        """Of a program that has told what its epochs took."""
+        if answer.outcome is not None:
+            # It has ended by its own reports; where these got lost, it must not stay open.
+            self._reporter.end(CANCELLED, note=f"the program says: {answer.reason}")
+            return answer.outcome, answer.reason, self._end.interrupted
+        if self._end.interrupted or self._end.exit_code:
+            return self._cancelled(f"ended after {answer.epochs} epochs by {self._end}")
+        note = f"the program ended after {answer.epochs} epochs without reaching the target"
+        return self._failed(note)
+
+    def _silent(self, seconds: float, joules: float | None) -> tuple[str, str, bool]:
+        """Of a program that has told nothing."""
+        end, spec = self._end, self._spec
+        if end.interrupted:
+            return self._cancelled(f"ended by {end}")
+        earlier = self._reporter.earlier_trials()
+        if end.exit_code == 0:
+            if any(_reported_by_itself(trial, spec) for trial in earlier):
+                return self._cancelled("the program reported nothing, other than before")
+            verdict = self._reporter.report(time=seconds, energy=joules, metric=spec.target_metric)
+            return _said(verdict, CONVERGED, "exit code 0")
+        note = f"broke down before its first epoch was over ({end})"
+        size = self._reporter.decision.batch_size
+        works = any(trial.batch_size == size and trial.epochs for trial in earlier)
+        if works or size == spec.default_batch_size:
+            # Something else is wrong, and nothing of it should count against the batch size.
+            return self._cancelled(note)
+        return self._failed(note, seconds, joules)
+
+    def _cancelled(self, note: str) -> tuple[str, str, bool]:
+        self._reporter.end(CANCELLED, note=note)
+        return CANCELLED, note, True
+
+    def _failed(
+        self, note: str, seconds: float = 0.0, joules: float | None = 0.0
+    ) -> tuple[str, str, bool]:
+        self._reporter.end(FAILED, time=seconds, energy=joules, note=note)
+        return FAILED, note, False
+
+
+def filled(program: Sequence[str], decision: Decision) -> list[str]:
+    """The words of a program for one trial. Braces around anything else stay as they are."""
+    values = {
+        "batch_size": str(decision.batch_size),
+        "learning_rate_scale": repr(decision.learning_rate_scale),
+        "job": decision.job,
+        "trial": decision.trial,
+        "recurrence": str(decision.recurrence),
+        "attempt": str(decision.attempt),
+    }
+    words = []
+    for word in program:
+        done = word
+        for name, value in values.items():
+            done = done.replace(f"{{{name}}}", value)
+        words.append(done)
+    return words
+
+
+def _said(verdict: Verdict | None, outcome: str, note: str) -> tuple[str, str, bool]:
+    if verdict is not None and verdict.outcome is not None:
+        outcome, note = verdict.outcome, f"{note}: {verdict.reason}"
+    return outcome, note, False
+
+
+def _gpu_energy(measured: Measurement | None) -> float | None:
+    if measured is None:
+        return None
+    energies = [reading.energy for reading in measured.readings if reading.domain == GPU]
+    known = [energy for energy in energies if energy is not None]
+    return sum(known) if known and len(known) == len(energies) else None
+
+
+def _reported_by_itself(trial: TrialInfo, spec: JobSpec) -> bool:
+    """Whether a trial is not of the kind that is measured from outside."""
+    return trial.epochs > 1 or (trial.epochs == 1 and trial.metric != spec.target_metric)

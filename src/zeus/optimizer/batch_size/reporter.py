@@ -1,0 +1,331 @@
+"""One run's talk with whoever keeps its job: never in the way of the training.
+
+The first question decides the batch size; later ones report epochs and learn whether to go on. If
+nobody answers, or not in time, or nonsense, training goes on with what is known here: the default
+batch size, the target, the threshold. What could not be told is kept, and told later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from zeus.errors import JobConflictError, JobSpecError, MissingExtraError, ServerError
+from zeus.frontier import Frontier
+from zeus.optimizer.batch_size.answers import Decision, JobsApi, TrialInfo, Verdict
+from zeus.optimizer.batch_size.notes import Notes
+from zeus.optimizer.batch_size.place import Place
+from zeus.optimizer.batch_size.spec import JobSpec
+from zeus.optimizer.batch_size.spool import REFUSALS, Spool
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# After a question that was not answered, nothing is asked for so many times as long as it took: a
+# server that hangs costs a tenth of the time at most, one that refuses is asked again at once.
+_PATIENCE = 10.0
+_EARLIER = 1000  # trials that are looked at
+_OLD_NEWS = 10.0  # seconds at the beginning for what earlier runs have left behind
+
+
+class Reporter:
+    """Talks about one run.
+
+    Args:
+        place: Where the job is kept.
+        notes: Of the run.
+        decision: What it is to do, if that is decided already.
+        spool: Where notes are kept that nobody takes.
+
+    Attributes:
+        notes: Of the run.
+        decision: What it is to do.
+        trouble: Why nobody could be reached the last time; empty if somebody was.
+
+    Raises:
+        JobConflictError: If the job is known with another specification.
+        JobSpecError: If the job is not accepted.
+        MissingExtraError: If the store needs what is not installed.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        notes: Notes,
+        decision: Decision | None = None,
+        spool: Spool | None = None,
+    ) -> None:
+        self.notes = notes
+        self.trouble = ""
+        self._place = place
+        self._spool = spool or Spool()
+        self._spooled = False
+        self._api: JobsApi | None = None
+        self._not_before = 0.0
+        self._lock = threading.Lock()
+        self._renewal: _Renewal | None = None
+        self.decision = self._decided() if decision is None else decision
+        self._renew()
+
+    @property
+    def spec(self) -> JobSpec:
+        """The job."""
+        return self.notes.spec
+
+    # --- deciding -------------------------------------------------------------------------------
+
+    def _decided(self) -> Decision:
+        def ask(api: JobsApi) -> Decision:
+            self._spool.deliver(api, self._place.url, but=self.notes.request, within=_OLD_NEWS)
+            return self.notes.ask(api)
+
+        try:
+            decision = self._asked(ask)
+        except (JobConflictError, JobSpecError):
+            self._hang_up()
+            raise  # a mistake in what the job is, found before any work is done
+        except REFUSALS as error:
+            # The trial before was not accepted as one, for instance.
+            self._say("no batch size was decided: %s", error)
+            self.trouble, decision = str(error), None
+        if decision is None:
+            return default_decision(self.spec, self.trouble)
+        self.notes.trial = decision.trial
+        self.notes.batch_size = decision.batch_size
+        self.notes.lease = decision.lease
+        return decision
+
+    # --- while it runs --------------------------------------------------------------------------
+
+    def saved_frontier(self) -> Frontier | None:
+        """What power limits trade at this batch size on these GPUs, if it was measured before."""
+
+        def find(api: JobsApi) -> Frontier | None:
+            notes = self.notes
+            for profile in api.profiles(self.spec.name):
+                key = (profile.gpu, profile.gpus, profile.batch_size)
+                if key == (notes.gpu, notes.gpus, notes.batch_size) and profile.frontier:
+                    return Frontier.from_dict(profile.frontier)
+            return None
+
+        if self.notes.trial is None:
+            return None
+        try:
+            return self._asked(find)
+        except REFUSALS as error:
+            self._say("no saved profile is used: %s", error)
+            return None
+
+    def earlier_trials(self) -> list[TrialInfo]:
+        """Trials of the job, the latest first, without this one; none if nobody can be asked."""
+        try:
+            found = self._asked(lambda api: list(api.trials(self.spec.name, most=_EARLIER)))
+        except REFUSALS:
+            found = None
+        return [trial for trial in found or () if trial.trial != self.notes.trial]
+
+    def resume(self, trial: str = "") -> None:
+        """Go on where another process has left the same run: with what it could not deliver.
+
+        Args:
+            trial: The trial that the run has become there, if any.
+        """
+        with self._lock:
+            kept = self._spool.find(self.notes.request)
+            if kept is not None:
+                self.notes, self._spooled = kept, True
+            if trial and self.notes.trial is None:
+                self.notes.trial = trial
+            if self.notes.pending:
+                self._tell()
+
+    def note_profile(
+        self,
+        frontier: Mapping[str, Any] | None,
+        *,
+        epoch_cost: float | None,
+        load: float | None,
+        power_limit: float | None,
+    ) -> None:
+        """Note what was measured at this batch size; it is told with the next epoch."""
+        self.notes.profile = {
+            "gpu": self.notes.gpu,
+            "gpus": self.notes.gpus,
+            "batch_size": self.notes.batch_size,
+            "frontier": frontier,
+            "epoch_cost": epoch_cost,
+            "load": load,
+            "power_limit": power_limit,
+        }
+
+    def report(
+        self,
+        *,
+        time: float,
+        energy: float | None,
+        metric: float | None,
+        power_limit: float | None = None,
+    ) -> Verdict | None:
+        """Report an epoch.
+
+        Returns:
+            Whether to go on; `None` if nobody can tell.
+        """
+        with self._lock:
+            self.notes.note_epoch(time, energy, metric, power_limit)
+            self._tell()
+            everything_told = self.notes.told == len(self.notes.epochs)
+            return self.notes.verdict if everything_told and not self.notes.apart else None
+
+    def end(
+        self, outcome: str, *, time: float = 0.0, energy: float | None = 0.0, note: str = ""
+    ) -> Verdict | None:
+        """End the trial, if it did not end by itself; see `JobsApi.end`.
+
+        Returns:
+            How it has ended; `None` if nobody can tell.
+        """
+        with self._lock:
+            if self.notes.over or self.notes.apart:
+                return self.notes.verdict
+            self.notes.end = {"outcome": outcome, "time": time, "energy": energy, "note": note}
+            self._tell()
+            return None if self.notes.pending else self.notes.verdict
+
+    def close(self) -> None:
+        """The run is over. What was not told stays in a file. May be called twice."""
+        if self._renewal is not None:
+            self._renewal.stop()
+            self._renewal = None
+        with self._lock:
+            if self.notes.pending:
+                self._tell()
+            self._hang_up()
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        def tell(api: JobsApi) -> bool:
+            self.notes.tell(api, lambda said: self._say("%s", said))
+            return True
+
+        joined = self.notes.trial is not None
+        try:
+            self._asked(tell)
+        except REFUSALS as error:
+            self._say("its reports are not accepted any more: %s", error)
+            self.notes.apart, self.notes.profile = True, None
+        if not joined:
+            self._renew()
+        self._keep()
+
+    def _keep(self) -> None:
+        """Have a file of what is not told, and none if all is."""
+        try:
+            if self.notes.pending:
+                self._spool.save(self.notes)
+                self._spooled = True
+            elif self._spooled:
+                self._spool.remove(self.notes)
+                self._spooled = False
+        except OSError as error:
+            self._say("its reports cannot be kept for later: %s", error)
+
+    def _asked(self, question: Callable[[JobsApi], T]) -> T | None:
+        """The answer; `None` if there is none.
+
+        Raises:
+            ZeusError: One of `REFUSALS`, if that is the answer.
+            MissingExtraError: If the store needs what is not installed.
+        """
+        began = time.monotonic()
+        if began < self._not_before:
+            return None
+        try:
+            if self._api is None:
+                self._api = self._place.open()
+            answer = question(self._api)
+        except (*REFUSALS, MissingExtraError):
+            raise
+        except Exception as error:  # what a server may do to us has no bounds
+            known = isinstance(error, ServerError | RuntimeError | OSError)
+            said = str(error) if known else f"nonsense was answered ({error!r})"
+            now = time.monotonic()
+            self._not_before = now + _PATIENCE * (now - began)
+            if not self.trouble:
+                self._say("training goes on without it: %s", said)
+            self.trouble = said
+            return None
+        if self.trouble:
+            logger.info("job %r: %s is reached again", self.spec.name, self._shown)
+        self.trouble = ""
+        return answer
+
+    @property
+    def _shown(self) -> str:
+        return self._place.url if self._place.is_server else "the store"
+
+    def _say(self, message: str, *details: object) -> None:
+        logger.warning(f"job %r: {message}", self.spec.name, *details)
+
+    def _renew(self) -> None:
+        if self._renewal is None and self.notes.trial is not None and not self.notes.over:
+            self._renewal = _Renewal(self._place, self.notes.trial, self.notes.lease)
+
+    def _hang_up(self) -> None:
+        api, self._api = self._api, None
+        if api is not None:
+            with contextlib.suppress(Exception):
+                api.close()
+
+
+class _Renewal:
+    """A thread that says now and then that a trial still runs; it ends with the process."""
+
+    def __init__(self, place: Place, trial: str, lease: float) -> None:
+        self._place = place
+        self._trial = trial
+        self._every = lease / 3
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="zeus-lease", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._thread.join(timeout=0.5)
+
+    def _loop(self) -> None:
+        api: JobsApi | None = None
+        while not self._ended.wait(self._every):
+            try:
+                api = api or self._place.open()
+                if not api.renew(self._trial).go_on:
+                    break
+            except Exception as error:
+                logger.debug("the lease of trial %s is not renewed: %s", self._trial, error)
+        if api is not None:
+            api.close()
+
+
+def default_decision(spec: JobSpec, why: str) -> Decision:
+    """What to do if nobody decides: what was done before there was anybody to ask."""
+    return Decision(
+        trial="",
+        job=spec.name,
+        recurrence=0,
+        attempt=0,
+        batch_size=spec.default_batch_size,
+        optimize_power=spec.policy in ("zeus", "paper"),
+        power_limit=None,
+        learning_rate_scale=spec.learning_rate_scale(spec.default_batch_size),
+        threshold=None,
+        expected_epochs=None,
+        role="default",
+        reason=f"the default batch size, because nobody can be asked ({why})",
+        lease=0.0,
+    )

@@ -1,0 +1,97 @@
+"""A job that is being worked on, and what of it is to be written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from zeus.optimizer.batch_size.brain import Brain, fingerprint
+from zeus.optimizer.batch_size.cache import Known
+from zeus.optimizer.batch_size.events import Decided, Ended, Event
+from zeus.optimizer.batch_size.log import Trial
+from zeus.optimizer.batch_size.recorded import new_trial_row, trial_columns
+from zeus.optimizer.batch_size.store import Changes, JobRow
+
+
+@dataclass
+class Worked:
+    """A job that is locked, and what happens to it in this transaction.
+
+    Attributes:
+        row: The job as it is stored.
+        known: The job in memory.
+        news: Events that happened.
+        touched: Trials that changed, or whose lease starts over.
+        began: Sequence numbers of the events that began trials.
+        profiles: Rows, by what they are about.
+        requests: Trials that were given to requests.
+    """
+
+    row: JobRow
+    known: Known
+    news: list[Event] = field(default_factory=list)
+    touched: dict[int, Trial] = field(default_factory=dict)
+    began: dict[int, int] = field(default_factory=dict)
+    profiles: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
+    requests: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def brain(self) -> Brain:
+        """What was made of its log, and of what happens now."""
+        return self.known.brain
+
+    @property
+    def sequence(self) -> int:
+        """Number of the last event."""
+        return self.row.sequence + len(self.news)
+
+    def take(self, event: Event) -> Trial | None:
+        """Work out an event and keep it to be written."""
+        trial = self.brain.absorb(event)
+        self.news.append(event)
+        if isinstance(event, Decided):
+            self.began[event.trial] = self.sequence
+            self.requests[event.request] = event.trial
+        if trial is not None:
+            self.touched[event.trial] = trial
+        return trial
+
+    def remembered(self) -> Known:
+        """The job in memory, after all this was written."""
+        self.known.sequence = self.sequence
+        return self.known
+
+    def collect(self, changes: Changes, now: float) -> None:
+        """Add what is to be written."""
+        job, log = self.row.id, self.brain.log
+        numbered = enumerate(self.news, self.row.sequence + 1)
+        changes.events += [(job, sequence, event) for sequence, event in numbered]
+        changes.profiles += self.profiles.values()
+        for number, trial in self.touched.items():
+            if number in self.began:
+                changes.new_trials.append(new_trial_row(job, self.began[number], trial, now))
+            else:
+                columns = trial_columns(trial, now)
+                changes.trials.append({"_job": job, "_number": number, **columns})
+        if not self.news:
+            return
+        changes.jobs.append(
+            {
+                "_id": job,
+                "updated": now,
+                "sequence": self.sequence,
+                "trials": log.trials,
+                "recurrences": log.recurrences,
+                "running": len(log.open),
+            }
+        )
+        # Only the end of a trial takes work to fold; what follows is folded again in no time.
+        if any(isinstance(event, Ended) for event in self.news):
+            changes.snapshots.append(
+                {
+                    "job": job,
+                    "sequence": self.sequence,
+                    "fingerprint": fingerprint(),
+                    "state": self.brain.snapshot(),
+                }
+            )

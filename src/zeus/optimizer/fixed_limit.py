@@ -1,0 +1,61 @@
+"""A power limit that is part of the decision, or none at all: nothing is left to optimize."""
+
+from __future__ import annotations
+
+import logging
+
+from zeus.errors import CapabilityError, KnobError
+from zeus.frontier import Point
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.callback import Callback
+from zeus.optimizer.jit.grip import Grip
+from zeus.optimizer.jit.knobs import PowerLimitKnob
+
+logger = logging.getLogger(__name__)
+
+
+class FixedPowerLimit(Callback):
+    """Holds one power limit on all GPUs of a monitor, from the first epoch to the end.
+
+    Args:
+        monitor: Of the GPUs.
+        power_limit: Watts of each; `None` leaves them as they are.
+
+    Attributes:
+        power_limit: As given.
+        trouble: Why it could not be set; empty if it was.
+        profiling_steps: None are needed.
+        expected_step: Nothing is known of steps.
+    """
+
+    profiling_steps: int = 0
+    expected_step: Point | None = None
+
+    def __init__(self, monitor: ZeusMonitor, power_limit: float | None) -> None:
+        self.monitor = monitor
+        self.power_limit = power_limit
+        self.trouble = ""
+        self._grip: Grip | None = None
+        self._begun = False
+
+    def on_epoch_begin(self) -> None:
+        """Set the limit, the first time."""
+        if self._begun:
+            return
+        self._begun = True
+        if self.power_limit is None:
+            return
+        try:
+            simulated = bool(self.monitor.node.simulated)
+            self._grip = Grip(PowerLimitKnob(25), self.monitor.gpus, simulated=simulated)
+            self._grip.apply(self.power_limit)
+        except (CapabilityError, KnobError, OSError) as error:
+            self.trouble = str(error)
+            self.close()
+            logger.warning("the power limit stays as it was: %s", error)
+
+    def close(self) -> None:
+        """Put back the limits from before."""
+        self._begun = True
+        if self._grip is not None:
+            self._grip.release()

@@ -1,0 +1,148 @@
+"""`zeus jobs`: what is kept, for people and for programs, in a store or on a server."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+
+import pytest
+from tests.cli.support import one_error_line
+from tests.optimizer.batch_size.clients import job, opened
+from tests.server.child import serving
+
+from zeus.cli import main
+from zeus.optimizer.batch_size.commands import Create, Decide, End
+
+
+@pytest.fixture
+def zeus(capfd):
+    """The command, in this process."""
+
+    def run(*arguments):
+        code = main(list(arguments))
+        return subprocess.CompletedProcess(arguments, code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def storage(tmp_path):
+    """A store with a job that has run, one that has not, and one with a strange name."""
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with opened(url) as jobs:
+        for name in ("nightly", "never", "=cmd() %41 é"):
+            jobs.create(job(name))
+        for number in range(3):
+            decision = jobs.decide("nightly", gpu="V100", max_power=250, request=str(number))
+            for epoch in (1, 2):
+                metric = 0.1 if epoch == 1 else 0.95
+                jobs.report_epoch(
+                    decision.trial,
+                    epoch=epoch,
+                    time=10,
+                    energy=1500,
+                    metric=metric,
+                    power_limit=175,
+                )
+        running = jobs.decide("nightly", gpu="V100", max_power=250)
+        jobs.end(running.trial, "failed", note="=HYPERLINK() was\nout of memory")
+        jobs.decide("nightly", gpu="V100", max_power=250)
+        jobs.put_profile("nightly", gpu="V100", batch_size=32, epoch_cost=2000, power_limit=175)
+    return url
+
+
+@pytest.fixture(params=["storage", "server"])
+def place(request, storage):
+    """Options that lead there."""
+    if request.param == "storage":
+        yield ("--storage", storage)
+        return
+    with serving(storage) as server:
+        yield ("--server", server.url)
+
+
+def test_everything_can_be_seen_exported_and_deleted(zeus, place, tmp_path):
+    done = zeus("jobs", "list", *place)
+    assert (done.returncode, done.stderr) == (0, "")
+    head, *rows = done.stdout.splitlines()
+    assert head.split()[:4] == ["job", "recurrences", "trials", "running"]
+    assert [row.split()[0] for row in rows] == ["=cmd()", "never", "nightly"]
+    assert rows[2].split()[1:6] == ["5", "5", "1", "32", "zeus"]
+
+    listed = json.loads(zeus("jobs", "list", "--json", *place).stdout)
+    assert [each["name"] for each in listed] == ["=cmd() %41 é", "never", "nightly"]
+
+    shown = zeus("jobs", "show", "nightly", "--trials", "2", *place).stdout
+    assert "nightly: 5 recurrences in 5 trials, 1 running" in shown
+    assert "target: metric >= 0.9 within 8 epochs" in shown
+    assert "175 W" in shown
+    assert "=HYPERLINK() was?out of memory" in shown
+    assert "and 3 earlier ones" in shown
+    record = json.loads(zeus("jobs", "show", "nightly", "--json", *place).stdout)
+    assert [trial["number"] for trial in record["latest"]] == [5, 4, 3, 2, 1]
+    assert record["profiles"][0]["power_limit"] == 175
+    assert "No trials yet." in zeus("jobs", "show", "never", *place).stdout
+
+    exported = json.loads(zeus("jobs", "export", "nightly", *place).stdout)
+    assert set(exported) == {"job", "trials", "profiles", "log"}
+    assert [trial["state"] for trial in exported["trials"]] == [
+        *["converged"] * 3, "failed", "running",
+    ]  # fmt: skip
+    assert [event["sequence"] for event in exported["log"]] == list(
+        range(1, len(exported["log"]) + 1)
+    )
+
+    path = tmp_path / "trials.csv"
+    done = zeus("jobs", "export", "nightly", "--format", "csv", "--output", str(path), *place)
+    assert (done.returncode, done.stdout) == (0, "")
+    rows = list(csv.DictReader(io.StringIO(path.read_text(), newline="")))
+    assert [row["batch_size"] for row in rows[:1]] == ["32"]
+    assert float(rows[0]["energy"]) == 3000.0
+    # Nothing that a spreadsheet would run.
+    assert rows[3]["note"] == "'=HYPERLINK() was\nout of memory"
+
+    done = zeus("jobs", "delete", "=cmd() %41 é", *place)
+    assert (done.returncode, done.stderr) == (0, "")
+    again = zeus("jobs", "delete", "=cmd() %41 é", *place)
+    assert again.returncode == 1
+    assert "there is no job" in one_error_line(again)
+    assert "=cmd" not in zeus("jobs", "list", *place).stdout
+
+
+def test_long_lists_come_whole(zeus, tmp_path):
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with opened(url) as jobs:
+        jobs.execute([Create(spec=job(f"job {number:03}")) for number in range(103)])
+        asked = {"job": "job 000", "gpu": "V100", "max_power": 250.0}
+        given = jobs.execute([Decide(**asked, request=str(n)) for n in range(205)])
+        jobs.execute([End(trial=each.trial, outcome="cancelled") for each in given])
+    assert len(json.loads(zeus("jobs", "list", "--json", "--storage", url).stdout)) == 103
+    exported = json.loads(zeus("jobs", "export", "job 000", "--storage", url).stdout)
+    assert [trial["number"] for trial in exported["trials"]] == list(range(1, 206))
+    assert len(exported["log"]) == 410
+
+
+def test_an_empty_store_has_no_jobs(zeus, tmp_path):
+    done = zeus("jobs", "list", "--storage", f"sqlite:///{tmp_path}/new.db")
+    assert (done.returncode, done.stdout) == (0, "No jobs.\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["show"], 2, "a NAME is given"),
+        (["list", "nightly"], 2, "a NAME is given"),
+        (["list", "--format", "csv"], 2, "--format is for `zeus jobs export`"),
+        (["export", "a", "--json"], 2, "--json is for"),
+        (["show", "a", "--trials", "0"], 2, "at least 1"),
+        (["rename", "a"], 2, "invalid choice: 'rename'"),
+        (["list", "--server", "http://a", "--storage", "sqlite:///b"], 2, "--server or --storage"),
+        (["list", "--server", "http://127.0.0.1:9"], 1, "cannot be reached"),
+    ],
+)
+def test_wrong_use(zeus, arguments, code, said):
+    done = zeus("jobs", *arguments)
+    assert done.returncode == code
+    assert said in one_error_line(done)

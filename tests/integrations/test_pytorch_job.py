@@ -1,0 +1,166 @@
+"""`ZeusDataLoader` as a trial of a recurring job: batch size and threshold are the job's."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tests.optimizer.batch_size.clients import job, step, trials
+from torch.utils.data import TensorDataset
+
+from zeus import ZeusDataLoader
+from zeus.errors import JobConflictError, RunError
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.batch_size.handover import VARIABLE, Answer, Handover
+from zeus.optimizer.batch_size.notes import Notes
+from zeus.optimizer.batch_size.place import Place
+from zeus.optimizer.batch_size.reporter import Reporter
+from zeus.optimizer.training_run import Outcome
+from zeus.testing import SimulatedNode
+
+NEEDED = {16: 4, 32: 3, 64: 99}
+
+
+@pytest.fixture
+def node():
+    with SimulatedNode("v100") as simulated:
+        yield simulated
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return f"sqlite:///{tmp_path}/jobs.db"
+
+
+def data(samples=640):
+    return TensorDataset(torch.arange(samples, dtype=torch.float32))
+
+
+def train(node, loader):
+    """Listing 1 on simulated work."""
+    for epoch in loader.epochs():
+        for (batch,) in loader:
+            step(len(batch)).run(node.gpus)
+        loader.report_metric(0.95 if epoch + 1 >= NEEDED[loader.batch_size] else 0.1)
+    return loader
+
+
+def test_a_recurring_job_decides_and_learns(node, storage):
+    loaders = [
+        train(node, ZeusDataLoader(data(), job=job(), storage=storage, shuffle=True))
+        for _ in range(3)
+    ]
+    assert loaders[0].batch_size == 32
+    assert len(loaders[0]) == 20
+    assert {loader.batch_size for loader in loaders[1:]} == {16, 64}
+    by_size = {loader.batch_size: loader for loader in loaders}
+    assert by_size[32].outcome is by_size[16].outcome is Outcome.CONVERGED
+    assert by_size[64].outcome is Outcome.STOPPED  # before it costs too much
+    kept = {trial.batch_size: trial for trial in trials(storage)}
+    assert {size: trial.state for size, trial in kept.items()} == {
+        16: "converged", 32: "converged", 64: "stopped",
+    }  # fmt: skip
+    for size, loader in by_size.items():
+        assert kept[size].epochs == len(loader.history)
+        assert kept[size].cost == pytest.approx(loader.cost)
+        assert kept[size].cost <= (kept[size].threshold or 1e9)
+    assert [gpu.power_limit() for gpu in node.gpus] == [250]
+
+
+def test_the_power_limit_is_profiled_once_for_each_batch_size(node, storage):
+    spec = job(batch_sizes=(32,))
+    first = train(node, ZeusDataLoader(data(1600), job=spec, storage=storage))
+    assert first.power_limit.profiling_steps > 0
+    again = train(node, ZeusDataLoader(data(1600), job=spec, storage=storage))
+    assert again.power_limit.profiling_steps == 0
+    assert again.power_limit.selection.point.knob == first.power_limit.selection.point.knob < 250
+
+
+def test_what_is_given_twice_must_agree(node, storage):
+    spec = job(learning_rate_rule="linear")
+    loader = ZeusDataLoader(data(), 32, 8, 0.9, job=spec, storage=storage)
+    assert loader.learning_rate_scale == 1.0
+    for wrong, said in (
+        ({"batch_size": 64}, "to be trained with batch size 32, but got 64"),
+        ({"max_epochs": 9}, "has max_epochs=8, but got max_epochs=9"),
+        ({"target_metric": 0.8}, "has target_metric=0.9, but got target_metric=0.8"),
+        ({"cost_threshold": 5.0}, "decides itself, but got cost_threshold=5.0"),
+        ({"observe": True}, "decides itself, but got observe=True"),
+        ({"batch_sampler": [[0]]}, "decides itself, but got batch_sampler"),
+    ):
+        with pytest.raises(RunError, match=said):
+            ZeusDataLoader(data(), job=job(), storage=storage.replace("jobs", said[:5]), **wrong)
+    with pytest.raises(RunError, match="only a recurring job is kept elsewhere"):
+        ZeusDataLoader(data(), 32, 8, job="nightly", storage=storage)
+    with pytest.raises(JobConflictError, match=r"beta is 2\.0, not 4\.0"):
+        ZeusDataLoader(data(), job=replace(spec, beta=4.0), storage=storage)
+
+
+def test_a_loop_that_is_left_teaches_nothing(node, storage):
+    for _epoch in ZeusDataLoader(data(), job=job(), storage=storage).epochs():
+        break
+    loader = ZeusDataLoader(data(), job=job(), storage=storage)
+    del loader  # and one that was never begun
+    assert [trial.state for trial in trials(storage)] == ["cancelled", "cancelled"]
+
+
+# --- started by `zeus run` ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def handover(node, storage, tmp_path, monkeypatch):
+    """What `zeus run` leaves in the environment."""
+    place = Place.of(None, storage)
+    gpu = "Tesla V100-PCIE-32GB (simulated)"
+    notes = Notes(storage, job(), gpu, 1, 250.0, batch_size=32, at=time.time())
+    reporter = Reporter(place, notes)
+    told = Handover(notes, reporter.decision, tmp_path / "answer.json")
+    for name, value in told.variables(place).items():
+        monkeypatch.setenv(name, value)
+    yield told
+    reporter.close()
+
+
+def test_listing_one_is_the_trial_that_it_was_started_for(node, storage, handover):
+    loader = train(node, ZeusDataLoader(data(), 32, 8, 0.9))
+    assert loader.reached_target
+    (trial,) = trials(storage)
+    assert (trial.trial, trial.state) == (handover.decision.trial, "converged")
+    answer = Answer.read(handover.answer)
+    assert (answer.outcome, answer.epochs, answer.trial) == ("converged", 3, trial.trial)
+    assert answer.cost == pytest.approx(trial.cost)
+    # A second training in the same program is another matter.
+    train(node, ZeusDataLoader(data(), 32, 8, 0.9))
+    assert len(trials(storage)) == 1
+
+
+def test_another_batch_size_than_the_decided_one_is_a_mistake(node, handover):
+    with pytest.raises(RunError, match="to be trained with batch size 32, but got 64"):
+        ZeusDataLoader(data(), 64, 8, 0.9)
+
+
+def test_loaders_of_other_data_and_jobs_have_no_part_in_it(node, storage, handover):
+    assert ZeusDataLoader(data(), 64).batch_size == 64
+    assert ZeusDataLoader(data(), 64, 2, job="another").power_limit is not None
+    train(node, ZeusDataLoader(data(), job=job("another"), storage=storage))
+    assert Answer.read(handover.answer) is None
+    assert [trial.state for trial in trials(storage)] == ["running"]
+    assert [trial.state for trial in trials(storage, "another")] == ["converged"]
+
+
+def test_variables_that_make_no_sense_are_told(node, monkeypatch):
+    for text in ("{", "[]", json.dumps({"notes": {}})):
+        monkeypatch.setenv(VARIABLE, text)
+        with pytest.raises(RunError, match=f"{VARIABLE} must be as `zeus run` has set it"):
+            ZeusDataLoader(data(), 32, 8, 0.9, monitor=ZeusMonitor([], []))
+
+
+def test_the_name_of_a_job_still_means_profiles_only(node, tmp_path):
+    loader = ZeusDataLoader(data(3200), 32, 2, job="nightly", profile_path=tmp_path / "p.json")
+    train(node, loader)
+    assert Path(tmp_path / "p.json").exists()
+    assert not list(tmp_path.glob("*.db"))
