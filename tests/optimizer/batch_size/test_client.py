@@ -178,6 +178,15 @@ def test_grid_search_holds_the_limit_that_it_tries(node, storage):
     assert len(seen) == 2
 
 
+def test_a_limit_that_the_gpu_does_not_accept_is_not_set(node, storage, caplog):
+    spec = job(policy="grid", power_limits=(9999,))
+    optimizer = train(node, make(node, storage, spec=spec), steps=2)
+    assert optimizer.reached_target
+    assert "9999" in optimizer.power_limit.trouble
+    assert sum("the power limit stays as it was" in r.message for r in caplog.records) == 1
+    assert node.gpus[0].power_limit() == 250
+
+
 def test_the_default_policy_leaves_the_gpu_alone(node, storage):
     optimizer = make(node, storage, spec=job(policy="default"))
     seen = set()

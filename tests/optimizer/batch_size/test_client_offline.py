@@ -122,6 +122,26 @@ def test_a_server_that_is_killed_and_comes_back_misses_nothing(node, storage, ca
     assert [event["epoch"] for event in reported] == [1, 2, 3, 4, 5]
 
 
+def test_a_server_that_comes_amid_the_run_is_followed_from_then_on(node, storage):
+    port, server = free_port(), None
+
+    def come(epoch):
+        nonlocal server
+        if epoch == 2:
+            assert len(kept()) == 1
+            server = Server(storage, port=port)
+        if epoch == 3:
+            assert kept() == []
+            assert [trial.epochs for trial in server.jobs().trials("nightly")] == [3]
+
+    url = f"http://127.0.0.1:{port}"
+    done = train(node, make(node, url), needed={32: 5}, after_epoch=come, **FEW)
+    assert server.stop() == ""
+    assert done.outcome is Outcome.CONVERGED
+    (trial,) = trials(storage)
+    assert (trial.state, trial.epochs) == ("converged", 5)
+
+
 def test_a_threshold_holds_while_nobody_can_be_asked(node, storage):
     server = Server(storage)
     spec = job(batch_sizes=(16, 32), beta=1.5)

@@ -25,6 +25,7 @@ from zeus.optimizer.batch_size.notes import CANCELLED, CONVERGED, FAILED, STOPPE
 from zeus.optimizer.batch_size.place import Place
 from zeus.optimizer.batch_size.reporter import Reporter, default_decision
 from zeus.optimizer.batch_size.spec import JobSpec
+from zeus.optimizer.batch_size.spool import REFUSALS
 from zeus.optimizer.batch_size.values import DEFAULT_LEASE
 from zeus.optimizer.fixed_limit import FixedPowerLimit
 from zeus.optimizer.jit.optimizer import JitOptimizer
@@ -204,7 +205,9 @@ class RecurringRun:
             try:
                 answer = self._ask(self._gpus)
             except ZeusError as error:
-                answer = error
+                # Not every error can be sent to others.
+                sent = ranks.size == 1 or isinstance(error, REFUSALS)
+                answer = error if sent else RunError(str(error))
         else:
             # What the first one says counts, where it can be heard; else what all were told.
             given = self._handover
