@@ -100,9 +100,10 @@ def test_load_that_changes_at_window_edges(levels, lengths, phase, seed):
     track = EnergyTrack()
     feed(track, truth, 0.5, edges[-1] + 1, seed=seed)
     for begin, end in pairwise(edges):
-        energy = track.energy(begin, end)
-        assert energy.joules == pytest.approx(truth.energy(begin, end), rel=0.02)
-        assert energy.uncertainty >= 0
+        energy, used = track.energy(begin, end), truth.energy(begin, end)
+        # The worst of many examples: what is stated holds for 19 of 20.
+        assert abs(energy.joules - used) <= 0.01 * used + 2 * energy.uncertainty
+        assert energy.uncertainty < 0.1 * max(60.0, *levels)  # a tick, at the most
 
 
 def test_load_that_changes_inside_a_long_window_is_counted():
@@ -284,6 +285,19 @@ def test_a_live_meter_is_not_taken_for_a_stale_one():
     feed(track, truth, 0.2, 30.0)
     assert not track.stale
     assert not track.lacks_tick(29.0, 29.01)
+
+
+@pytest.mark.parametrize("stale", [True, False])
+def test_ticks_between_the_two_readings_of_a_look_do_not_hide_how_the_meter_is_refreshed(stale):
+    """The counter is read before the tick, power after it: the change seems to come alone."""
+    truth, _ = bursts(11, 0.05)
+    read_power = truth.stale_power if stale else truth.power
+    track = EnergyTrack()
+    for step in range(8 * 299):
+        t = truth.phase + truth.period + step * truth.period / 8 - 1e-3
+        counted, ended = t + 0.5e-3, t + 2e-3
+        track.take(Look(t, counted, ended, truth.counter(t), read_power(t + 1.5e-3)))
+    assert track.stale == stale
 
 
 def test_a_short_window_on_a_stale_meter_asks_for_the_next_tick():

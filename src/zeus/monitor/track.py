@@ -28,6 +28,9 @@ _MILLIJOULE = 1e-3
 _LATE_LOOKS = 500  # seconds to minutes, by how densely they came
 _LATEST = 0.1  # seconds; no meter is refreshed more rarely
 _FEWEST_CHANGES = 4  # of the power reading, before it is judged how it is refreshed
+_LATEST_CHANGES = 16  # of the power reading, by which it is judged
+_STALE = 3.0  # log odds, about 20 to 1, from which a meter counts as refreshed at ticks only
+_MISSED = 0.02  # of the changes of such a meter seem to come without a tick
 
 # Power may move between looks in ways they do not show; as a share of the integral.
 _UNSEEN = 0.002
@@ -134,8 +137,10 @@ class EnergyTrack:
         self._tick_widths: list[float] = []
         self._tick_values: list[float] = []
         self._tick_watts: list[float] = []
-        # Of the latest changes of the power reading: did the counter tick with them?
-        self._changed_at_tick: deque[bool] = deque(maxlen=8)
+        # Of the latest changes of the power reading: log odds that they come with ticks only.
+        self._odds: deque[float] = deque(maxlen=_LATEST_CHANGES)
+        # A change without a tick: its look, and the share of a tick since the look before.
+        self._lone_change: tuple[Look, float] | None = None
         self._judged_counter = 0.0
         self._judged_power = 0.0
         self._judged_time = 0.0
@@ -151,18 +156,44 @@ class EnergyTrack:
             ticks = len(self._tick_instants)
             if look.joules is not None:
                 self._add_counter(look.begun, look.between, look.joules)
+            ticked = len(self._tick_instants) > ticks
+            self._judge_lone_change(ticked=ticked)
             if look.watts is not None:
-                ticked = len(self._tick_instants) > ticks
                 if ticked:
                     self._tick_watts[-1] = look.watts
-                # With rarer looks every change would seem to come with a tick.
-                dense = look.begun - self.last_look < 0.3 * (self.ticks.period or 0.0)
-                if dense and self._watts and look.watts != self._watts[-1]:
-                    self._changed_at_tick.append(ticked)
+                if self._watts and look.watts != self._watts[-1]:
+                    self._judge_change(look, ticked=ticked)
                 self._add_power((look.between + look.ended) / 2, look.watts)
                 if ticked:
                     self._judge()
             self.last_look = look.ended
+
+    def _judge_change(self, look: Look, *, ticked: bool) -> None:
+        """Weigh a change of the power reading: does the meter move only with the counter?"""
+        share = (look.ended - self.last_look) / (self.ticks.period or math.inf)
+        if not 0 < share < 0.9:
+            return  # a tick had to be seen, whatever the meter does
+        if ticked:
+            self._odds.append(math.log((1 - _MISSED) / share))
+        else:
+            self._lone_change = (look, share)
+
+    def _judge_lone_change(self, *, ticked: bool) -> None:
+        """Weigh a change without a tick, once it is known whether one came in the same moment.
+
+        The counter is read before power, so a tick may have come between the two.
+        """
+        if self._lone_change is None:
+            return
+        look, share = self._lone_change
+        self._lone_change = None
+        if ticked:
+            instant, width = self._tick_instants[-1], self._tick_widths[-1]
+            if look.begun <= instant + width and instant - width <= look.ended:
+                # By chance as likely as a change in either of the two looks.
+                self._odds.append(math.log((1 - _MISSED) / min(2 * share, 1.0)))
+                return
+        self._odds.append(math.log(_MISSED / (1 - share)))
 
     @property
     def stale(self) -> bool:
@@ -170,8 +201,7 @@ class EnergyTrack:
 
         Its reading then tells nothing about the time since the last tick.
         """
-        changes = self._changed_at_tick
-        return len(changes) >= _FEWEST_CHANGES and sum(changes) >= 0.75 * len(changes)
+        return len(self._odds) >= _FEWEST_CHANGES and sum(self._odds) > _STALE
 
     def lacks_tick(self, begin: float, end: float) -> bool:
         """Whether the tick after a window must be awaited to know anything about it."""
