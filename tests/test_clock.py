@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from zeus.clock import MonotonicClock, Runner, VirtualClock, every, to_monotonic
 
+pytestmark = pytest.mark.real_time
+
 PATIENCE = 30.0
 
 

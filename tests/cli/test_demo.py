@@ -11,6 +11,8 @@ from tests.drivers.nvml_state import GpuSpec
 
 from zeus.frontier import Frontier, MaxSlowdownConstraint
 
+pytestmark = pytest.mark.real_time
+
 
 def test_without_a_gpu_it_says_so_and_simulates():
     done = zeus("demo", ZEUS_SIMULATE=None)

@@ -17,6 +17,8 @@ from tests.cli.support import ZEUS, environment, one_error_line, start, zeus
 
 from zeus.monitor import Measurement
 
+pytestmark = pytest.mark.real_time
+
 
 def test_prints_time_energy_and_power_on_stderr():
     done = zeus("measure", "--", "sleep", "0.2", ZEUS_SIMULATE="v100x2")

@@ -25,6 +25,8 @@ from tests.drivers.nvml_state import (
     SimulatedNvml,
 )
 
+pytestmark = pytest.mark.real_time
+
 # What every client starts with. `outcome` turns an error of the binding into its number.
 PRELUDE = """
 import json, os, sys, threading, time

@@ -19,6 +19,8 @@ from tests.drivers.responses import Operation
 
 from zeus.device.simulated_models import MODELS
 
+pytestmark = pytest.mark.real_time
+
 PRELUDE = """
 import json, sys, time
 import pynvml as N

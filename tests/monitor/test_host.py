@@ -12,6 +12,8 @@ from zeus.device.node import Node
 from zeus.errors import CapabilityError, Reason
 from zeus.monitor import Method, ZeusMonitor
 
+pytestmark = pytest.mark.real_time
+
 
 class CountingCpu(CpuDriver):
     """A package whose counter wraps and must be asked often enough, as RAPL's."""

@@ -21,6 +21,8 @@ from zeus.monitor import ZeusMonitor
 from zeus.monitor.power import CpuDomain, Pace, PowerDomain, PowerMonitor
 from zeus.testing import SimulatedNode
 
+pytestmark = pytest.mark.real_time
+
 INSTANT, AVERAGE, MEMORY = PowerDomain
 
 

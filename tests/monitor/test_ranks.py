@@ -9,6 +9,8 @@ import pytest
 from zeus.monitor import ZeusMonitor, ranks
 from zeus.testing import SimulatedNode
 
+pytestmark = pytest.mark.real_time
+
 
 def as_rank(monkeypatch, rank, size, names=("LOCAL_RANK", "LOCAL_WORLD_SIZE")):
     monkeypatch.setenv(names[0], str(rank))

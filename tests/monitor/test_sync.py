@@ -15,6 +15,8 @@ import pytest
 from zeus.monitor import ZeusMonitor
 from zeus.testing import SimulatedNode
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture
 def calls():

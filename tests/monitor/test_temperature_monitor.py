@@ -11,6 +11,8 @@ from zeus.errors import Reason
 from zeus.monitor.temperature import TemperatureMonitor
 from zeus.testing import SimulatedNode
 
+pytestmark = pytest.mark.real_time
+
 
 def test_a_loaded_gpu_warms_up():
     node = SimulatedNode("v100x2")

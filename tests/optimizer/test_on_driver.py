@@ -12,6 +12,8 @@ from tests.device.clients import Clients
 from tests.drivers.nvml_state import GpuSpec, SimulatedNvml
 from tests.drivers.responses import Operation
 
+pytestmark = pytest.mark.real_time
+
 ODD = 333.0
 GPU = GpuSpec(name="NVIDIA A100-SXM4-80GB", needs_root=False, tick_period=0.02)
 
