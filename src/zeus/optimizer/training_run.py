@@ -20,7 +20,7 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.fixed_limit import FixedPowerLimit
 from zeus.optimizer.jit.ledger import Ledger
 from zeus.optimizer.jit.optimizer import JitOptimizer
-from zeus.optimizer.jit.ranks import Alone, Ranks, job_ranks
+from zeus.optimizer.jit.ranks import Alone, Ranks, job_ranks, job_wide
 
 logger = logging.getLogger(__name__)
 
@@ -367,7 +367,7 @@ class TrainingRun:
         trouble = "" if self.monitor.gpus else "there is no GPU to measure"
         for gpu in self.monitor.gpus:
             try:
-                mine[gpu.key] = gpu.power_limits().maximum
+                mine[job_wide(gpu.key)] = gpu.power_limits().maximum
             except CapabilityError as error:
                 trouble = str(error)
         answers = self.share((trouble, mine))
@@ -419,14 +419,16 @@ class TrainingRun:
 
 @dataclass(frozen=True)
 class _Own:
-    """What this process knows of a part of a run: seconds, and joules by the GPU's key."""
+    """What this process knows of a part of a run: seconds, joules by the GPU's key in the job."""
 
     time: float
     energies: dict[str, float] | None
 
     @classmethod
     def of(cls, ledger: Ledger) -> _Own:
-        return cls(ledger.time, None if ledger.energies is None else dict(ledger.energies))
+        if ledger.energies is None:
+            return cls(ledger.time, None)
+        return cls(ledger.time, {job_wide(key): j for key, j in ledger.energies.items()})
 
     def since(self, before: _Own) -> _Own:
         time = self.time - before.time
