@@ -134,6 +134,11 @@ def _throughput_rows(
         target=target,
         per_second={label: statistics.median(each) for label, each in rates.items()},
         turns=rates,
+        # Of the server's own process: that of PostgreSQL comes on top.
+        server_cpu_milliseconds={
+            label: 1e3 * statistics.median(each["cpu"] / each["round_trips"] for each in given)
+            for label, given in found.items()
+        },
         wrong={label: sum(each["wrong"] for each in given) for label, given in found.items()},
         **({"errors": {PEER: peer.error}} if peer is not None and peer.error else {}),
     )
@@ -195,7 +200,9 @@ def _measured(
         _await_port(process, port)
         first = _load(who, port, 1, 0.01)
         setup = time.monotonic() - began - first["seconds"]
-        return {**_load(who, port, amount.clients, amount.seconds), "setup": setup}
+        before = _cpu_seconds(process.pid)
+        load = _load(who, port, amount.clients, amount.seconds)
+        return {**load, "cpu": _cpu_seconds(process.pid) - before, "setup": setup}
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -214,6 +221,12 @@ def _load(who: str, port: int, clients: int, seconds: float) -> dict[str, Any]:
         check=True,
     )
     return json.loads(done.stdout)
+
+
+def _cpu_seconds(process: int) -> float:
+    """What a process has used of the processor so far; a busy machine does not change that."""
+    after_name = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _free_port() -> int:
@@ -280,32 +293,49 @@ def _large(scratch: Path, server: Any, amount: Amount) -> Iterator[Row]:
         def storage(name: str, kind: str = kind) -> str:
             return f"sqlite:///{scratch}/{name}.db" if kind == "SQLite" else server.new_storage()
 
-        empty = _decision_times(storage("empty"), ["new"] * amount.decisions)
         large = storage("large")
         began = time.monotonic()
         names = _fill(large, jobs, amount.trials)
         say(f"  {kind}: {jobs} jobs x {amount.trials} trials in {time.monotonic() - began:.0f} s")
         chosen = random.Random(1).sample(names, amount.decisions)
-        cold = _decision_times(large, chosen)
-        fresh = _decision_times(large, ["new"] * amount.decisions)
-        base = statistics.median(empty)
-        for case, times in (
-            ("each for another job, of which nothing is in memory", cold),
-            ("each for a new job", fresh),
-        ):
-            yield row(
-                TASK,
-                "time of a decision, in that in an empty store",
-                f"{kind}, {jobs} jobs x {amount.trials} trials; {case}",
-                "x",
-                {OURS: statistics.median(times) / base},
-                target=2.0,
-                milliseconds={
-                    "empty store": 1e3 * base,
-                    "median": 1e3 * statistics.median(times),
-                    "95th percentile": 1e3 * percentile(times, 0.95),
-                },
-            )
+        case = f"{kind}, {jobs} jobs x {amount.trials} trials"
+        yield from _decision_rows(case, storage("empty"), large, chosen)
+
+
+def _decision_rows(case: str, empty: str, large: str, names: list[str]) -> Iterator[Row]:
+    """Decisions in both stores by turns, so that a busy machine is busy for all of them."""
+    from zeus.optimizer.batch_size.service import Jobs
+    from zeus.optimizer.batch_size.store import Store
+
+    there, here = Jobs(Store(empty)), Jobs(Store(large))
+    base, cold, new = _Decisions(there), _Decisions(here), _Decisions(here)
+    for name in names:
+        base.decide()
+        cold.decide(name)
+        base.decide()
+        new.decide()
+    for jobs in (there, here):
+        jobs.close()
+    for found, words in (
+        (cold, "each for another job, of which nothing is in memory"),
+        (new, "each for a new job"),
+    ):
+        yield row(
+            TASK,
+            "time of a decision, in that in an empty store",
+            f"{case}; {words}",
+            "x",
+            {OURS: statistics.median(found.times) / statistics.median(base.times)},
+            target=2.0,
+            of_cpu_time=statistics.median(found.cpu) / statistics.median(base.cpu),
+            milliseconds={
+                "empty store": 1e3 * statistics.median(base.times),
+                "median": 1e3 * statistics.median(found.times),
+                "95th percentile": 1e3 * percentile(found.times, 0.95),
+                "empty store, CPU": 1e3 * statistics.median(base.cpu),
+                "median, CPU": 1e3 * statistics.median(found.cpu),
+            },
+        )
 
 
 def _spec(name: str) -> Any:
@@ -319,23 +349,23 @@ def _spec(name: str) -> Any:
     )
 
 
-def _decision_times(storage: str, names: list[str]) -> list[float]:
-    """Seconds of one decision for each of these jobs; those called "new" are made first."""
-    from zeus.optimizer.batch_size.service import Jobs
-    from zeus.optimizer.batch_size.store import Store
+class _Decisions:
+    """Seconds that decisions take, and those of them that this process computes."""
 
-    jobs = Jobs(Store(storage))
-    times = []
-    for number, given in enumerate(names):
-        name = given
-        if given == "new":
-            name = f"new {number}"
-            jobs.create(_spec(name))
-        began = time.perf_counter()
-        jobs.decide(name, gpu="NVIDIA A40", max_power=300.0)
-        times.append(time.perf_counter() - began)
-    jobs.close()
-    return times[len(times) // 10 :]
+    def __init__(self, jobs: Any) -> None:
+        self._jobs = jobs
+        self.times: list[float] = []
+        self.cpu: list[float] = []
+
+    def decide(self, name: str | None = None) -> None:
+        """Decide for a job; by default for a new one."""
+        if name is None:
+            name = f"new {len(self.times)}"
+            self._jobs.create(_spec(name))
+        began, used = time.perf_counter(), time.process_time()
+        self._jobs.decide(name, gpu="NVIDIA A40", max_power=300.0)
+        self.cpu.append(time.process_time() - used)
+        self.times.append(time.perf_counter() - began)
 
 
 def _fill(storage: str, count: int, trials: int) -> list[str]:

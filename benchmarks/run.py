@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import monitoring
+import pipeline_training
 import pipelines
 import power_limit
 import recurring_jobs
@@ -36,6 +37,7 @@ TASKS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "power_limit": power_limit.bench_power_limit,
     "whole_runs": whole_runs.bench_whole_runs,
     "pipelines": pipelines.bench_pipelines,
+    "pipeline_training": pipeline_training.bench_pipeline_training,
     "replay": replay_policies.bench_replay,
     "recurring_jobs": recurring_jobs.bench_recurring_jobs,
 }

@@ -24,7 +24,9 @@ from zeus.optimizer import BatchSizeOptimizer
 from zeus.testing import SimulatedNode, Workload
 
 TRAINING = 1437  # of the 1,797 images
-LEARNING_RATE = 0.1  # tuned for the default batch size, 256
+# Tuned for the default batch size, 256: half of it takes 60 % more epochs, twice as much about as
+# many.
+LEARNING_RATE = 0.4
 
 
 def step(images: int) -> Workload:

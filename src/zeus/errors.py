@@ -21,10 +21,13 @@ the exact name::
     ├── StorageError (RuntimeError)         a store of jobs that cannot be opened or used; says why
     ├── TokenError (PermissionError)        a token that is missing, wrong, or for another job
     ├── ServerError (ConnectionError)       a Zeus server that cannot be reached, or answers wrongly
+    ├── RequestError (ValueError)           a request whose form a Zeus server does not accept
     ├── TraceError (ValueError)             a recorded trace that cannot be replayed; file and line
+    ├── WorkerError (RuntimeError)          processes that replay jobs and are gone, or not there
     ├── StageProfileError (ValueError)      a pipeline's profile that cannot be used; file and line
     ├── PipelineError (ValueError)          a pipeline or schedule that breaks a rule
     ├── NativeCodeError (RuntimeError)      compiled code that is not there and cannot be built
+    ├── FrameworkError (RuntimeError)       a framework that is not as Zeus knows it; what, version
     └── MissingExtraError (ImportError)     an optional dependency, with the line that installs it
 """
 
@@ -128,8 +131,16 @@ class ServerError(ZeusError, ConnectionError):
     """A Zeus server cannot be reached, or its answer makes no sense."""
 
 
+class RequestError(ZeusError, ValueError):
+    """A Zeus server does not accept the form of a request; says which value breaks which rule."""
+
+
 class TraceError(ZeusError, ValueError):
     """A recorded trace cannot be read or replayed; says the file and the line."""
+
+
+class WorkerError(ZeusError, RuntimeError):
+    """A process that replays jobs has ended before its work, or cannot be reached."""
 
 
 class StageProfileError(ZeusError, ValueError):
@@ -142,6 +153,10 @@ class PipelineError(ZeusError, ValueError):
 
 class NativeCodeError(ZeusError, RuntimeError):
     """Compiled code was not shipped and cannot be built here; says what is missing and the cure."""
+
+
+class FrameworkError(ZeusError, RuntimeError):
+    """A framework lacks what an integration relies upon; says what, and the version."""
 
 
 class MissingExtraError(ZeusError, ImportError):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
+from functools import partial
 
 import pytest
-from tests.cli.support import one_error_line
+from tests.cli.support import one_error_line, zeus_here
 from tests.optimizer.batch_size.clients import job, opened
 from tests.server.child import serving
 
-from zeus.cli import main
 from zeus.optimizer.batch_size.commands import Create, Decide, End
 
 
@@ -20,11 +19,7 @@ from zeus.optimizer.batch_size.commands import Create, Decide, End
 def zeus(capfd):
     """The command, in this process."""
 
-    def run(*arguments):
-        code = main(list(arguments))
-        return subprocess.CompletedProcess(arguments, code, *capfd.readouterr())
-
-    return run
+    return partial(zeus_here, capfd)
 
 
 @pytest.fixture
@@ -75,7 +70,7 @@ def test_everything_can_be_seen_exported_and_deleted(zeus, place, tmp_path):
     assert [each["name"] for each in listed] == ["=cmd() %41 é", "never", "nightly"]
 
     shown = zeus("jobs", "show", "nightly", "--trials", "2", *place).stdout
-    assert "nightly: 5 recurrences in 5 trials, 1 running" in shown
+    assert "nightly\n  recurrences 5, trials 5, running 1" in shown
     assert "target: metric >= 0.9 within 8 epochs" in shown
     assert "175 W" in shown
     assert "=HYPERLINK() was?out of memory" in shown

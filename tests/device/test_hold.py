@@ -150,6 +150,38 @@ def test_clock_locks_come_back_as_they_were(gpu: Gpu) -> None:
     assert gpu.locked_memory_clock() is None
 
 
+def test_retuning_keeps_what_comes_back_and_the_order_of_holds(gpu: Gpu) -> None:
+    gpu.driver.lock_graphics_clock(ClockRange(300, 1200))
+    with gpu.hold(graphics_clock=(135, 1380)) as hold:
+        for clock in (1200, 900, 1050):
+            hold.retune(135, clock)
+            assert gpu.locked_graphics_clock() == ClockRange(135, clock)
+        with gpu.hold(graphics_clock=600):
+            hold.retune(135, 750)
+            assert gpu.locked_graphics_clock() == ClockRange(600, 600)
+        assert gpu.locked_graphics_clock() == ClockRange(135, 750)
+    assert gpu.locked_graphics_clock() == ClockRange(300, 1200)
+    with pytest.raises(KnobError, match="must be held in this process"):
+        hold.retune(135, 900)
+    with gpu.hold(power_limit=150) as other, pytest.raises(KnobError, match="must be held"):
+        other.retune(135, 900)
+
+
+def test_a_process_killed_while_it_retunes_is_cleaned_up_after(clients) -> None:
+    (driver, *_) = onlookers()
+    driver.lock_graphics_clock(ClockRange(300, 1200))
+    retuning = clients.start(
+        "hold = get_gpus()[0].hold(graphics_clock=(135, 1380)); hold.acquire()\n"
+        "hold.retune(135, 900); say('held'); heard()"
+    )
+    assert retuning.hear() == "held"
+    assert driver.locked_graphics_clock() == ClockRange(135, 900)
+    retuning.send(signal.SIGKILL)
+    retuning.end()
+    recovered(clients)
+    assert driver.locked_graphics_clock() == ClockRange(300, 1200)
+
+
 def test_locks_that_cannot_be_read_are_remembered_from_hold_to_hold() -> None:
     gpu, driver = stand_in(clocks_readable=False)
     with gpu.hold(graphics_clock=900):

@@ -48,8 +48,8 @@ def test_ours_regrets_less_on_recorded_and_made_up_gpus(tables):
         paper = mean(study(group, "paper", SEEDS), "cumulative_regret")
         ours = mean(study(group, "zeus", SEEDS), "cumulative_regret")
         ratio = np.array(ours) / np.array(paper)
-        assert np.exp(np.log(ratio).mean()) < 0.5
-        assert ratio.max() < 1.2
+        assert np.exp(np.log(ratio).mean()) < 0.45
+        assert ratio.max() < 1.0
 
 
 def test_ours_settles_on_the_best_configuration(tables):

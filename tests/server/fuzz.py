@@ -7,6 +7,7 @@ and a request that was refused, or only asked, must have changed nothing in the 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import urllib.request
@@ -29,6 +30,10 @@ from schemathesis.specs.openapi.checks import (
 )
 from tests.optimizer.batch_size.histories import spec
 from tests.server.child import Server
+
+from zeus.errors import UnknownJobError
+from zeus.optimizer.pipeline_frequency.running.messages import Instruction, Registration, Seat
+from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
 
 _CHECKS = (
     not_a_server_error,
@@ -71,14 +76,48 @@ def fuzz(file: Path, cases: int, *, number: int = 0) -> Findings:
     return findings
 
 
+def _told(error: BaseException) -> str:
+    """What went wrong; for what went wrong only once, this is inside of what complains of that."""
+    inside = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return "\n".join([f"{type(error).__name__}: {error}", *map(_told, inside)])
+
+
 def _help(body: dict[str, Any], real: bool) -> None:
     """Let a body get further, and no lease end in between."""
     if isinstance(body.get("lease"), float | int):
         body["lease"] = max(body["lease"], 3600)
+    if real and isinstance(body.get("retry_of"), str):
+        body["retry_of"] = None
+    for name in ("gpu", "request"):
+        if real and isinstance(body.get(name), str):  # most texts cannot be printed
+            body[name] = ascii(body[name])[:100]
+    if real and "dp_rank" in body:
+        body.update(dp_rank=0, slowdown=1.5, iteration_time=None, healthy=False)
     if real and type(body.get("batch_size")) is int:
         body["batch_size"] = 64
         if body.get("frontier") == {}:
             body["frontier"] = None
+
+
+def _help_rank(case: Any) -> None:
+    """Let what is said of a rank be said by the one that there is, about what it does."""
+    if isinstance(case.query, dict) and "session" in case.query:
+        case.query = {**case.query, "session": "real", "wait": 0}
+    body = case.body
+    if not isinstance(body, dict) or "session" not in body:
+        return
+    body["session"] = "real"
+    if "seat" in body:
+        body.update(seat=vars(_RANK.seat), clocks=list(_RANK.clocks), gpu="A100", note="")
+    if "instructions" in body:
+        body["instructions"] = [["forward", 0, None]]
+    if "options" in body:
+        option = {"name": "forward", "chunk": 0, "clocks": [1410], "times": [1.5]}
+        body["options"] = [{**option, "energies": [200.0]}]
+
+
+# One of two: as the other never comes, nothing is planned, which would change the store by itself.
+_RANK = Registration("real", Seat(0, 0, 0, 0, 1, 2, 1, 2), "A100", (1410,))
 
 
 class _Fuzz:
@@ -89,7 +128,11 @@ class _Fuzz:
         client = server.jobs()
         client.create(spec("real", max_epochs=1000, beta=None))
         trial = client.decide("real", gpu="A40", max_power=300.0, lease=86400.0).trial
-        self._real = {"name": "real", "trial": trial}
+        self._real = {"name": "real", "trial": trial, "rank": 0}
+        self._pipelines = pipelines = RemotePipelines(server.url, timeout=20.0)
+        for job in ("0", "real"):  # the first may be deleted
+            pipelines.register(job, _RANK)
+        pipelines.put_sequence("real", 0, "real", [Instruction("forward")])
         with urllib.request.urlopen(f"{server.url}/openapi.json") as answer:
             document = json.loads(answer.read())
         self._schema = schemathesis.openapi.from_dict(document)
@@ -99,24 +142,26 @@ class _Fuzz:
     def run(self) -> Findings:
         for result in self._schema.get_all_operations():
             operation = result.ok()
-            for mode in GenerationMode:
+            # Pipelines have as many routes as all the rest, and simpler rules.
+            cases = self._cases // 4 if "/pipelines" in operation.path else self._cases
+            for mode, share in (
+                (GenerationMode.NEGATIVE, cases // 2),
+                (GenerationMode.POSITIVE, cases),
+            ):
                 try:
-                    self._send(operation, mode)
+                    self._send(operation, mode, max(share - self._found.cases[operation.label], 1))
                 except Unsatisfiable:
                     pass  # any text is a name: such a route cannot be asked wrongly
                 except Exception as error:
-                    self._found.problems[operation.label] = str(error)[:2000]
+                    self._found.problems[operation.label] = _told(error)[:2000]
         self._session.close()
         self._watch.close()
         return self._found
 
-    def _send(self, operation: Any, mode: GenerationMode) -> None:
-        # What a route is asked wrongly is where most of what can go wrong is.
-        share = self._cases // 2 + self._cases % 2
-
+    def _send(self, operation: Any, mode: GenerationMode, cases: int) -> None:
         @seed(self._number)
         @settings(
-            max_examples=share,
+            max_examples=cases,
             deadline=None,
             database=None,
             derandomize=False,
@@ -127,11 +172,23 @@ class _Fuzz:
             if real and operation.method != "delete":
                 for name in set(case.path_parameters or {}) & set(self._real):
                     case.path_parameters[name] = self._real[name]
+                if real > 1 and "/ranks/" in operation.path:
+                    _help_rank(case)
+            if real == 3 and operation.label == "DELETE /api/pipelines/{name}":
+                case.path_parameters["name"] = "0"
+            if "/stragglers" in operation.path:
+                self._keep_alive()
             if isinstance(case.body, dict):
                 _help(case.body, bool(real))
             self._check(operation, case)
 
         one()
+
+    def _keep_alive(self) -> None:
+        """A report about a pipeline that is gone would be forgotten, which changes the store."""
+        for job in ("0", "real"):
+            with contextlib.suppress(UnknownJobError):
+                self._pipelines.standing(job, 0, "real")
 
     def _check(self, operation: Any, case: Any) -> None:
         before = self._version()

@@ -1,32 +1,60 @@
-"""What docs/recurring.md shows and lists is true."""
+"""What docs/recurring.md shows, lists and names is true."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+from tests.optimizer.batch_size.clients import trials
 from tests.server.test_openapi import ROUTES
 
-TEXT = (Path(__file__).parents[2] / "docs" / "recurring.md").read_text(encoding="utf-8")
+from zeus.optimizer.batch_size.job_file import JobFile
+
+PAGE = Path(__file__).parents[2] / "docs" / "recurring.md"
+TEXT = PAGE.read_text(encoding="utf-8")
 
 
-def test_the_example_runs_as_it_is(tmp_path):
-    (block,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+def test_the_examples_run_as_they_are(tmp_path):
+    # One after the other, in one process: the jobs of both are kept in the same store.
+    blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", block],
+        [sys.executable, "-W", "error", "-c", "\n".join(blocks)],
         capture_output=True,
         text=True,
         cwd=tmp_path,
         check=False,
-        timeout=60,
+        timeout=120,
     )
-    assert done.stderr == ""
-    assert done.stdout == "converged the target was reached after 4 epochs\n"
+    assert (done.returncode, done.stderr) == (0, "")
+    script, service = done.stdout.splitlines()
+    assert script.startswith("target reached 64 Point(knob=")
+    assert service == "converged the target was reached in epoch 4"
+    for name, epochs in (("nightly-resnet", 3), ("nightly-bert", 4)):
+        (trial,) = trials(f"sqlite:///{tmp_path}/jobs.db", name)
+        assert (trial.state, trial.epochs) == ("converged", epochs)
+
+
+def test_the_job_can_be_read(tmp_path):
+    (block,) = re.findall(r"\n(    name = (?:.*\n)+?)\n", TEXT)
+    assert tomllib.loads(block)
+    (tmp_path / "JOB.toml").write_text(block)
+    assert JobFile.read(tmp_path / "JOB.toml").storage == "sqlite:///jobs.db"
 
 
 def test_every_route_is_listed():
-    for path in ROUTES:
+    for path in (path for path in ROUTES if not path.startswith("/api/pipelines")):
         shown = path.replace("{name}", "NAME").replace("{trial}", "TRIAL")
         assert f" {shown}`" in TEXT, path
+
+
+def test_links_lead_somewhere():
+    headings = {
+        re.sub(r"[^a-z -]", "", title.lower()).replace(" ", "-")
+        for title in re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)
+    }
+    for file, place in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", TEXT):
+        assert (PAGE.parent / file).exists(), file
+        assert file or place in headings, place

@@ -16,6 +16,7 @@ from zeus.errors import (
     JobConflictError,
     JobLogError,
     JobSpecError,
+    RequestError,
     ServerError,
     StorageError,
     UnknownJobError,
@@ -62,6 +63,7 @@ def life_of_a_job(jobs: JobsApi) -> list:
     retry = jobs.decide(name, **GPU, request="three", retry_of=first.trial)
     note(retry)
     note(jobs.report_epoch(retry.trial, epoch=1, time=8.0, metric=0.93))
+    note(jobs.decide(name, **GPU, request="four", default=True))
     jobs.put_profile(
         name, gpu="A40", batch_size=64, frontier=FRONTIER, epoch_cost=5.0, load=0.5, power_limit=99
     )
@@ -90,6 +92,8 @@ def test_a_server_answers_as_a_store_in_this_process(tmp_path):
     local = life_of_a_job(Jobs(Store(f"sqlite:///{tmp_path}/local.db")))
     with serving(f"sqlite:///{tmp_path}/remote.db") as server:
         assert life_of_a_job(server.jobs()) == local
+        with pytest.raises(RequestError, match=r"body\.gpus: Input should be greater than"):
+            server.jobs().decide("nightly", gpu="A40", gpus=0, max_power=300.0)
 
 
 def test_where_the_jobs_are_is_told_by_a_url(tmp_path):

@@ -14,13 +14,15 @@ import threading
 import time
 
 import pytest
-from tests.cli.support import one_error_line, zeus
+from tests.cli.support import one_error_line, zeus, zeus_here
+from tests.optimizer.batch_size.clients import free_port
 from tests.optimizer.batch_size.histories import spec
 from tests.server.child import Server, serving
 from tests.server.storm import storm
 from tests.server.wire import Wire
 
 from zeus.errors import ServerError, StorageError, TokenError, UnknownJobError
+from zeus.optimizer.batch_size.remote import RemoteJobs
 from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.store import Store, Tokens
 
@@ -146,9 +148,9 @@ def test_it_stops_when_told_and_finishes_what_it_has_begun(file, number):
     assert stored == set(acknowledged)
 
 
-def test_an_address_that_is_taken_is_one_line(file):
-    with serving(file) as server:
-        done = zeus("serve", "--port", str(server.port), "--storage", file)
+def test_an_address_that_is_taken_is_one_line(open_server, file, capfd):
+    server, _ = open_server
+    done = zeus_here(capfd, "serve", "--port", str(server.port), "--storage", file)
     assert done.returncode == 1
     assert f"cannot listen on 127.0.0.1 port {server.port}: " in one_error_line(done)
 
@@ -162,8 +164,8 @@ def test_an_address_that_is_taken_is_one_line(file):
         (["--storage", "sqlite:////nowhere/at/all.db"], 1, "No such file or directory"),
     ],
 )
-def test_mistakes_are_one_line(options, code, said):
-    done = zeus("serve", *options)
+def test_mistakes_are_one_line(options, code, said, capfd):
+    done = zeus_here(capfd, "serve", *options)
     assert done.returncode == code
     assert said in one_error_line(done)
 
@@ -292,8 +294,8 @@ def test_a_mistake_of_ours_is_no_traceback_for_others(file):
 # --- who may come in ----------------------------------------------------------------------------
 
 
-def test_a_server_that_others_can_reach_needs_a_token_to_start(file):
-    done = zeus("serve", "--host", "0.0.0.0", "--port", "0", "--storage", file)
+def test_a_server_that_others_can_reach_needs_a_token_to_start(file, capfd):
+    done = zeus_here(capfd, "serve", "--host", "0.0.0.0", "--port", "0", "--storage", file)
     assert done.returncode == 1
     assert f"`zeus token create --all --storage {file}`" in one_error_line(done)
 
@@ -424,10 +426,8 @@ def test_names_that_no_store_can_hold_are_unknown(open_server):
         assert status in (404, 422), name
 
 
-def test_a_server_that_is_gone_is_an_error_in_words(file):
-    server = Server(file)
-    jobs = server.jobs()
-    server.stop()
+def test_a_server_that_is_gone_is_an_error_in_words():
+    jobs = RemoteJobs(f"http://127.0.0.1:{free_port()}")
     with pytest.raises(ServerError, match=r"the server http://127.0.0.1:\d+ cannot be reached"):
         jobs.jobs()
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.cli.support import one_error_line, zeus
+from tests.cli.support import one_error_line, zeus_here
 
 from zeus.optimizer.batch_size.store import Store, Tokens
 
 
 @pytest.fixture
-def token(tmp_path):
+def token(tmp_path, capfd):
     """Run `zeus token` on a store of its own."""
     storage = f"sqlite:///{tmp_path}/jobs.db"
 
     def run(*arguments: str):
-        return zeus("token", *arguments, "--storage", storage)
+        return zeus_here(capfd, "token", *arguments, "--storage", storage)
 
     run.storage = storage
     return run

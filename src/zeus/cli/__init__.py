@@ -35,7 +35,8 @@ COMMANDS = {
     "replay": "replay recurring jobs on recorded traces, to prove what a policy saves",
     "restore": "put back GPU settings left behind by processes that are gone",
     "run": "run a recurring job with the batch size that costs least, until it reaches its target",
-    "serve": "serve recurring jobs: which batch size to train with tonight",
+    "serve": "serve recurring jobs and pipeline jobs to clients elsewhere",
+    "straggler": "tell a pipeline job that one of its pipelines became slower, or is healthy again",
     "token": "create, list and revoke tokens for a server that others can reach",
     "top": "watch power, energy and load of every GPU",
 }

@@ -54,6 +54,17 @@ def indices(text: str) -> list[int]:
     return found
 
 
+def count(text: str) -> int:
+    """Read how often or how many: 1 to a million.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is anything else.
+    """
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, but got {text!r}")
+    return int(text)
+
+
 def seconds_of_at_least(smallest: float) -> Callable[[str], float]:
     """A reader of a number of seconds with a lower bound, for `type=`."""
 

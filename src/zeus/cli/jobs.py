@@ -22,7 +22,7 @@ from dataclasses import fields
 from typing import Any
 
 from zeus.cli._output import PreparedFile
-from zeus.cli._parser import UsageError
+from zeus.cli._parser import UsageError, count
 from zeus.cli._storage import add_storage_option
 from zeus.cli._terminal import MISSING, Console, clean
 from zeus.monitor.measurement import show_joules, show_seconds
@@ -51,7 +51,7 @@ examples:
     parser.add_argument("--server", metavar="URL", help="server that keeps the jobs (ZEUS_SERVER)")
     add_storage_option(parser)
     parser.add_argument(
-        "--trials", type=_count, default=None, metavar="N", help=f"show: how many ({_SHOWN})"
+        "--trials", type=count, default=None, metavar="N", help=f"show: how many ({_SHOWN})"
     )
     parser.add_argument(
         "--format", choices=("json", "csv"), default=None, help="export: (default: json)"
@@ -199,9 +199,9 @@ def _summary(job: JobInfo) -> list[str]:
     spec = job.spec
     sign = ">=" if spec["higher_is_better"] else "<="
     sizes = ", ".join(map(str, spec["batch_sizes"]))
-    running = f", {job.running} running" if job.running else ""
     return [
-        f"{clean(job.name)}: {job.recurrences} recurrences in {job.trials} trials{running}",
+        clean(job.name),
+        f"  recurrences {job.recurrences}, trials {job.trials}, running {job.running}",
         f"  batch sizes {sizes}; default {spec['default_batch_size']}",
         f"  target: metric {sign} {spec['target_metric']:g} within {spec['max_epochs']} epochs",
         f"  policy {spec['policy']}, eta {spec['eta_knob']:g}, beta {spec['beta']}, "
@@ -264,9 +264,3 @@ def _cell(value: Any) -> Any:
 
 def _instant(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, but got {text!r}")
-    return int(text)

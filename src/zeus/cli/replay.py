@@ -14,12 +14,13 @@ import contextlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from zeus.cli._output import PreparedFile
 from zeus.cli._parser import UsageError
+from zeus.cli._replaying import POLICIES, beta, names, progress_bar, share, whole
 from zeus.cli._terminal import MISSING, Console
 from zeus.errors import MissingExtraError, TraceError
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from zeus.replay.table import JobTable
     from zeus.replay.workloads import Workload
 
-_POLICIES = ("default", "grid", "paper", "zeus")
 _HEAD = (
     "GPU",
     "workload",
@@ -41,7 +41,7 @@ _HEAD = (
     "last",
     "optimum",
 )
-_BAR = 30
+_MOST = 1_000_000
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,29 +66,29 @@ examples:
     )
     parser.add_argument(
         "--policy",
-        default=",".join(_POLICIES),
+        default=",".join(POLICIES),
         metavar="NAME,NAME",
-        help=f"of {', '.join(_POLICIES)} (default: all of them)",
+        help=f"of {', '.join(POLICIES)} (default: all of them)",
     )
     parser.add_argument(
-        "--eta", type=_share, default=0.5, metavar="N", help="weight of energy, 0 to 1 (0.5)"
+        "--eta", type=share, default=0.5, metavar="N", help="weight of energy, 0 to 1 (0.5)"
     )
     parser.add_argument(
         "--beta",
-        type=_beta,
+        type=beta,
         default=2.0,
         metavar="N",
         help="stop runs at N times the least cost, or `none` (2)",
     )
     parser.add_argument(
-        "--seeds", type=_count, default=20, metavar="N", help="jobs of each kind (20)"
+        "--seeds", type=whole(1, _MOST), default=20, metavar="N", help="jobs of each kind (20)"
     )
     parser.add_argument(
         "--target", type=float, metavar="T", help="another target metric; with one workload only"
     )
     parser.add_argument(
         "--recurrences",
-        type=_count,
+        type=whole(1, _MOST),
         metavar="N",
         help="runs of each job (default: twice its number of configurations)",
     )
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         import numpy  # noqa: F401, PLC0415  (not needed for --help)
     except ImportError:
         raise MissingExtraError("`zeus replay`", "batch-size") from None
-    policies = _names(arguments.policy, _POLICIES, "policy")
+    policies = names(arguments.policy, POLICIES, "policy")
     with contextlib.ExitStack() as stack:
         output = None
         if arguments.json is not None:
@@ -153,7 +153,7 @@ def _replayed(
     from zeus.replay.study import study  # noqa: PLC0415
 
     records: list[Record] = []
-    with _progress() as show:
+    with progress_bar() as show:
         for number, policy in enumerate(policies):
 
             def report(share: float, number: int = number, policy: str = policy) -> None:
@@ -168,26 +168,6 @@ def _replayed(
                 beta=arguments.beta,
             )
     return records
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[float, str], None]]:
-    """A bar on stderr, where a person is looking at it."""
-    console = Console(sys.stderr)
-    shown = -1
-
-    def show(share: float, what: str) -> None:
-        nonlocal shown
-        percent = int(share * 100)
-        if console.can_be_steered and percent != shown:
-            shown = percent
-            console.write(f"\r{console.bar(share, _BAR)} {percent:3d} % {what}\x1b[K")
-
-    try:
-        yield show
-    finally:
-        if shown >= 0:
-            console.write("\r\x1b[K")
 
 
 def _report(console: Console, tables: Sequence[JobTable], records: Sequence[Record]) -> list[str]:
@@ -239,50 +219,3 @@ def _mean(values: Sequence[float | None]) -> str:
 
 def _setting(batch_size: int, power_limit: float) -> str:
     return f"{batch_size} @ {power_limit:g} W"
-
-
-# --- reading options ------------------------------------------------------------------------------
-
-
-def _names(text: str, known: Sequence[str], what: str) -> list[str]:
-    names = list(dict.fromkeys(text.split(",")))
-    wrong = [name for name in names if name not in known]
-    if wrong:
-        raise UsageError(f"there is no {what} {', '.join(wrong)}; there are {', '.join(known)}")
-    return names
-
-
-def _share(text: str) -> float:
-    return _real(text, 0.0, 1.0)
-
-
-def _beta(text: str) -> float | None:
-    if text.strip().lower() == "none":
-        return None
-    value = _real(text, 1.0, 1e9)
-    if value <= 1:
-        raise argparse.ArgumentTypeError(f"must be more than 1, but got {text!r}")
-    return value
-
-
-def _count(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if not 1 <= value <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, but got {text!r}")
-    return value
-
-
-def _real(text: str, least: float, most: float) -> float:
-    value: Any
-    try:
-        value = float(text)
-    except ValueError:
-        value = None
-    if value is None or not least <= value <= most:
-        raise argparse.ArgumentTypeError(
-            f"must be a number from {least:g} to {most:g}, but got {text!r}"
-        )
-    return float(value)

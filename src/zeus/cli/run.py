@@ -22,7 +22,7 @@ from zeus.cli import FAILED as EXIT_FAILED
 from zeus.cli import complain
 from zeus.cli._child import Child, StartError, inherited_files
 from zeus.cli._output import PreparedFile
-from zeus.cli._parser import UsageError, indices
+from zeus.cli._parser import UsageError, count, indices
 from zeus.cli._storage import add_storage_option
 from zeus.cli._terminal import MISSING, Console
 from zeus.errors import JobSpecError
@@ -32,6 +32,7 @@ from zeus.optimizer.batch_size.answers import Decision
 from zeus.optimizer.batch_size.job_file import JobFile
 from zeus.optimizer.batch_size.launcher import Launcher, ProgramEnd, TrialEnd
 from zeus.optimizer.batch_size.place import Place
+from zeus.optimizer.batch_size.spec import JobSpec
 
 #: What follows `--` on the command line is not for this command.
 RUNS_A_PROGRAM = True
@@ -71,14 +72,14 @@ exit codes:
   2      the options or the job are wrong; nothing was run"""
     parser.add_argument("--job", required=True, metavar="FILE", help="the job, in TOML")
     parser.add_argument(
-        "--recurrences", type=_count, default=1, metavar="N", help="run the job N times (1)"
+        "--recurrences", type=count, default=1, metavar="N", help="run the job N times (1)"
     )
     parser.add_argument(
         "--attempts",
-        type=_count,
+        type=count,
         metavar="N",
         help="trials of a recurrence at most (default: as many as batch sizes, at least "
-        f"{_LEAST_ATTEMPTS})",
+        f"{_LEAST_ATTEMPTS}; 1 if there is one batch size)",
     )
     parser.add_argument("--server", metavar="URL", help="server that keeps the job (ZEUS_SERVER)")
     add_storage_option(parser)
@@ -123,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
             monitor,
             arguments.program,
             start,
-            attempts=arguments.attempts or max(len(file.spec.batch_sizes), _LEAST_ATTEMPTS),
+            attempts=arguments.attempts or _attempts(file.spec),
             begun=lambda decision: None if arguments.quiet else _announce(console, decision),
             ended=lambda trial: None if arguments.quiet else _tell(console, trial),
         )
@@ -151,6 +152,12 @@ def _job(arguments: argparse.Namespace) -> tuple[JobFile, Place]:
     if not server and not storage:
         server, storage = file.server, file.storage
     return file, Place.of(server, storage, timeout=arguments.timeout)
+
+
+def _attempts(spec: JobSpec) -> int:
+    sizes = len(spec.batch_sizes)
+    # One that has failed would do the same again.
+    return 1 if sizes == 1 else max(sizes, _LEAST_ATTEMPTS)
 
 
 def _recur(
@@ -267,12 +274,6 @@ def _record(trials: Sequence[TrialEnd]) -> dict[str, Any]:
 
 
 # --- reading options ------------------------------------------------------------------------------
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, but got {text!r}")
-    return int(text)
 
 
 def _seconds(text: str) -> float:

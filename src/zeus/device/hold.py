@@ -101,6 +101,26 @@ class Hold:
             for knob, value in wanted.items():
                 self._journal.change(knob, self._entries[knob], value)
 
+    def retune(self, lowest: int, highest: int) -> None:
+        """Lock the graphics clock anew, as often as many times a second.
+
+        As `change`, but quicker: the bounds are taken at their word, and the record keeps the clock
+        that was set by `acquire` or `change`. What comes back at the end stays the same.
+
+        Args:
+            lowest: MHz, a clock that the GPU supports.
+            highest: MHz, likewise.
+
+        Raises:
+            KnobError: If the hold is not in force, or does not hold the graphics clock.
+            CapabilityError: If the GPU refuses.
+        """
+        with critical_section:
+            if self._owner != os.getpid() or GRAPHICS_CLOCK not in self._entries:
+                raise KnobError("a graphics clock must be held in this process to be set anew")
+            entry = self._entries[GRAPHICS_CLOCK]
+            self._journal.change(GRAPHICS_CLOCK, entry, [lowest, highest], lasting=False)
+
     def release(self) -> None:
         """Put everything back. Safe to call more than once, and in a forked child (no effect)."""
         if self._owner != os.getpid():

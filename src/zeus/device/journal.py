@@ -126,8 +126,16 @@ class Journal:
                 return
         stack.remove(entry)
 
-    def change(self, knob: str, entry: Entry, value: Value) -> None:
-        """Set a knob anew under a hold that exists."""
+    def change(self, knob: str, entry: Entry, value: Value, *, lasting: bool = True) -> None:
+        """Set a knob anew under a hold that exists.
+
+        Args:
+            knob: Its name.
+            entry: The hold's.
+            value: What to set.
+            lasting: Whether the record tells of it, which costs a write to disk. What was there
+                before the hold is on record in any case.
+        """
         with self._open() as stacks:
             stack = stacks.setdefault(knob, [])
             at = next((i for i, other in enumerate(stack) if other.id == entry.id), None)
@@ -139,6 +147,8 @@ class Journal:
                 stack[at + 1].previous = value  # what the hold above it puts back
             else:
                 self._apply(knob, value)
+                if not lasting:
+                    return
             stack[at].value = entry.value = value
 
     def pop(self, knob: str, entry_id: str) -> None:

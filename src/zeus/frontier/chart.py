@@ -7,10 +7,12 @@ from html import escape
 
 from zeus.frontier.shapes import (
     COLOURS,
+    FORMS,
     LOOKS,
     RING,
     RING_OPACITY,
     RING_WIDTH,
+    Form,
     Mark,
     Path,
     Picture,
@@ -64,6 +66,8 @@ def text_element(text: Text, colours: Mapping[str, str], attributes: str = "") -
 
 def _path(path: Path, colours: Mapping[str, str]) -> str:
     stroke = f'stroke="{colours[path.colour]}" stroke-width="{path.width:g}"'
+    if path.dashed:
+        stroke += ' stroke-dasharray="5 4"'
     if len(path.corners) == 2:
         (x0, y0), (x1, y1) = path.corners
         return f'<path d="M{x0:.1f} {y0:.1f}L{x1:.1f} {y1:.1f}" {stroke}/>'
@@ -74,16 +78,37 @@ def _path(path: Path, colours: Mapping[str, str]) -> str:
 def _mark(mark: Mark, colours: Mapping[str, str]) -> str:
     fill, edge, width, plain = LOOKS[mark.kind]
     title = f"<title>{safe(mark.tooltip)}</title>" if mark.tooltip else ""
+    form = FORMS.get(mark.kind, "circle")
     place = f'<circle cx="{mark.x:.1f}" cy="{mark.y:.1f}"'
     look = f'fill="{colours[fill]}" stroke="{colours[edge]}" stroke-width="{width:g}"'
     if mark.plain:
         look = f'fill="{colours[plain]}"'
+    if form != "circle":
+        return f'<path d="{_outline(form, mark)}" {look} stroke-linejoin="round">{title}</path>'
     circle = f'{place} r="{mark.radius:g}" {look}>{title}</circle>'
     if mark.kind != "chosen":
         return circle
     return (
         f'{place} r="{mark.radius + RING:g}" fill="none" stroke="{colours["chosen"]}" '
         f'stroke-width="{RING_WIDTH:g}" opacity="{RING_OPACITY:g}"/>{circle}'
+    )
+
+
+def _outline(form: Form, mark: Mark) -> str:
+    """What is no circle, as large as one."""
+    x, y, r = mark.x, mark.y, mark.radius
+    if form == "cross":
+        s = 0.8 * r
+        return (
+            f"M{x - s:.1f} {y - s:.1f}L{x + s:.1f} {y + s:.1f}"
+            f"M{x - s:.1f} {y + s:.1f}L{x + s:.1f} {y - s:.1f}"
+        )
+    if form == "diamond":
+        s = 1.15 * r
+        return f"M{x - s:.1f} {y:.1f}L{x:.1f} {y - s:.1f}L{x + s:.1f} {y:.1f}L{x:.1f} {y + s:.1f}Z"
+    return (
+        f"M{x - 0.7 * r:.1f} {y - 1.1 * r:.1f}L{x + 1.2 * r:.1f} {y:.1f}"
+        f"L{x - 0.7 * r:.1f} {y + 1.1 * r:.1f}Z"
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from zeus.frontier.axes import Axis, axes
 from zeus.frontier.point import Point
 from zeus.frontier.shapes import (
     RING,
@@ -22,7 +23,7 @@ from zeus.frontier.shapes import (
     Shape,
     Text,
 )
-from zeus.frontier.show import Unit, compared_in_words, energy_unit, knob_label, time_unit
+from zeus.frontier.show import compared_in_words, energy_unit, knob_label, time_unit
 
 if TYPE_CHECKING:
     from zeus.frontier.frontier import Frontier
@@ -49,41 +50,6 @@ def estimated_width(text: str, size: float) -> float:
     narrow, normal, wide = _WIDTHS
     widths = (narrow if c in _NARROW else wide if c in _WIDE else normal for c in text)
     return size * sum(widths)
-
-
-@dataclass(frozen=True)
-class Axis:
-    """From seconds or joules to a place along one side of the plot."""
-
-    unit: Unit
-    low: float
-    high: float
-    start: float
-    end: float
-
-    @classmethod
-    def over(cls, values: Sequence[float], unit: Unit, start: float, end: float) -> Axis:
-        """An axis with room for all the values."""
-        low, high = min(values) / unit.size, max(values) / unit.size
-        # Equal values are put into the middle of a range of their own size.
-        margin = 0.09 * (high - low) if high > low * (1 + 1e-9) else 0.5 * high or 1.0
-        return cls(unit, max(low - margin, 0.0), high + margin, start, end)
-
-    def place(self, value: float) -> float:
-        """Where a value is; on the axis even if the value is beyond its end."""
-        share = (value / self.unit.size - self.low) / (self.high - self.low)
-        return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
-
-    def ticks(self, most: int) -> list[tuple[float, str]]:
-        """Places of round values, with their labels."""
-        rough = (self.high - self.low) / most
-        power = 10.0 ** math.floor(math.log10(rough))
-        step = next(power * size for size in (1, 2, 2.5, 5, 10) if power * size >= rough)
-        places = (d for d in range(18) if math.isclose(step, round(step, d), rel_tol=1e-6))
-        decimals = next(places, 18)
-        first, last = math.ceil(self.low / step), math.floor(self.high / step)
-        values = [number * step for number in range(first, last + 1)]
-        return [(self.place(v * self.unit.size), f"{v:.{decimals}f}") for v in values]
 
 
 # --- putting them in place ----------------------------------------------------------------------
@@ -207,19 +173,8 @@ class _Layout:
         return text[:kept] + "…"
 
     def axes(self) -> Iterator[Shape]:
-        plot = self.frame.plot
-        for x, label in self.x.ticks(self.frame.ticks[0]):
-            yield Path(((x, plot.top), (x, plot.bottom)), "grid")
-            yield Text(x, plot.bottom + 19, label, 11.5, "muted", "middle")
-        for y, label in self.y.ticks(self.frame.ticks[1]):
-            yield Path(((plot.left, y), (plot.right, y)), "grid")
-            yield Text(plot.left - 9, y + 4, label, 11.5, "muted", "end")
-        yield Path(((plot.left, plot.bottom), (plot.right, plot.bottom)), "axis")
-        yield Path(((plot.left, plot.top), (plot.left, plot.bottom)), "axis")
         time, energy = f"time ({self.x.unit.name})", f"energy ({self.y.unit.name})"
-        yield Text(plot.middle, plot.bottom + 44, time, 12.5, "ink", "middle")
-        middle = (plot.top + plot.bottom) / 2
-        yield Text(max(plot.left - 54, 13), middle, energy, 12.5, "ink", "middle", rotated=True)
+        return axes(self.frame, self.x, self.y, time, energy)
 
     # --- in the plot ------------------------------------------------------------------------
 

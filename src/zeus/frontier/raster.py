@@ -13,10 +13,12 @@ from zeus.errors import MissingExtraError
 from zeus.frontier.chart import printable
 from zeus.frontier.shapes import (
     COLOURS,
+    FORMS,
     LOOKS,
     RING,
     RING_OPACITY,
     RING_WIDTH,
+    Form,
     Mark,
     Path,
     Picture,
@@ -31,6 +33,7 @@ _DENSITY = 200  # dots per inch
 _PIXELS = 100.0  # of the layout, per inch
 _POINT = 72.0 / _PIXELS  # typographic points per pixel of the layout
 _FONT = "DejaVu Sans"  # comes with matplotlib
+_MARKERS: dict[Form, str] = {"circle": "o", "diamond": "D", "cross": "x", "arrow": ">"}
 
 
 def text_width() -> Callable[[str, float], float]:
@@ -116,6 +119,7 @@ def _draw(axes: Axes, shapes: Sequence[Shape], depth: int) -> None:
             [y for _, y in shape.corners],
             color=COLOURS[shape.colour],
             linewidth=shape.width * _POINT,
+            linestyle="--" if shape.dashed else "-",
             solid_joinstyle="round",
             zorder=depth,
         )
@@ -140,7 +144,7 @@ def _draw_marks(axes: Axes, marks: Sequence[Mark], depth: int) -> None:
         )
     axes.plot(
         *places,
-        "o",
+        _MARKERS[FORMS.get(first.kind, "circle")],
         markersize=2 * first.radius * _POINT,
         markerfacecolor=COLOURS[plain if first.plain else fill],
         markeredgecolor=COLOURS[edge],

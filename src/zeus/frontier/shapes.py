@@ -12,7 +12,8 @@ from typing import Literal
 
 from zeus.frontier.point import Point
 
-Kind = Literal["best", "other", "chosen"]
+Kind = Literal["best", "other", "chosen", "stopped", "failed", "running"]
+Form = Literal["circle", "diamond", "cross", "arrow"]
 Anchor = Literal["start", "middle", "end"]
 
 #: Roles on white paper. Blue and orange are told apart with any kind of colour vision.
@@ -32,7 +33,12 @@ LOOKS: Mapping[Kind, tuple[str, str, float, str]] = {
     "best": ("line", "paper", 1.5, "line"),
     "other": ("paper", "other", 1.6, "other"),
     "chosen": ("chosen", "paper", 1.5, "chosen"),
+    "stopped": ("paper", "chosen", 1.8, "chosen"),
+    "failed": ("ink", "ink", 2.0, "ink"),
+    "running": ("line", "paper", 1.5, "line"),
 }
+#: What is no circle. Kinds are told apart without any colour, too.
+FORMS: Mapping[Kind, Form] = {"stopped": "diamond", "failed": "cross", "running": "arrow"}
 RING, RING_WIDTH, RING_OPACITY = 4.5, 1.6, 0.55  # around a chosen mark
 
 
@@ -58,6 +64,7 @@ class Path:
     corners: tuple[tuple[float, float], ...]
     colour: str
     width: float = 1.0
+    dashed: bool = False
 
 
 @dataclass(frozen=True)

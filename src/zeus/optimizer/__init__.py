@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from zeus.optimizer.batch_size.spec import JobSpec
     from zeus.optimizer.callback import Callback
     from zeus.optimizer.frequency import GlobalFrequencyOptimizer
+    from zeus.optimizer.pipeline_frequency.running.client import PipelineFrequencyOptimizer
     from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 
 __getattr__, __dir__ = lazy_names(
@@ -21,6 +22,7 @@ __getattr__, __dir__ = lazy_names(
         "GlobalFrequencyOptimizer": "zeus.optimizer.frequency",
         "GlobalPowerLimitOptimizer": "zeus.optimizer.power_limit",
         "JobSpec": "zeus.optimizer.batch_size.spec",
+        "PipelineFrequencyOptimizer": "zeus.optimizer.pipeline_frequency.running.client",
     },
 )
 
@@ -30,4 +32,5 @@ __all__ = [
     "GlobalFrequencyOptimizer",
     "GlobalPowerLimitOptimizer",
     "JobSpec",
+    "PipelineFrequencyOptimizer",
 ]

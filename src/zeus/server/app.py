@@ -11,10 +11,15 @@ from anyio.to_thread import run_sync
 from fastapi import FastAPI
 
 from zeus import __version__
+from zeus.optimizer.batch_size.overview import Overviews
 from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.store import Store, Tokens
+from zeus.optimizer.pipeline_frequency.running.service import Pipelines
 from zeus.server.gate import Doorkeeper, Gate
 from zeus.server.metrics import Metrics
+from zeus.server.pages.routes import routes as pages
+from zeus.server.pipelines import router as pipeline_router
+from zeus.server.planner import Hub, Planner
 from zeus.server.responses import add_handlers
 from zeus.server.routes import router
 from zeus.server.shortcut import ShortCut
@@ -39,18 +44,24 @@ def create_app(
     jobs = Jobs(store, now)
     writer = Writer(jobs)
     metrics = Metrics()
+    hub, planner = Hub(), Planner()
+    pipelines = Pipelines(store, now, plan_soon=planner.soon, changed=hub.tell)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         writer.start()
+        hub.start()
+        planner.start(pipelines)
         yield
+        await run_sync(planner.stop)
         await run_sync(writer.stop)
         jobs.close()
 
     app = FastAPI(
         title="Zeus",
         version=__version__,
-        description="Recurring jobs: which batch size to train with tonight.",
+        description="Recurring jobs: which batch size to train with tonight. Pipeline jobs: which "
+        "computation to run at which clock.",
         lifespan=lifespan,
         # Their pages load scripts from the internet.
         docs_url=None,
@@ -64,13 +75,15 @@ def create_app(
             "auto_configure": False,
         },
     )
+    doorkeeper = Doorkeeper(Tokens(store), now) if require_token else None
     app.state.jobs, app.state.writer, app.state.metrics = jobs, writer, metrics
+    app.state.overviews, app.state.doorkeeper, app.state.now = Overviews(store), doorkeeper, now
+    app.state.pipelines, app.state.hub, app.state.planner = pipelines, hub, planner
     # Side by side rather than one router inside the other, which costs every request a detour.
-    app.router.routes.extend(router.routes)
+    app.router.routes.extend([*router.routes, *pipeline_router.routes, *pages])
     add_handlers(app)
     app.add_middleware(ShortCut, writer=writer)
     # Added last, so that it is the outermost.
-    doorkeeper = Doorkeeper(Tokens(store), now) if require_token else None
     app.add_middleware(Gate, metrics=metrics, doorkeeper=doorkeeper, host=host)
     _document_tokens(app, required=require_token)
     return app

@@ -54,6 +54,7 @@ class DecideBody(_Body):
     lease: Annotated[float, Field(ge=values.LEAST_LEASE, le=values.MOST_LEASE)] = (
         values.DEFAULT_LEASE
     )
+    default: bool = False
 
 
 class EpochBody(_Body):

@@ -20,11 +20,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from zeus.errors import StorageError
 from zeus.optimizer.batch_size.store import Token, Tokens
 from zeus.server.metrics import Metrics
-from zeus.server.responses import fault
+from zeus.server.pages import assets
+from zeus.server.pages.faults import wants_page
+from zeus.server.pages.routes import OPEN
+from zeus.server.pages.sign_in import cookie_token, to_sign_in
+from zeus.server.responses import refusal_of
 
 MOST_BODY = 1024 * 1024  # bytes
 _TOO_LARGE = f"a request has at most {MOST_BODY} bytes"
-_OPEN = ("/healthz", "/openapi.json")
+_OPEN = ("/healthz", "/openapi.json", *OPEN)
 _LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}
 _CACHED = 2.0  # seconds for which a token is believed without asking the store again
 _MOST_CACHED = 1_000
@@ -112,11 +116,11 @@ class Gate:
             host = headers.get(b"host", b"").decode("latin-1").lower()
             if _without_port(host) not in self._hosts:
                 said = "this server answers only requests to a loopback address"
-                refusal = fault(403, "TokenError", said)
-        elif scope["path"] not in _OPEN:
+                refusal = refusal_of(scope, 403, "TokenError", said)
+        elif scope["path"] not in _OPEN and not scope["path"].startswith(assets.PREFIX):
             refusal = await self._check_token(scope, headers)
         if refusal is None:
-            refusal = _check_length(headers)
+            refusal = _check_length(scope, headers)
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -124,15 +128,19 @@ class Gate:
 
     async def _check_token(self, scope: Scope, headers: dict[bytes, bytes]) -> Any:
         assert self._doorkeeper is not None
+        authorization = headers.get(b"authorization")
+        kept = cookie_token(scope, headers) if authorization is None else None
         try:
-            token = await self._doorkeeper.admit(headers.get(b"authorization"))
+            token = await self._doorkeeper.admit(b"Bearer " + kept if kept else authorization)
         except StorageError:
             said = "the store of this server cannot be used just now"
-            return fault(503, "StorageError", said, **{"Retry-After": "1"})
+            return refusal_of(scope, 503, "StorageError", said, **{"Retry-After": "1"})
+        if token is None and scope["method"] in ("GET", "HEAD") and wants_page(scope):
+            return to_sign_in(scope)
         if token is None:
             said = "a token is needed, or this one is not good (any more): Authorization: Bearer …"
-            return fault(401, "TokenError", said, **{"WWW-Authenticate": "Bearer"})
-        scope["state"]["scope"] = token.job
+            return refusal_of(scope, 401, "TokenError", said, **{"WWW-Authenticate": "Bearer"})
+        scope["state"].update(scope=token.job, signed_in=kept is not None)
         return None
 
 
@@ -141,15 +149,11 @@ def _without_port(host: str) -> str:
     return head if colon and port.isdigit() else host
 
 
-def _check_length(headers: dict[bytes, bytes]) -> Any:
+def _check_length(scope: Scope, headers: dict[bytes, bytes]) -> Any:
     length = headers.get(b"content-length", b"0")
     if length.isdigit() and int(length[:20]) > MOST_BODY:
-        return _too_large()
+        return refusal_of(scope, 413, "TooLargeError", _TOO_LARGE)
     return None
-
-
-def _too_large() -> Any:
-    return fault(413, "TooLargeError", _TOO_LARGE)
 
 
 def _bounded(receive: Receive) -> Receive:

@@ -1,4 +1,7 @@
-"""Answers as JSON, errors among them; none tells how the server is built inside."""
+"""Answers as JSON, errors among them; none tells how the server is built inside.
+
+Whoever looks at a page gets errors as pages.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.types import Scope
 
 from zeus.errors import (
     JobConflictError,
@@ -19,6 +23,7 @@ from zeus.errors import (
     UnknownJobError,
     ZeusError,
 )
+from zeus.server.pages.faults import fault_page, wants_page
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +86,13 @@ def fault(status: int, kind: str, message: str, **headers: str) -> Json:
     return Json({"error": {"kind": kind, "message": message}}, status, headers)
 
 
+def refusal_of(scope: Scope, status: int, kind: str, message: str, **headers: str) -> Response:
+    """An error, for whoever asked: a program or a person."""
+    if wants_page(scope):
+        return fault_page(Request(scope), status, message, headers)
+    return fault(status, kind, message, **headers)
+
+
 def add_handlers(app: FastAPI) -> None:
     """Have the application answer errors this way."""
     app.add_exception_handler(ZeusError, _zeus)
@@ -89,35 +101,40 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-def refused(error: Exception) -> Json:
+def refused(error: Exception, scope: Scope) -> Response:
     """The answer to who has met one of our errors."""
     status = next(status for kind, status in _STATUS if isinstance(error, kind))
     if isinstance(error, StorageError):
         logger.error("%s", error)
         # Where the store is and what it said concerns only those who run it.
         message = "the store of this server cannot be used just now"
-        return fault(status, "StorageError", message, **{"Retry-After": "1"})
-    return fault(status, type(error).__name__, str(error))
+        return refusal_of(scope, status, "StorageError", message, **{"Retry-After": "1"})
+    return refusal_of(scope, status, type(error).__name__, str(error))
 
 
-async def _zeus(_request: Request, error: Exception) -> Response:
-    return refused(error)
+async def _zeus(request: Request, error: Exception) -> Response:
+    return refused(error, request.scope)
 
 
-async def _invalid(_request: Request, error: Exception) -> Response:
+async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = [
         f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}"
         for each in error.errors()[:10]
     ]
-    return fault(422, "ValidationError", "; ".join(found))
+    return refusal_of(request.scope, 422, "RequestError", "; ".join(found))
 
 
-async def _http(_request: Request, error: Exception) -> Response:
+async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return fault(error.status_code, "HTTPError", str(error.detail), **(error.headers or {}))
+    said = str(error.detail)
+    if error.status_code == 404 and wants_page(request.scope):
+        said = "there is nothing at this address"
+    headers = dict(error.headers or {})
+    return refusal_of(request.scope, error.status_code, "HTTPError", said, **headers)
 
 
-async def _unexpected(_request: Request, _error: Exception) -> Response:
+async def _unexpected(request: Request, _error: Exception) -> Response:
     # The traceback goes to the log of the server, by whoever called us.
-    return fault(500, "InternalError", "the server has failed; its log says why")
+    said = "the server has failed; its log says why"
+    return refusal_of(request.scope, 500, "InternalError", said)

@@ -184,6 +184,7 @@ def metrics(request: Request) -> Response:
         *gauge("zeus_trials_running", running),
         *gauge("zeus_commands_total", writer.commands, "counter"),
         *gauge("zeus_transactions_total", writer.batches, "counter"),
+        *request.app.state.planner.lines(),
         *request.app.state.metrics.lines(),
     ]
     return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")

@@ -75,15 +75,18 @@ def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> 
     # The thread that writes waits for the interpreter after every statement, by default up to 5 ms
     # while requests are being read. This process is ours, so it may have it sooner.
     sys.setswitchinterval(_SWITCH_INTERVAL)
-    _Server(config, ready).run(sockets=[listening])
+    _Server(config, ready, app.state.hub.stop).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
     """Ends without an error when it is told to."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, ready: Callable[[], None], stopping: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._ready = ready
+        self._stopping = stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -93,6 +96,7 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         # However often it is told, it finishes what it has begun; that takes a bounded time.
         self.should_exit = True
+        self._stopping()  # who waits for news is answered now
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -88,7 +88,7 @@ class ShortCut:
         try:
             answer = await self._writer.do(command)
         except ZeusError as error:
-            await refused(error)(scope, receive, send)
+            await refused(error, scope)(scope, receive, send)
             return
         await Json(answer.to_dict())(scope, receive, send)
 

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import queue
 import threading
+import time
 from typing import Any
 
 from zeus.errors import StorageError
@@ -62,19 +63,20 @@ class Writer:
         return await future
 
     def _run(self) -> None:
-        more = True
+        more, due = True, time.monotonic() + _SWEEP_PERIOD
         while more:
-            pending, more = self._next()
+            pending, more = self._next(due - time.monotonic())
             if pending:
                 self._carry_out(pending)
-            elif more:
+            if more and time.monotonic() >= due:
                 self._sweep()
+                due = time.monotonic() + _SWEEP_PERIOD
 
-    def _next(self) -> tuple[list[_Pending], bool]:
-        """What is waiting, at least one unless it has been quiet; and whether to go on."""
+    def _next(self, patience: float) -> tuple[list[_Pending], bool]:
+        """What is waiting, or comes within so many seconds; and whether to go on."""
         pending: list[_Pending] = []
         with contextlib.suppress(queue.Empty):
-            entry = self._queue.get(timeout=_SWEEP_PERIOD)
+            entry = self._queue.get(timeout=max(patience, 0.0))
             while entry is not None:
                 pending.append(entry)
                 if len(pending) == _MOST_AT_ONCE:

@@ -118,7 +118,7 @@ class StoreContract:
     def test_a_newer_schema_is_refused(self, store, storage):
         with writing(store.engine) as connection:
             connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
-        with pytest.raises(StorageError, match=r"schema 9999, .* up to 0003: .* upgrade Zeus"):
+        with pytest.raises(StorageError, match=r"schema 9999, .* up to 0004: .* upgrade Zeus"):
             Store(storage)
 
     def test_processes_may_open_a_new_store_at_once(self, new_storage):
@@ -238,12 +238,14 @@ class StoreContract:
             transaction.write(Changes(new_trials=[trial_row(job, event, number=1000)]))
 
     def test_leases_that_passed_are_found(self, store):
-        job, _ = filled(store)
+        job, history = filled(store)
         other, _ = filled(store, "other")
+        event = next(e for e in history if isinstance(e, Decided) and e.trial == 1)
+        renewed = {"_job": job, "_number": 1, **trial_row(job, event, lease_until=1000.0)}
         with store.transaction() as transaction:
             assert transaction.lapsed([job], now=103.0) == [(job, 1), (job, 2)]
             assert transaction.lapsed([job, other], now=101.5) == [(job, 1), (other, 1)]
-            transaction.renew(job, 1, until=1000.0)
+            transaction.write(Changes(trials=[renewed]))
             assert transaction.lapsed([job], now=103.0) == [(job, 2)]
             assert set(transaction.lapsed_jobs(101.5, 10)) == {other}
 

@@ -137,6 +137,19 @@ def test_metrics_may_be_missing_or_no_numbers(node, storage):
     assert (trial.state, trial.metric) == ("converged", 0.5)
 
 
+@pytest.mark.parametrize("policy", ["zeus", "paper"])
+def test_a_search_for_hyperparameters_leaves_only_the_power_limit_to_choose(storage, policy):
+    spec = job(batch_sizes=(32,), policy=policy, max_epochs=20)
+    profiled = []
+    for needed in (2, 9, 30):  # what a run takes depends on what is searched
+        done = run(storage, spec, needed={32: needed})
+        assert (done.get_batch_size(), done.decision.threshold) == (32, None)
+        assert len(done.history) == min(needed, 20)
+        assert done.power_limit.selection.point.knob < 250
+        profiled.append(done.power_limit.profiling_steps > 0)
+    assert profiled == [True, False, False]
+
+
 def test_the_learning_rate_follows_by_the_rule(node, storage):
     spec = job(batch_sizes=(128,), default_batch_size=128, learning_rate_rule="linear")
     assert make(node, storage, spec=spec).learning_rate_scale == 1.0

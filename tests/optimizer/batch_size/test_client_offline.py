@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ from tests.server.child import Server, serving
 
 from zeus.errors import TokenError
 from zeus.optimizer import BatchSizeOptimizer
+from zeus.optimizer.batch_size import reporter
 from zeus.optimizer.batch_size.store import Store, Tokens
 from zeus.optimizer.training_run import Outcome
 from zeus.testing import SimulatedNode
@@ -164,28 +166,36 @@ def test_a_threshold_holds_while_nobody_can_be_asked(node, storage):
     assert trials(storage)[1].state in ("stopped", "cancelled")
 
 
-def test_a_decision_that_came_too_late_is_taken_back(node, storage, caplog):
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    with serving(storage, "--port", str(port)) as server:
-        train(node, make(node, url), **FEW)
-        decided = make(node, url)
-        assert decided.get_batch_size() == 16
-        decided.close()
-        server.stop()
-    offline = train(node, make(node, url), **FEW)
-    assert offline.get_batch_size() == 32
-    again = Server(storage, port=port)
-    try:
-        with caplog.at_level(logging.WARNING):
-            make(node, url).get_batch_size()
-    finally:
-        again.stop()
+@pytest.mark.parametrize("lost", [False, True], ids=["not asked", "answer lost"])
+@pytest.mark.parametrize("policy", ["zeus", "paper"])
+def test_a_run_that_could_not_ask_counts_as_what_it_was(node, tmp_path, caplog, policy, lost):
+    there, away = tmp_path / "there", tmp_path / "away"
+    there.mkdir()
+    storage = f"sqlite:///{there}/jobs.db"
+    spec = job(policy=policy)
+    train(node, make(node, None, spec=spec, storage=storage), **FEW)
+    there.rename(away)
+    offline = train(node, make(node, None, spec=spec, storage=storage), **FEW)
+    assert (offline.get_batch_size(), offline.decision.trial) == (32, "")
+    away.rename(there)
+    (path,) = kept()
+    notes = json.loads(path.read_text())
+    if lost:  # it was asked and decided, but nobody heard
+        asked = {name: notes[name] for name in ("gpu", "gpus", "max_power", "request")}
+        with opened(storage) as jobs:
+            assert jobs.decide("nightly", **asked).batch_size == 16
+    caplog.clear()
+    assert make(node, None, spec=spec, storage=storage).get_batch_size() == 16
     assert kept() == []
-    assert any("counts for its profile only" in said for said in warnings(caplog))
-    third = trials(storage)[2]
-    assert (third.state, third.epochs, third.cost) == ("cancelled", 0, 0.0)
-    assert "ran with batch size 32" in third.note
+    second = trials(storage)[1]
+    if lost:
+        assert any("counts for its profile only" in said for said in warnings(caplog))
+        assert (second.state, second.epochs, second.cost) == ("cancelled", 0, 0.0)
+        assert "ran with batch size 32" in second.note
+    else:
+        assert warnings(caplog) == []
+        assert (second.state, second.batch_size, second.role) == ("converged", 32, "default")
+        assert second.cost == pytest.approx(sum(record.cost for record in offline.history))
 
 
 def test_a_token_that_is_missing_stops_nobody(node, storage, monkeypatch, caplog):
@@ -215,6 +225,27 @@ def test_a_server_that_hangs_costs_a_bounded_time(node, caplog):
     assert (done.get_batch_size(), done.outcome) == (32, Outcome.CONVERGED)
     assert "no answer within 0.2 s" in caplog.text
     assert len(kept()) == 1
+
+
+def test_a_server_that_is_slow_costs_a_bounded_time(node, monkeypatch, caplog):
+    monkeypatch.setattr(reporter, "_SLOW", 0.01)
+    monkeypatch.setattr(reporter, "_PATIENCE", 1e6)
+    asked = []
+    verdict = {**DECISION, "go_on": True, "outcome": None}
+
+    def slowly(connection):
+        time.sleep(0.02)
+        profiles = b"/profiles " in connection.recv(65536, socket.MSG_PEEK)
+        says("[]" if profiles else json.dumps(verdict))(connection)
+
+    with strange_server(slowly) as server:
+        train(node, make(node, server.url), after_epoch=lambda _: asked.append(server.asked), **FEW)
+        # Having told one epoch, it trains for much longer before it tells the next; but in the end
+        # all is told.
+        first, second, last = asked
+        assert first == second < last == first + 2
+    assert kept() == []
+    assert warnings(caplog) == []
 
 
 DECISION = {

@@ -9,7 +9,7 @@ import os
 import pytest
 from tests.optimizer.batch_size.clients import job, opened, trials
 
-from zeus.errors import StorageError
+from zeus.errors import StorageError, TokenError
 from zeus.optimizer.batch_size import notes as notes_module
 from zeus.optimizer.batch_size import spool as spool_module
 from zeus.optimizer.batch_size.notes import Notes
@@ -135,6 +135,20 @@ def test_a_run_that_had_more_to_say_meanwhile_keeps_its_file(spool, storage):
     assert (trial.state, trial.epochs) == ("converged", 2)
 
 
+def test_what_takes_too_long_is_told_bit_by_bit(spool, storage):
+    spool.save(written(epochs=3))
+    spool.save(written(at=2.0, request="second", epochs=1))
+    with opened(storage) as jobs:
+        for _ in range(2):
+            assert spool.deliver(jobs, PLACE, within=0) == 0
+            assert len(files(spool)) == 2
+        assert spool.deliver(jobs, PLACE, within=60) == 2
+        log = [event["epoch"] for event in jobs.log("nightly") if event["kind"] == "epoch"]
+        assert [trial.batch_size for trial in jobs.trials("nightly")] == [32, 32]
+    assert files(spool) == []
+    assert log == [1, 2, 3, 1]
+
+
 def test_there_is_a_bound(spool, monkeypatch, caplog):
     monkeypatch.setattr(spool_module, "MOST_FILES", 3)
     monkeypatch.setattr(notes_module, "MOST_EPOCHS", 5)
@@ -170,6 +184,24 @@ def test_a_newer_version_is_left_for_whoever_knows_it(spool, storage):
     with opened(storage) as jobs:
         assert spool.deliver(jobs, PLACE, within=60) == 0
     assert path.exists()
+
+
+def test_notes_that_are_not_ours_to_tell_hold_up_nobody(spool, storage):
+    spool.save(written(at=1.0, spec=job("theirs")))
+    spool.save(written(at=2.0))
+
+    class Scoped(Breaks):
+        def create(self, spec):
+            if spec.name != "nightly":
+                raise TokenError("the token is for job 'nightly' only")
+            return self._jobs.create(spec)
+
+    with opened(storage) as jobs:
+        assert spool.deliver(Scoped(jobs, 99), PLACE, within=60) == 1
+        assert [info.name for info in jobs.jobs()] == ["nightly"]
+        assert len(files(spool)) == 1
+        assert spool.deliver(jobs, PLACE, within=60) == 1
+    assert [trial.state for trial in trials(storage, "theirs")] == ["converged"]
 
 
 def test_what_is_refused_is_given_up(spool, storage, caplog):

@@ -185,3 +185,69 @@ def test_after_repeated_misses_a_retry_looks_elsewhere():
         tried.append(job.size(choices))
         job.end(choices, 100, converged=False)
     assert len(set(tried)) >= 3
+
+
+def test_on_a_way_down_it_leaps():
+    assert settle(lane(), FLAT, 3) == [64, 32, 256]
+
+
+def test_a_near_tie_is_not_explored_for_ever():
+    job = lane()
+    # 128 always takes 10 epochs, 256 takes 10 or 11: as good as equal.
+    roles, sizes = [], []
+    for turn in range(120):
+        choices = job.begin()
+        size = job.size(choices)
+        epochs = {128: 10, 256: 10 + turn % 2}.get(size, 20)
+        job.end(choices, epochs, epoch_cost=1000.0 if size < 256 else 960.0)
+        roles.append(choices.role[0])
+        sizes.append(size)
+    assert roles[-40:].count(Role.EXPLORE) < 10
+    # Which of the two is better can only be told by running both.
+    assert min(sizes.count(128), sizes.count(256)) > 5
+
+
+def test_batch_sizes_that_would_take_too_many_epochs_are_not_looked_at_first():
+    free, tight = lane(), lane(max_epochs=10)
+    for job in (free, tight):
+        job.run(10, load=0.7)
+    assert free.size(free.choose()) == 128
+    # Larger batches take more epochs, if anything.
+    assert tight.size(tight.choose()) != 128
+
+
+def test_an_epoch_that_is_known_to_cost_too_much_is_reason_enough():
+    job = Lane("zeus", SIZES, 256)
+    epochs = {256: 80, 128: 45, 64: 33, 32: 30, 16: 29, 8: 29}
+    prices = {256: 10, 128: 11, 64: 13, 32: 30, 16: 60, 8: 120}
+    tried = []
+    for _ in range(100):
+        choices = job.begin()
+        size = job.size(choices)
+        tried.append(size)
+        # Given up after its first epoch: 32 would need less than half of the epochs of 64.
+        up = size <= 32
+        job.end(choices, 1 if up else epochs[size], converged=not up, epoch_cost=prices[size])
+        if up:
+            retry = job.begin(1)
+            job.end(retry, epochs[job.size(retry)], epoch_cost=prices[job.size(retry)])
+    assert tried.count(32) == 1
+    assert not {8, 16} & set(tried)
+
+
+def test_a_batch_size_in_flight_is_not_explored_again_though_it_has_converged():
+    job = lane()
+    settle(job, FLAT, 6)
+    flying = [job.begin() for _ in range(6)]
+    explored = [job.size(each) for each in flying if each.role[0] == Role.EXPLORE]
+    assert len(explored) == len(set(explored))
+
+
+def test_where_data_do_not_drift_misses_do_not_drive_it_to_the_unknown():
+    job = lane()
+    settle(job, FLAT, 20)
+    proven = {size for size, weight in zip(SIZES, job.state.weight[0], strict=True) if weight > 0}
+    for attempt in range(6):
+        choices = job.begin(attempt)
+        assert job.size(choices) in proven
+        job.end(choices, 14, converged=False)

@@ -194,6 +194,7 @@ class JobsApi(Protocol):
         request: str | None = None,
         retry_of: str | None = None,
         lease: float = DEFAULT_LEASE,
+        default: bool = False,
     ) -> Decision:
         """Begin a trial.
 
@@ -206,6 +207,8 @@ class JobsApi(Protocol):
                 of a run, and a repeated question, begin only one. By default a new one.
             retry_of: The trial before in the same recurrence, which did not converge.
             lease: Seconds after which it expires if nothing is heard of it.
+            default: It runs with the default batch size in any case, because it could not ask
+                before. Grid search knows no such trials, and decides.
 
         Raises:
             UnknownJobError: If there is no such job.

@@ -22,8 +22,7 @@ from zeus.errors import (
 from zeus.frontier import Frontier
 from zeus.optimizer.batch_size import values
 from zeus.optimizer.batch_size.answers import Decision, JobInfo, ProfileInfo, Verdict
-from zeus.optimizer.batch_size.brain import Brain, fingerprint
-from zeus.optimizer.batch_size.cache import Cache, Known
+from zeus.optimizer.batch_size.cache import Cache
 from zeus.optimizer.batch_size.commands import (
     Command,
     Create,
@@ -50,6 +49,7 @@ from zeus.optimizer.batch_size.events import (
     Resumed,
 )
 from zeus.optimizer.batch_size.log import Trial
+from zeus.optimizer.batch_size.recall import recalled
 from zeus.optimizer.batch_size.recorded import decision, how, job_info, verdict
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.store import Changes, JobRow, Transaction
@@ -142,25 +142,9 @@ class Batch:
         if job is None:
             row = self._rows[job_id]
             # Until it has been written, what happens to it is in nobody's memory but ours.
-            known = self._cache.take(job_id)
-            if known is None or known.sequence > row.sequence:
-                known = self._restored(row)
-            if known.sequence < row.sequence:
-                for sequence, event in self._transaction.log(job_id, known.sequence):
-                    known.brain.absorb(event)
-                    known.sequence = sequence
+            known = recalled(self._transaction, row, self._cache.take(job_id))
             job = self._jobs[job_id] = Worked(row, known)
         return job
-
-    def _restored(self, row: JobRow) -> Known:
-        if row.sequence:
-            found = self._transaction.snapshot(row.id, fingerprint())
-            if found is not None and found[0] <= row.sequence:
-                try:
-                    return Known(Brain.restored(row.spec, found[1]), found[0])
-                except JobLogError:
-                    pass  # it only saves time; the log has everything
-        return Known(Brain(row.spec), 0)
 
     # --- commands -------------------------------------------------------------------------------
 
@@ -229,7 +213,7 @@ class Batch:
                 "lease", command.lease, least=values.LEAST_LEASE, most=values.MOST_LEASE
             ),
         }
-        return self._begin(job, gpu, request, retry_of, common)
+        return self._begin(job, gpu, request, retry_of, common, default=command.default)
 
     def _begin(
         self,
@@ -238,13 +222,15 @@ class Batch:
         request: str,
         retry_of: int | None,
         common: Mapping[str, Any],
+        *,
+        default: bool,
     ) -> Decision:
         brain, log = job.brain, job.brain.log
         before = None if retry_of is None else log.retried(retry_of).decided
         for skipped in range(_MOST_SKIPPED + 1):
             recurrence = log.recurrences + 1 if before is None else before.recurrence
             attempt = 0 if before is None else before.attempt + 1
-            choice = brain.decide(gpu, attempt)
+            choice = brain.decide(gpu, attempt, default=default)
             stillborn = skipped < _MOST_SKIPPED and not brain.may_begin(gpu, choice)
             decided = Decided(
                 trial=log.trials + 1,
@@ -452,11 +438,9 @@ def _within(command: Command, job: str) -> None:
 
 
 def _same_job(there: JobSpec, here: JobSpec) -> None:
-    old, new = there.to_dict(), here.to_dict()
-    different = [name for name in new if old[name] != new[name]]
+    different = there.differences(here)
     if different:
-        shown = "; ".join(f"{name} is {old[name]}, not {new[name]}" for name in different)
-        raise JobConflictError(f"job {here.name!r} exists with another specification: {shown}")
+        raise JobConflictError(f"job {here.name!r} exists with another specification: {different}")
 
 
 def _frontier(record: Mapping[str, Any]) -> dict[str, Any]:

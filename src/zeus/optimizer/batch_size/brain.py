@@ -34,9 +34,18 @@ from zeus.optimizer.batch_size.events import (
     Profiled,
     Resumed,
 )
-from zeus.optimizer.batch_size.lanes import ALL, Arrays, Choices, Lanes, Role, Trials
+from zeus.optimizer.batch_size.lanes import (
+    ALL,
+    OPTIMIZED,
+    UNTOUCHED,
+    Arrays,
+    Choices,
+    Lanes,
+    Role,
+    Trials,
+)
 from zeus.optimizer.batch_size.log import JobLog, Trial
-from zeus.optimizer.batch_size.policies import State, policy_named
+from zeus.optimizer.batch_size.policies import Standing, State, policy_named
 from zeus.optimizer.batch_size.spec import JobSpec
 
 # Sums of products differ in the last bits; a run that costs just the threshold may end.
@@ -53,6 +62,25 @@ class Choice:
     threshold: float | None
     expected_epochs: float | None
     restart_cost: float | None
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is believed about a batch size on some GPUs.
+
+    Attributes:
+        batch_size: The batch size.
+        standing: How well it is known.
+        cost: Expected joules until the target is reached; `None` if nothing is believed.
+        low: Lower end of the interval that this lies in with 95 %, and `high`; `None` if there is
+            no such belief.
+    """
+
+    batch_size: int
+    standing: Standing
+    cost: float | None
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True)
@@ -121,23 +149,32 @@ class Brain:
                 self._ended(trial, event)
         return trial
 
-    def decide(self, gpu: GpuModel, attempt: int = 0) -> Choice:
+    def decide(self, gpu: GpuModel, attempt: int = 0, *, default: bool = False) -> Choice:
         """What to run next.
 
         Args:
             gpu: What it will run on.
             attempt: 0 for a new recurrence, more for a retry within one.
+            default: It is the default batch size in any case, as for a run that could not ask.
+                Grid search, to which every power limit is another trial, decides all the same.
         """
         self._meet(gpu)
+        spec = self.spec
+        if default and spec.policy != "grid":
+            power = OPTIMIZED if spec.optimizes_power else UNTOUCHED
+            return Choice(spec.default_batch_size, Role.DEFAULT, power, None, None, None)
         told = np.array([self.gpus.index(gpu) if self._policy.crosses_gpus else 0])
         choices = self._policy.choose(self._state(gpu), ALL, told, np.array([attempt]))
+        # A run is stopped for the sake of another batch size. Where there is none, as in a search
+        # for hyperparameters, it may take as long as it takes.
+        alone = len(spec.batch_sizes) == 1
         return Choice(
-            batch_size=self.spec.batch_sizes[int(choices.arm[0])],
+            batch_size=spec.batch_sizes[int(choices.arm[0])],
             role=Role(int(choices.role[0])),
             power=int(choices.power[0]),
-            threshold=_finite(choices.threshold[0]),
+            threshold=None if alone else _finite(choices.threshold[0]),
             expected_epochs=_finite(choices.expected_epochs[0]),
-            restart_cost=_finite(choices.restart_cost[0]),
+            restart_cost=None if alone else _finite(choices.restart_cost[0]),
         )
 
     def may_begin(self, gpu: GpuModel, choice: Choice) -> bool:
@@ -145,6 +182,18 @@ class Brain:
         at = self.gpus.index(gpu), self._arm(choice.batch_size)
         known, threshold = self._epoch_costs.get(at), choice.threshold
         return known is None or threshold is None or known <= threshold * _ROUNDING
+
+    def outlook(self, gpu: GpuModel) -> list[Expected]:
+        """What is believed about every batch size on these GPUs; nothing, if it never ran there."""
+        if gpu not in self.gpus:
+            return [Expected(b, Standing.UNKNOWN, None, None, None) for b in self.spec.batch_sizes]
+        told = np.array([self.gpus.index(gpu) if self._policy.crosses_gpus else 0])
+        found = self._policy.outlook(self._state(gpu), ALL, told)
+        rows = zip(found.standing[0], found.cost[0], found.low[0], found.high[0], strict=True)
+        return [
+            Expected(size, Standing(int(standing)), *map(_finite, ends))
+            for size, (standing, *ends) in zip(self.spec.batch_sizes, rows, strict=True)
+        ]
 
     @property
     def size(self) -> int:
@@ -163,7 +212,7 @@ class Brain:
         trial = self.log.running(number)
         spec, decided = self.spec, trial.decided
         if trial.metric is not None and spec.reached(trial.metric):
-            return Stop(CONVERGED, f"the target was reached after {trial.epochs} epochs")
+            return Stop(CONVERGED, f"the target was reached in epoch {trial.epochs}")
         if trial.epochs >= spec.max_epochs:
             return Stop(FAILED, f"the target was not reached within {spec.max_epochs} epochs")
         epoch_cost = self.epoch_cost(trial)

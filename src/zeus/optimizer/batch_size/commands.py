@@ -69,6 +69,7 @@ class Decide(_OfJob):
     gpus: int = 1
     retry_of: str | None = None
     lease: float = DEFAULT_LEASE
+    default: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -159,10 +159,8 @@ def agreed(told: JobSpec, given: JobSpec) -> None:
     Raises:
         JobConflictError: If not; says where they differ.
     """
-    there, here = told.to_dict(), given.to_dict()
-    different = [name for name in there if there[name] != here[name]]
+    different = told.differences(given)
     if different:
-        shown = "; ".join(f"{name} is {there[name]}, not {here[name]}" for name in different)
         raise JobConflictError(
-            f"the script was started for another specification of job {told.name!r}: {shown}"
+            f"the script was started for another specification of job {told.name!r}: {different}"
         )

@@ -47,6 +47,8 @@ class Arrays:
 
     def take(self, rows: Rows) -> Self:
         """The same for some lanes."""
+        if rows is ALL:
+            return self
         taken: dict[str, Any] = {}
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)

@@ -11,9 +11,10 @@ import math
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from time import monotonic as clock
 from typing import Any
 
-from zeus.errors import FrontierError, JobLogError, ServerError
+from zeus.errors import FrontierError, JobLogError, RequestError, ServerError
 from zeus.optimizer.batch_size import values
 from zeus.optimizer.batch_size.answers import Decision, JobsApi, Verdict
 from zeus.optimizer.batch_size.spec import JobSpec
@@ -77,7 +78,7 @@ class Notes:
         metric: float | None,
         power_limit: float | None = None,
     ) -> None:
-        """Note an epoch; the arguments are those of `JobsApi.report_epoch`."""
+        """Note an epoch; the arguments are those of `JobsApi.report_epoch`, without its number."""
         if len(self.epochs) - self.told >= MOST_EPOCHS:
             return  # what follows cannot be told either: epochs come in order
         # A metric that is not a number, or too large to be one, has reached nothing.
@@ -107,8 +108,12 @@ class Notes:
 
     # --- telling --------------------------------------------------------------------------------
 
-    def ask(self, api: JobsApi) -> Decision:
+    def ask(self, api: JobsApi, *, default: bool = False) -> Decision:
         """Ask for a trial, or again for the same; its batch size may be another than ours.
+
+        Args:
+            api: Who is asked.
+            default: The run has begun with the default batch size.
 
         Raises:
             ZeusError: As `JobsApi` says.
@@ -122,25 +127,30 @@ class Notes:
             request=self.request,
             retry_of=self.retry_of,
             lease=self.lease,
+            default=default,
         )
         return checked_decision(decision, self.spec)
 
-    def tell(self, api: JobsApi, complain: Callable[[str], None]) -> None:
-        """Tell everything that was not told. After an error, call it again.
+    def tell(
+        self, api: JobsApi, complain: Callable[[str], None], *, within: float = math.inf
+    ) -> None:
+        """Tell everything that was not told. After an error, or if any is left, call it again.
 
         Args:
             api: Who is told.
             complain: Is given what was not taken, in words.
+            within: Seconds after which the rest has to wait; something is told in any case.
 
         Raises:
             ZeusError: As `JobsApi` says.
         """
+        began = clock()
         if self.trial is None and not self.apart:
             self._join(api, complain)
         if self.profile is not None:
             try:
                 api.put_profile(self.spec.name, **self.profile)
-            except (FrontierError, JobLogError) as error:
+            except (FrontierError, JobLogError, RequestError) as error:
                 complain(f"the profile was not accepted: {error}")
             self.profile = None
         if self.apart or self.trial is None:
@@ -148,13 +158,15 @@ class Notes:
         while self.told < len(self.epochs) and not self.over:
             verdict = checked_verdict(api.report_epoch(self.trial, **self.epochs[self.told]))
             self.verdict, self.told = verdict, self.told + 1
+            if clock() - began > within and self.pending:
+                return
         if self.end is not None and not self.over:
             self.verdict = checked_verdict(api.end(self.trial, **self.end))
         self.end = None
 
     def _join(self, api: JobsApi, complain: Callable[[str], None]) -> None:
-        """Become a trial after all, if the one that is due has our batch size."""
-        decision = self.ask(api)
+        """Become a trial after all, unless another batch size was decided before we could hear."""
+        decision = self.ask(api, default=self.batch_size == self.spec.default_batch_size)
         if decision.batch_size == self.batch_size:
             self.trial = decision.trial
             return

@@ -12,12 +12,13 @@ from zeus.optimizer.batch_size.log import Trial
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.store import RUNNING, JobRow
 
-_REASONS = {
+#: What trials are for, in words.
+REASONS = {
     Role.DEFAULT: "the default batch size",
     Role.EXPLORE: "to learn what this batch size costs",
     Role.EXPLOIT: "the best batch size so far",
     Role.SAMPLE: "the winner of a draw from what is believed about every batch size",
-    Role.RETRY: "a safe batch size, after a trial that did not converge",
+    Role.RETRY: "another try, after a trial that did not reach the target",
 }
 
 
@@ -48,9 +49,15 @@ def decision(row: JobRow, spec: JobSpec, decided: Decided) -> Decision:
         threshold=decided.threshold,
         expected_epochs=decided.expected_epochs,
         role=decided.role.name.lower(),
-        reason=_REASONS[decided.role],
+        reason=_reason(spec, decided),
         lease=decided.lease,
     )
+
+
+def _reason(spec: JobSpec, decided: Decided) -> str:
+    if decided.role == Role.DEFAULT and decided.batch_size != spec.default_batch_size:
+        return "in place of the default, which did not reach the target"
+    return REASONS[decided.role]
 
 
 def verdict(event: Ended | Resumed | None) -> Verdict:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
+from time import monotonic as clock
 from typing import Any, TypeVar
 
 from zeus.errors import JobConflictError, JobSpecError, MissingExtraError, ServerError
@@ -29,6 +29,7 @@ T = TypeVar("T")
 # After a question that was not answered, nothing is asked for so many times as long as it took: a
 # server that hangs costs a tenth of the time at most, one that refuses is asked again at once.
 _PATIENCE = 10.0
+_SLOW = 2.0  # seconds; after an answer that took longer, epochs wait as long before they are told
 _EARLIER = 1000  # trials that are looked at
 _OLD_NEWS = 10.0  # seconds at the beginning for what earlier runs have left behind
 
@@ -67,6 +68,7 @@ class Reporter:
         self._spooled = False
         self._api: JobsApi | None = None
         self._not_before = 0.0
+        self._resting_until = 0.0
         self._lock = threading.Lock()
         self._renewal: _Renewal | None = None
         self.decision = self._decided() if decision is None else decision
@@ -178,9 +180,14 @@ class Reporter:
         """
         with self._lock:
             self.notes.note_epoch(time, energy, metric, power_limit)
-            self._tell()
-            everything_told = self.notes.told == len(self.notes.epochs)
-            return self.notes.verdict if everything_told and not self.notes.apart else None
+            if clock() >= self._resting_until:
+                self._tell()
+            else:
+                self._keep()
+            notes = self.notes
+            # A run that must stop need not tell what it has done since.
+            heard = notes.told == len(notes.epochs) or notes.over
+            return notes.verdict if heard and not notes.apart else None
 
     def end(
         self, outcome: str, *, time: float = 0.0, energy: float | None = 0.0, note: str = ""
@@ -211,15 +218,19 @@ class Reporter:
 
     def _tell(self) -> None:
         def tell(api: JobsApi) -> bool:
-            self.notes.tell(api, lambda said: self._say("%s", said))
+            within = self._place.timeout
+            self.notes.tell(api, lambda said: self._say("%s", said), within=within)
             return True
 
-        joined = self.notes.trial is not None
+        joined, began = self.notes.trial is not None, clock()
         try:
             self._asked(tell)
         except REFUSALS as error:
             self._say("its reports are not accepted any more: %s", error)
             self.notes.apart, self.notes.profile = True, None
+        took = clock() - began
+        if took > _SLOW:
+            self._resting_until = clock() + _PATIENCE * took
         if not joined:
             self._renew()
         self._keep()
@@ -243,7 +254,7 @@ class Reporter:
             ZeusError: One of `REFUSALS`, if that is the answer.
             MissingExtraError: If the store needs what is not installed.
         """
-        began = time.monotonic()
+        began = clock()
         if began < self._not_before:
             return None
         try:
@@ -255,10 +266,11 @@ class Reporter:
         except Exception as error:  # what a server may do to us has no bounds
             known = isinstance(error, ServerError | RuntimeError | OSError)
             said = str(error) if known else f"nonsense was answered ({error!r})"
-            now = time.monotonic()
+            now = clock()
             self._not_before = now + _PATIENCE * (now - began)
             if not self.trouble:
                 self._say("training goes on without it: %s", said)
+            logger.debug("why", exc_info=True)
             self.trouble = said
             return None
         if self.trouble:
@@ -320,7 +332,7 @@ def default_decision(spec: JobSpec, why: str) -> Decision:
         recurrence=0,
         attempt=0,
         batch_size=spec.default_batch_size,
-        optimize_power=spec.policy in ("zeus", "paper"),
+        optimize_power=spec.optimizes_power,
         power_limit=None,
         learning_rate_scale=spec.learning_rate_scale(spec.default_batch_size),
         threshold=None,

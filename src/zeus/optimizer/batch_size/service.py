@@ -117,6 +117,7 @@ class Jobs:
         request: str | None = None,
         retry_of: str | None = None,
         lease: float = values.DEFAULT_LEASE,
+        default: bool = False,
     ) -> Decision:
         """Begin a trial; see `JobsApi`."""
         decision: Decision = self._do(
@@ -128,6 +129,7 @@ class Jobs:
                 request=uuid.uuid4().hex if request is None else request,
                 retry_of=retry_of,
                 lease=lease,
+                default=default,
             )
         )
         return decision

@@ -27,7 +27,7 @@ class JobSpec:
     Attributes:
         name: What people call it.
         batch_sizes: Those that may be used; kept sorted. With a single one, only the power limit
-            is left to choose, as in a search for hyperparameters.
+            is left to choose, as in a search for hyperparameters, and no run is stopped early.
         default_batch_size: The one in use today; exploration starts here.
         target_metric: A run has converged when its validation metric is at least this (at most,
             if lower is better).
@@ -111,6 +111,11 @@ class JobSpec:
         """Where the default stands among the batch sizes."""
         return self.batch_sizes.index(self.default_batch_size)
 
+    @property
+    def optimizes_power(self) -> bool:
+        """Whether the power limit is left to the power-limit optimizer."""
+        return self.policy in ("zeus", "paper")
+
     def reached(self, metric: float) -> bool:
         """Whether a validation metric meets the target."""
         if self.higher_is_better:
@@ -133,6 +138,15 @@ class JobSpec:
         if self.learning_rate_rule == "linear":
             return ratio
         return math.sqrt(ratio) if self.learning_rate_rule == "square_root" else 1.0
+
+    def differences(self, other: JobSpec) -> str:
+        """Where another specification says something else, in words; empty if nowhere."""
+        here, there = self.to_dict(), other.to_dict()
+        return "; ".join(
+            f"{name} is {value}, not {there[name]}"
+            for name, value in here.items()
+            if value != there[name]
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -21,6 +21,8 @@ from zeus.errors import (
     JobConflictError,
     JobLogError,
     JobSpecError,
+    RequestError,
+    TokenError,
     UnknownJobError,
 )
 from zeus.optimizer.batch_size.answers import JobsApi
@@ -32,7 +34,14 @@ FORMAT, VERSION = "zeus-undelivered", 1
 MOST_FILES = 100
 """Runs whose notes are kept; beyond, the oldest are given up."""
 
-REFUSALS = (FrontierError, JobConflictError, JobLogError, JobSpecError, UnknownJobError)
+REFUSALS = (
+    FrontierError,
+    JobConflictError,
+    JobLogError,
+    JobSpecError,
+    RequestError,
+    UnknownJobError,
+)
 """What is answered to something that will never be accepted, however often it is told."""
 
 
@@ -63,10 +72,9 @@ class Spool:
         """
         directory = self.directory
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        record = {"format": FORMAT, "version": VERSION, **notes.to_dict()}
         path = self._path_of(notes.request)
         with self._locked():
-            write_atomically(path, json.dumps(record))
+            write_atomically(path, _text(notes))
             others = sorted(directory.glob("*.json"), key=_changed)
             for old in others[: max(len(others) - MOST_FILES, 0)]:
                 if old != path:
@@ -95,7 +103,7 @@ class Spool:
             within: Seconds after which the rest has to wait.
 
         Returns:
-            How many runs were told of.
+            How many runs were told of to their end.
 
         Raises:
             ZeusError: If they are not taken now; the rest stays.
@@ -104,18 +112,28 @@ class Spool:
         for text, path, notes in self._waiting(place):
             if notes.request == but:
                 continue
-            if time.monotonic() - began > within:
+            left = within - (time.monotonic() - began)
+            if left < 0:
                 break
+            complete = True
             try:
-                notes.tell(api, partial(_complain, notes.spec.name))
+                notes.tell(api, partial(_complain, notes.spec.name), within=left)
+                complete = not notes.pending
             except REFUSALS as error:
                 said = f"what a run had kept is not accepted, and given up: {error}"
                 _complain(notes.spec.name, said)
-            count += 1
+            except TokenError:
+                continue  # it waits for somebody who may talk about its job
             with self._locked():
                 # The run may have had more to say meanwhile, and will say it, or the next one does.
                 if _read(path) == text:
-                    path.unlink(missing_ok=True)
+                    if complete:
+                        path.unlink(missing_ok=True)
+                    else:
+                        write_atomically(path, _text(notes))
+            if not complete:
+                break
+            count += 1
         return count
 
     def _waiting(self, place: str) -> Iterator[tuple[str, Path, Notes]]:
@@ -145,6 +163,10 @@ class Spool:
 
     def _locked(self) -> AbstractContextManager[None]:
         return locked(self.directory / ".lock")
+
+
+def _text(notes: Notes) -> str:
+    return json.dumps({"format": FORMAT, "version": VERSION, **notes.to_dict()})
 
 
 def _parsed(text: str) -> Notes | None:

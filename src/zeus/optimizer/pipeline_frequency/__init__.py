@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zeus.optimizer.pipeline_frequency.pipeline import Execution, Operation, Pipeline
     from zeus.optimizer.pipeline_frequency.plan import Plan
     from zeus.optimizer.pipeline_frequency.profile import Option, Profile
+    from zeus.optimizer.pipeline_frequency.running.client import PipelineFrequencyOptimizer
     from zeus.optimizer.pipeline_frequency.schedules import Shape, Step, build
     from zeus.optimizer.pipeline_frequency.solver import Continuous, Solution, solve
 
@@ -29,6 +30,7 @@ __getattr__, __dir__ = lazy_names(
         "Operation": f"{_HOME}.pipeline",
         "Option": f"{_HOME}.profile",
         "Pipeline": f"{_HOME}.pipeline",
+        "PipelineFrequencyOptimizer": f"{_HOME}.running.client",
         "Plan": f"{_HOME}.plan",
         "Profile": f"{_HOME}.profile",
         "Shape": f"{_HOME}.schedules",
@@ -45,6 +47,7 @@ __all__ = [
     "Operation",
     "Option",
     "Pipeline",
+    "PipelineFrequencyOptimizer",
     "Plan",
     "Profile",
     "Shape",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zeus.errors import PipelineError
 from zeus.optimizer.pipeline_frequency.drawing import (
@@ -91,19 +91,38 @@ def draw(
     plot = second + rows + 96.0
     drawing = Drawing(_WIDTH, plot + _PANEL + 64.0, f"{before.pipeline.name}: before and after")
     time = _Scale(0.0, max(before.time, after.time), _LEFT, _WIDTH - _RIGHT)
-    powers = [
-        option.power
-        for execution in (before, after)
-        for operation, option in zip(before.pipeline.operations, execution.options, strict=True)
-        if operation.device is not None
-    ]
-    heat = _Heat(before.pipeline.blocking_power, max(powers, default=0.0))
+    heat = _Heat.of(before, after)
     drawing.add(*_heading(before, after, plan))
     drawing.add(*heat.legend(_WIDTH - _RIGHT - 300.0, 62.0))
     drawing.add(*_gantt("Before: every clock at its highest", before, first, time, heat))
     drawing.add(*_gantt("After: the plan", after, second, time, heat))
     drawing.add(*_time_axis(time, second + rows))
     drawing.add(*_Frontier(before, plan, solution, others, plot).shapes())
+    return drawing
+
+
+def draw_pipeline(before: Execution, after: Execution, tooltips: bool = True) -> Drawing:
+    """The pipeline alone, without and with a plan.
+
+    Args:
+        before: The iteration without a plan.
+        after: The same with it.
+        tooltips: Whether each operation tells more to those who point at it.
+    """
+    rows = before.pipeline.devices * (_ROW + _GAP)
+    first, second = 82.0, 82.0 + rows + 44.0
+    drawing = Drawing(_WIDTH, second + rows + 36.0, f"{before.pipeline.name}: before and after")
+    time = _Scale(0.0, max(before.time, after.time), _LEFT, _WIDTH - _RIGHT)
+    heat = _Heat.of(before, after)
+    drawing.add(*heat.legend(_WIDTH - _RIGHT - 300.0, 22.0))
+    drawing.add(*_gantt("Before: every clock at its highest", before, first, time, heat))
+    drawing.add(*_gantt("Now: the plan", after, second, time, heat))
+    drawing.add(*_time_axis(time, second + rows))
+    if not tooltips:
+        drawing.shapes = [
+            replace(shape, tooltip="") if isinstance(shape, Box) else shape
+            for shape in drawing.shapes
+        ]
     return drawing
 
 
@@ -128,6 +147,16 @@ class _Heat:
 
     low: float
     high: float
+
+    @classmethod
+    def of(cls, before: Execution, after: Execution) -> _Heat:
+        powers = [
+            option.power
+            for execution in (before, after)
+            for operation, option in zip(before.pipeline.operations, execution.options, strict=True)
+            if operation.device is not None
+        ]
+        return cls(before.pipeline.blocking_power, max(powers, default=0.0))
 
     def __call__(self, watts: float) -> str:
         if self.high <= self.low:

@@ -30,12 +30,13 @@ class Assumptions:
         horizon: Recurrences to come that an exploration pays for, besides `per_run` of those seen.
         margin: Standard errors by which costs must differ to be told apart, at first; they grow by
             `caution` with each doubling of the recurrences.
+        convex: The share of that by which the curve of log Epochs may bend the wrong way.
         reach: Doublings from a proven batch size within which others are explored.
+        bold: Standard deviations by which one further away must be expected to be better.
         restart: How much dearer than starting over the expected rest of a trial may be.
         luck: How far a single run that did not converge may have been from the usual.
         doubt: By what factor each such run raises the odds that none ever will.
         wild: Share of jobs whose curves vary `wilder` times as much.
-        few: How many trials of a batch size are thought of at once.
         relapse: How much dearer a proven batch size is for each miss since it last converged.
         odd: How far a single run that converged may have been from the usual.
     """
@@ -53,19 +54,20 @@ class Assumptions:
     price_rough: float = 0.02
     idle: float = 0.6
     transfer: float = 0.2
-    fit_weight: float = 2.0
+    fit_weight: float = 1.0
     never: float = 0.04
-    cliff: float = 0.09
+    cliff: float = 0.12
     horizon: float = 16.0
-    per_run: float = 0.32
+    per_run: float = 0.7
     margin: float = 0.7
     caution: float = 0.25
+    convex: float = 0.5
     reach: float = 1.0
-    restart: float = 1.6
-    luck: float = 0.15
-    doubt: float = 5.0
+    bold: float = 0.5
+    restart: float = 1.2
+    luck: float = 0.1
+    doubt: float = 7.0
     relapse: float = 0.5
     odd: float = 0.02
-    few: float = 1.5
     wild: float = 0.1
     wilder: float = 3.9

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,6 +39,37 @@ class State(Arrays):
 
     lanes: Lanes
     decisions: Ints
+
+
+class Standing(IntEnum):
+    """What is known of a batch size."""
+
+    UNKNOWN = 0  # nothing yet
+    EXPECTED = 1  # only what others tell about it
+    PROVEN = 2  # runs have converged
+    MISSED = 3  # runs have not converged, and none has
+    PRUNED = 4  # given up
+    UNFIT = 5  # does not even run
+
+
+@dataclass
+class Outlook(Arrays):
+    """What is believed about the cost until the target is reached, for people.
+
+    Attributes:
+        cost: Expected joules, by lane and arm; NaN if nothing is believed.
+        low: Lower end of an interval that the expected cost lies in with 95 %, and `high`; NaN if
+            no such thing is believed.
+        standing: See `Standing`.
+    """
+
+    cost: Floats
+    low: Floats
+    high: Floats
+    standing: Ints
+
+
+WITHIN = 1.96  # standard deviations to either side of the mean that 95 % lie within
 
 
 class Policy(ABC):
@@ -82,6 +114,18 @@ class Policy(ABC):
     @abstractmethod
     def ended(self, state: Any, rows: Rows, trials: Trials) -> None:
         """Take note of trials that ended."""
+
+    def outlook(self, state: Any, rows: Rows, gpu: Ints) -> Outlook:  # noqa: ARG002
+        """What is believed about every batch size; nothing, unless a policy says otherwise.
+
+        Args:
+            state: The state of all lanes; it is not changed.
+            rows: The lanes that are asked about.
+            gpu: GPU model that each would run on.
+        """
+        nothing = np.full(state.lanes.valid[rows].shape, np.nan)
+        standing = np.full(nothing.shape, Standing.UNKNOWN, dtype=np.int64)
+        return Outlook(nothing, nothing, nothing, standing)
 
 
 def simple_choices(arm: Ints, role: Role | Ints, threshold: Floats | float = np.inf) -> Choices:

@@ -20,7 +20,13 @@ from zeus.optimizer.batch_size.lanes import (
     Rows,
     Trials,
 )
-from zeus.optimizer.batch_size.policies.base import Policy, State, simple_choices
+from zeus.optimizer.batch_size.policies.base import (
+    Outlook,
+    Policy,
+    Standing,
+    State,
+    simple_choices,
+)
 
 
 @dataclass
@@ -93,3 +99,12 @@ class GridPolicy(Policy):
         # A trial that was killed tells nothing; its configuration is tried again.
         killed = trials.void & (trials.role == Role.EXPLORE)
         state.open[lanes[killed], trials.arm[killed], trials.power[killed]] = True
+
+    def outlook(self, state: GridState, rows: Rows, gpu: Ints) -> Outlook:  # noqa: ARG002
+        """The least cost at any power limit; how sure it is, grid search does not ask."""
+        least, opened = state.cost[rows].min(axis=2), state.open[rows].any(axis=2)
+        seen = np.isfinite(least)
+        nothing = np.full(least.shape, np.nan)
+        standing = np.where(opened, Standing.UNKNOWN, Standing.MISSED)
+        standing = np.where(seen, Standing.PROVEN, standing)
+        return Outlook(np.where(seen, least, np.nan), nothing, nothing, standing)

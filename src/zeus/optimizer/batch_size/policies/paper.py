@@ -26,7 +26,14 @@ from zeus.optimizer.batch_size.lanes import (
     Trials,
     any_arm,
 )
-from zeus.optimizer.batch_size.policies.base import Policy, State, simple_choices
+from zeus.optimizer.batch_size.policies.base import (
+    WITHIN,
+    Outlook,
+    Policy,
+    Standing,
+    State,
+    simple_choices,
+)
 from zeus.optimizer.batch_size.randomness import normal
 
 # Runs of the same configuration differ by up to 14 % (paper, section 3.2): what one observation
@@ -114,7 +121,9 @@ class PaperPolicy(Policy):
         """The batch size to explore, the best known one, or the winner of a draw."""
         least = state.least[rows]
         floor = least.min(axis=1)
-        threshold = state.lanes.beta[rows] * state.floor[rows]
+        beta = state.lanes.beta[rows]
+        bounded = np.isfinite(beta)  # infinitely many times nothing would be nothing
+        threshold = np.where(bounded, np.where(bounded, beta, 1.0) * state.floor[rows], np.inf)
         pruning = state.round[rows] < state.lanes.rounds[rows]
         pinned = state.exploring[rows] > 0
         best = np.where(np.isfinite(floor), least.argmin(axis=1), state.lanes.default[rows])
@@ -133,14 +142,31 @@ class PaperPolicy(Policy):
         draws = normal(
             lanes.seed[rows][:, None], state.decisions[rows][:, None], np.arange(lanes.arms)
         )
-        least_spread = np.where(count > 1, _EQUAL, _SINGLE) * mean
-        enough = np.maximum(count, 1)
-        variance = np.maximum(state.squares[rows] / enough, least_spread**2)
-        # With a flat prior the belief is the mean of what was observed, and its standard error; a
-        # batch size without any observation is more promising than all others.
-        belief = np.where(count > 0, mean + np.sqrt(variance / enough) * draws, -1 / (2 + draws**2))
+        # A batch size without any observation is more promising than all others.
+        spread = self._spread(state, rows)
+        belief = np.where(count > 0, mean + spread * draws, -1 / (2 + draws**2))
         drawn: Ints = np.where(state.kept[rows], belief, np.inf).argmin(axis=1)
         return drawn
+
+    def _spread(self, state: PaperState, rows: Rows) -> Floats:
+        """Standard error of the mean, which with a flat prior is what is believed."""
+        count = state.count[rows]
+        least_spread = np.where(count > 1, _EQUAL, _SINGLE) * state.mean[rows]
+        enough = np.maximum(count, 1)
+        variance = np.maximum(state.squares[rows] / enough, least_spread**2)
+        spread: Floats = np.sqrt(variance / enough)
+        return spread
+
+    def outlook(self, state: PaperState, rows: Rows, gpu: Ints) -> Outlook:  # noqa: ARG002
+        """Mean cost of the runs that converged, and its standard error."""
+        seen = state.count[rows] > 0
+        mean = np.where(seen, state.mean[rows], np.nan)
+        reach = WITHIN * self._spread(state, rows)
+        missed = state.tried[rows] & ~state.converged[rows] & ~seen
+        standing = np.where(seen, Standing.PROVEN, Standing.UNKNOWN)
+        standing = np.where(missed, Standing.MISSED, standing)
+        standing = np.where(state.kept[rows], standing, Standing.PRUNED)
+        return Outlook(mean, np.maximum(mean - reach, 0.0), mean + reach, standing)
 
     def decided(self, state: PaperState, rows: Rows, choices: Choices) -> None:
         """Pin later trials while a batch size is being explored."""

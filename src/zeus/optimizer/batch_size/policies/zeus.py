@@ -27,29 +27,35 @@ from zeus.optimizer.batch_size.lanes import (
     any_arm,
 )
 from zeus.optimizer.batch_size.policies.assumptions import Assumptions
-from zeus.optimizer.batch_size.policies.base import Policy
+from zeus.optimizer.batch_size.policies.base import WITHIN, Outlook, Policy, Standing
 from zeus.optimizer.batch_size.policies.belief import (
     Belief,
     fitted,
     likely_gain,
     lower_bound_shift,
     matern,
-    nearest,
     relative,
     tail_probability,
+)
+from zeus.optimizer.batch_size.policies.prospects import (
+    most_gain,
+    never_converges,
+    within_reach,
 )
 from zeus.optimizer.batch_size.policies.zeus_state import View, ZeusState
 
 # What a run may cost beyond what is expected, in steps, as a logarithm.
 _PATIENCE = np.linspace(0.0, 1.0, 11)
-
-
+# How many trials of a batch size are thought of at once; one may be too few to change anything.
+_TRIALS = np.array([1.0, 4.0, 16.0])[:, None]
 # Before the first run, anything from one epoch to thousands is possible; likewise for costs.
 _LEVEL = 3.0
 # A batch size in flight that is expected to be so much better, as a logarithm, shows the way.
 _BETTER = 0.12
 # By so much a run must move the mean of its batch size to call for a new fit, as a logarithm.
 _MOVED = 0.02
+# So many retries are made with what has converged before, if data do not drift.
+_PATIENT = 6
 # After so many retries a run may take what it takes.
 _LAST_BOUNDED = 8
 # Runs that have faded to this weight prove nothing any more.
@@ -76,7 +82,7 @@ class ZeusPolicy(Policy):
             position, assume.price_bend, assume.price_length, assume.price_tilt, assume.price_rough
         )
         real, whole = np.zeros((jobs, arms)), np.zeros((jobs, gpus, arms), dtype=np.int64)
-        blank = View.blank(jobs, arms)
+        blank = View.blank(jobs, arms, len(_TRIALS))
         state = ZeusState(
             lanes=lanes,
             decisions=np.zeros(jobs, dtype=np.int64),
@@ -127,27 +133,26 @@ class ZeusPolicy(Policy):
         # What is learned about data that drift serves no longer than the window.
         window = state.lanes.window[rows]
         horizon = np.where(window > 0, np.minimum(horizon, 2.0 * window), horizon)
-        # One trial may be too few to change anything where a few would.
-        worth = np.maximum(
-            horizon[:, None] * view.gain - view.waste,
-            horizon[:, None] * view.long_gain - self.assume.few * view.waste,
-        )
+        worth = (horizon[:, None, None] * view.gain - _TRIALS * view.waste[:, None]).max(axis=1)
         # What is in flight is explored already; another trial of it must pay for itself.
-        flying = (state.flying[rows] > 0) & ~view.proven
+        flying = state.flying[rows] > 0
         open_ = view.open
         if flying.any():
             # Where things are likely to get better, others may go there, or look a step further.
-            onward = flying & (view.deficit < -_BETTER)
+            onward = flying & ~view.proven & (view.deficit < -_BETTER)
             worth = np.where(flying, np.where(onward, -view.waste, -np.inf), worth)
             open_ = open_.copy()
             open_[:, 1:] |= onward[:, :-1]
             open_[:, :-1] |= onward[:, 1:]
             open_ &= view.allowed
         worth = np.where(open_, worth, -np.inf)
-        worth[each, reference] = 0.0
+        # To run the best once more costs nothing, and may tell that another is better.
+        worth[each, reference] = horizon * view.hint
         arm = np.where(attempt > 0, reference, worth.argmax(axis=1))
-        # Nothing has converged yet, or does any more: look elsewhere.
-        lost = ~some | ((attempt > 1) & (state.misses[rows][each, reference] > 1))
+        # Nothing has converged yet, or does any more: look elsewhere. Where data do not drift, what
+        # has converged will do so again; there are targets that runs just miss now and then.
+        patient = np.where(window > 0, 1, _PATIENT)
+        lost = ~some | ((attempt > patient) & (state.misses[rows][each, reference] > 1))
         if lost.any():
             arm = np.where(lost, self._search(state, rows, view.allowed), arm)
         explores = (arm != reference) & ~lost
@@ -177,70 +182,48 @@ class ZeusPolicy(Policy):
             restart_cost=np.where(untried & can_stop, self.assume.restart * view.least, np.inf),
         )
 
-    def _judge(self, state: ZeusState, rows: Rows, view: View) -> None:
-        """What a trial of each arm may gain in each run to come, and what it is likely to waste.
+    def _judge(self, state: ZeusState, rows: Rows, view: View, steps: Floats, sway: Floats) -> None:
+        """What trials of each arm may gain in each run to come, and what one is likely to waste.
 
         In units of the cost of the reference.
+
+        Args:
+            state: Of all lanes.
+            rows: The lanes that the view is about.
+            view: To be completed.
+            steps: By how much trials would move the deficit of their arm, as a standard deviation;
+                by lane, number of trials and arm.
+            sway: By how much trials of the reference would move the deficit of each arm.
         """
-        deficit = view.deficit
-        most = self._most_gain(state, rows, view)
-        # The gain cut off at the most that is possible, of one trial and of a few.
-        share = np.where(view.proven, 0.0, self.assume.wild)
+        deficit, never = view.deficit, view.never
+        most = most_gain(self.assume, state, rows, view)
 
-        def gain(step: Floats) -> Floats:
-            wild = self.assume.wilder * step
-            usual = likely_gain(deficit, step) - likely_gain(deficit + most, step)
-            rare = likely_gain(deficit, wild) - likely_gain(deficit + most, wild)
-            return (1 - view.never) * ((1 - share) * usual + share * rare)
+        def cut_off(step: Floats) -> Floats:
+            """The gain, cut off at the most that is possible."""
+            if step.ndim == deficit.ndim:
+                return likely_gain(deficit, step) - likely_gain(deficit + most, step)
+            usual = likely_gain(deficit[:, None], step)
+            return usual - likely_gain((deficit + most)[:, None], step)
 
-        view.gain, view.long_gain = gain(view.step), gain(view.leap)
+        # Where little is known, one trial tells nearly all that several would.
+        share = np.where(view.proven, 0.0, self.assume.wild)[:, None]
+        rare = cut_off(self.assume.wilder * steps[:, 0])[:, None]
+        gain = (1 - share) * cut_off(steps) + share * rare
+        # Where runs were cut off, all hope is that they had bad luck.
+        bounds = np.where(view.proven, 0.0, state.bounds[rows])
+        if (bounds > _FADED).any():
+            spent = np.log(np.maximum(state.bound[rows], 1.0)) + view.price - view.best[:, None]
+            luck = np.sqrt(view.noise[:, None] + self.assume.luck**2 / np.maximum(bounds, _FADED))
+            hope = likely_gain(np.maximum(spent, 0.0), luck)[:, None]
+            gain = np.where(bounds[:, None] > _FADED, np.minimum(gain, hope), gain)
+        view.gain = (1 - never[:, None]) * gain
+        hint = np.where(view.proven, cut_off(sway), 0.0)
+        hint[np.arange(len(hint)), view.reference] = 0.0
+        view.hint = hint.max(axis=1)
         # A trial that turns out bad is given up: after its first epoch, or when patience ends.
         opening = 1.0 + np.exp(np.minimum(view.price - view.best[:, None], 5.0))
         waste = np.minimum(np.expm1(np.minimum(deficit + view.spread / 2, 5.0)), opening)
         view.waste = waste + view.never * np.maximum(opening - waste, 0.0)
-
-    def _never(
-        self, state: ZeusState, rows: Rows, proven: Bools, away: Floats, reference: Ints
-    ) -> Floats:
-        """Probability that an arm never converges, so far from proven ones and after misses."""
-        position = state.position[rows]
-        highest = np.where(proven, position, -np.inf).max(axis=1)[:, None]
-        odds = np.expm1(self.assume.never * np.minimum(away, 50.0))
-        odds = odds + np.where(position > highest, self.assume.cliff, 0.0)
-        failed = np.where(proven, 0.0, np.minimum(state.failed[rows], 50.0))
-        odds = odds * self.assume.doubt**failed
-        never: Floats = odds / (1 + odds)
-        # Behind one that never converges, none does.
-        blocked = np.where(failed > 0, never, 0.0)
-        right = position > position[np.arange(len(reference)), reference][:, None]
-        outwards = np.maximum.accumulate(np.where(right, blocked, 0.0), axis=1)
-        inwards = np.maximum.accumulate(np.where(right, 0.0, blocked)[:, ::-1], axis=1)[:, ::-1]
-        return np.maximum(never, np.where(right, outwards, inwards))
-
-    def _most_gain(self, state: ZeusState, rows: Rows, view: View) -> Floats:
-        """The most that each arm can gain on the reference if costs have one valley."""
-        # The longer a job recurs, the more it would lose by having been misled.
-        caution = self.assume.margin + self.assume.caution * np.log2(1 + state.ended[rows] / 16)
-        margin = caution[:, None] * np.sqrt(view.spread)
-        position = state.position[rows]
-        away = position - position[np.arange(len(position)), view.reference][:, None]
-        distance = np.maximum(np.abs(away), 1e-9)
-        right, left = away > 0, away < 0
-        tested = (view.proven | (state.failed[rows] > 0)) & state.lanes.valid[rows]
-        # Behind a batch size that is worse, all are worse still ...
-        rise = np.where(tested, (view.deficit - margin) / distance, -np.inf)
-        outward = np.full(position.shape, -np.inf)
-        behind = np.maximum.accumulate(np.where(right, rise, -np.inf), axis=1)[:, :-1]
-        outward[:, 1:] = behind
-        behind = np.maximum.accumulate(np.where(left, rise, -np.inf)[:, ::-1], axis=1)[:, ::-1]
-        outward[:, :-1] = np.where(left[:, :-1], behind[:, 1:], outward[:, :-1])
-        # ... and the way down from the reference is no steeper than the way down to it.
-        fall = np.where(view.proven, (view.deficit + margin) / distance, np.inf)
-        to_right = np.where(right, fall, np.inf).min(axis=1)[:, None]
-        to_left = np.where(left, fall, np.inf).min(axis=1)[:, None]
-        inward = np.where(right, to_left, to_right)
-        most: Floats = np.clip(np.minimum(-outward, inward) * distance, 0.0, 50.0)
-        return most
 
     def _patience(self, view: View, arm: Ints) -> Floats:
         """How much an unproven batch size may cost, in units of the reference.
@@ -463,38 +446,58 @@ class ZeusPolicy(Policy):
         best = cost[each, reference]
         noise = self.noise(state, rows)
         variance, own, apart = relative(state.belief.covariance, (every,), reference)
-        step = own**2 / (variance + noise[:, None])
-        leap = own**2 / (variance + noise[:, None] / self.assume.few)
+        # A run that takes more than the most epochs does not converge either.
+        most = np.log(state.lanes.max_epochs[rows] + 0.5)[:, None]
+        beyond = tail_probability((most - mean) / np.sqrt(variance + noise[:, None]))
+        steps = own[:, None] ** 2 / (variance[:, None] + noise[:, None, None] / _TRIALS)
+        shared = variance[each, reference] + noise / _TRIALS[1]
+        sway = np.abs(apart - own) / np.sqrt(shared)[:, None]
         price_scale = self.scale(state.price_fit[every, source])[:, None]
         variance, own, price_apart = relative(state.price.covariance, (every, source), reference)
         sharp = price_scale * own**2 / np.maximum(variance, 1e-9)
-        position = state.position[rows]
-        away = nearest(position, proven)
-        tested = proven | (allowed & (state.failed[rows] > 0))
-        near = nearest(position, tested) <= self.assume.reach + 1e-9
-        near[:, 1:] |= tested[:, :-1]
-        near[:, :-1] |= tested[:, 1:]
         view = View(
             gpu=gpu,
             epochs=mean,
             price=price,
             deficit=cost - best[:, None],
             spread=apart + price_scale * price_apart,
-            step=np.sqrt(step + sharp),
-            leap=np.sqrt(leap + sharp),
+            apart=apart,
             noise=noise,
-            never=self._never(state, rows, proven, away, reference),
+            never=beyond,
             proven=proven,
-            open=near & allowed,
+            open=proven,
             allowed=allowed,
             some=any_arm(proven),
             met=met,
             reference=reference,
             best=best,
             least=np.exp(np.clip(best, -500.0, 500.0)),
-            gain=cost,
-            long_gain=cost,
+            gain=steps,
+            hint=best,
             waste=cost,
         )
-        self._judge(state, rows, view)
+        view.never = never_converges(self.assume, state, rows, view, beyond)
+        view.open = within_reach(self.assume, state, rows, view)
+        self._judge(state, rows, view, np.sqrt(steps + sharp[:, None]), sway)
         return view
+
+    def outlook(self, state: ZeusState, rows: Rows, gpu: Ints) -> Outlook:
+        """Epochs times their cost, each with its doubt, once a run has shown both."""
+        view = self._look(state, rows, gpu)
+        every = np.arange(len(state.lanes))[rows]
+        scale = self.scale(state.price_fit[every, gpu])[:, None]
+        variance = np.diagonal(state.belief.covariance[rows], axis1=1, axis2=2)
+        variance = variance + scale * np.diagonal(
+            state.price.covariance[every, gpu], axis1=1, axis2=2
+        )
+        known = (view.some & view.met)[:, None]
+        mean = np.where(known, np.clip(view.epochs + view.price, -300.0, 300.0), np.nan)
+        reach = WITHIN * np.sqrt(np.maximum(variance, 0.0))
+        missed = ~view.proven & (state.failed[rows] > _FADED)
+        standing = np.where(known, Standing.EXPECTED, Standing.UNKNOWN)
+        standing = np.where(missed, Standing.MISSED, standing)
+        standing = np.where(view.proven, Standing.PROVEN, standing)
+        unfit = state.unfit[every, gpu] > state.weight[rows]
+        standing = np.where(unfit, Standing.UNFIT, standing)
+        ends = np.exp(np.clip((mean - reach, mean + reach), -300.0, 300.0))
+        return Outlook(np.exp(mean), ends[0], ends[1], standing)

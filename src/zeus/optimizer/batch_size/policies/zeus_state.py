@@ -20,8 +20,8 @@ class View(Arrays):
         gpu: Number of the GPU model, by lane.
         epochs: Expected log Epochs, by lane and arm.
         price: Expected log EpochCost.
-        deficit: Expected log cost minus that of the reference, with its variance `spread`.
-        step: By how much one trial would move that, as a standard deviation; `leap`: a few.
+        deficit: Expected log cost minus that of the reference, with its variance `spread`, of
+            which `apart` is that of log Epochs.
         noise: Variance between runs, by lane.
         never: Probability that an arm never converges.
         proven: Whether runs of an arm have converged.
@@ -31,9 +31,9 @@ class View(Arrays):
         met: Whether the EpochCost of any arm is known on this GPU, by lane.
         reference: The best proven arm, by lane.
         best: Its expected log cost; `least` is the cost.
-        gain: What a trial of an arm may gain in each run to come, in units of that cost;
-            `long_gain`: what a few trials may.
-        waste: What it is likely to waste.
+        gain: What trials of an arm may gain in each run to come, in units of that cost, by lane,
+            number of trials and arm; `hint`: what runs of the reference may tell.
+        waste: What a trial is likely to waste.
     """
 
     gpu: Ints
@@ -41,8 +41,7 @@ class View(Arrays):
     price: Floats
     deficit: Floats
     spread: Floats
-    step: Floats
-    leap: Floats
+    apart: Floats
     noise: Floats
     never: Floats
     proven: Bools
@@ -54,13 +53,13 @@ class View(Arrays):
     best: Floats
     least: Floats
     gain: Floats
-    long_gain: Floats
+    hint: Floats
     waste: Floats
 
     @classmethod
-    def blank(cls, jobs: int, arms: int) -> View:
+    def blank(cls, jobs: int, arms: int, trials: int) -> View:
         """To be filled."""
-        one = {name: np.zeros(jobs) for name in ("noise", "best", "least")}
+        one = {name: np.zeros(jobs) for name in ("noise", "best", "least", "hint")}
         whole = {name: np.zeros(jobs, dtype=np.int64) for name in ("gpu", "reference")}
         mark = {name: np.zeros(jobs, dtype=np.bool_) for name in ("some", "met")}
         marks = {
@@ -69,6 +68,7 @@ class View(Arrays):
         rest = {field.name for field in fields(cls)} - {*one, *whole, *mark, *marks}
         real = {name: np.zeros((jobs, arms)) for name in rest}
         arrays: dict[str, Any] = {**one, **whole, **mark, **marks, **real}
+        arrays["gain"] = np.zeros((jobs, trials, arms))
         return cls(**arrays)
 
     def store(self, whole: View, rows: Rows) -> None:

@@ -47,6 +47,8 @@ def open_engine(storage: str) -> Engine:
     options = asked if isinstance(asked, str) else " ".join(asked)
     arguments = {
         "connect_timeout": _CONNECT_WAIT,
+        # A network that swallows everything would otherwise be waited for for a quarter of an hour.
+        "tcp_user_timeout": 1000 * _CONNECT_WAIT,
         "application_name": "zeus",
         "options": f"{_POSTGRESQL} {options}",
     }

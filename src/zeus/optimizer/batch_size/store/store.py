@@ -159,9 +159,6 @@ _LAPSED = (
     )
     .order_by(trials.c.job, trials.c.number)
 )
-_SNAPSHOT = select(snapshots.c.sequence, snapshots.c.state).where(
-    snapshots.c.job == bindparam("job"), snapshots.c.fingerprint == bindparam("fingerprint")
-)
 _INSERT_EVENT = events.insert()
 _INSERT_TRIAL = trials.insert()
 _RUNNING_COLUMNS = (
@@ -179,11 +176,6 @@ _UPDATE_TRIAL = (
     update(trials)
     .where(trials.c.job == bindparam("_job"), trials.c.number == bindparam("_number"))
     .values({name: bindparam(name) for name in _RUNNING_COLUMNS})
-)
-_RENEW = (
-    update(trials)
-    .where(trials.c.job == bindparam("_job"), trials.c.number == bindparam("_number"))
-    .values(lease_until=bindparam("until"))
 )
 _UPDATE_JOB = (
     update(jobs)
@@ -232,12 +224,6 @@ class Transaction(View):
         """Forget a job with everything that belongs to it."""
         self._connection.execute(delete(jobs).where(jobs.c.id == job))
 
-    def snapshot(self, job: int, fingerprint: str) -> tuple[int, bytes] | None:
-        """The last event in a snapshot, and the snapshot, if there is one by the same code."""
-        values = {"job": job, "fingerprint": fingerprint}
-        row = self._connection.execute(_SNAPSHOT, values).first()
-        return None if row is None else (row[0], bytes(row[1]))
-
     def requested(self, pairs: Sequence[tuple[int, str]]) -> dict[tuple[int, str], int]:
         """Trials that were already given to requests, by job and request."""
         if not pairs:
@@ -249,11 +235,6 @@ class Transaction(View):
         """Trials of these jobs whose lease has passed, by job and number."""
         found = self._connection.execute(_LAPSED, {"now": now, "ids": sorted(ids)})
         return [(job, number) for job, number in found]
-
-    def renew(self, job: int, number: int, until: float) -> None:
-        """Extend a lease."""
-        values = {"_job": job, "_number": number, "until": until}
-        self._connection.execute(_RENEW, values)
 
     def write(self, changes: Changes) -> None:
         """Write everything."""

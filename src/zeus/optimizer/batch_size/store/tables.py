@@ -1,7 +1,8 @@
-"""The tables of a store. The log of events is what counts; the rest is derived from it.
+"""The tables of a store: recurring jobs, tokens, and pipeline jobs.
 
-`trials`, the counters in `jobs`, `profiles` and `snapshots` are written in the transaction that
-writes the events which they follow from. Texts have no length limit.
+Of recurring jobs, the log of events is what counts. `trials`, the counters in `jobs`, `profiles`
+and `snapshots` are written in the transaction that writes the events which they follow from. Texts
+have no length limit.
 """
 
 from __future__ import annotations
@@ -130,4 +131,48 @@ snapshots = Table(
     Column("sequence", Integer, nullable=False),  # of the last event that is in it
     Column("fingerprint", Text, nullable=False),
     Column("state", LargeBinary, nullable=False),
+)
+
+
+def _pipeline() -> Column[int]:
+    key = ForeignKey("zeus_pipelines.id", ondelete="CASCADE")
+    return Column("pipeline", _Id, key, primary_key=True)
+
+
+pipelines = Table(
+    "zeus_pipelines",
+    metadata,
+    Column("id", _Id, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("degrees", Text, nullable=False),  # JSON
+    Column("note", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("updated", Double, nullable=False),
+    Column("version", Integer, nullable=False),  # of what ranks are to do
+    Column("changes", Integer, nullable=False),  # of anything
+    Column("inputs", Integer, nullable=False),  # of what a plan is made of
+    Column("planned", Integer, nullable=False),
+    Column("failure", Text, nullable=False),
+    Column("stragglers", Text, nullable=False),  # JSON
+    sqlite_autoincrement=True,
+)
+
+pipeline_ranks = Table(
+    "zeus_pipeline_ranks",
+    metadata,
+    _pipeline(),
+    Column("rank", Integer, primary_key=True, autoincrement=False),
+    Column("record", Text, nullable=False),  # JSON: who it is, and how it is
+    Column("sequence", Text),  # JSON: what it does
+    Column("measured", Text),  # JSON: what that takes
+)
+
+pipeline_events = Table(
+    "zeus_pipeline_events",
+    metadata,
+    _pipeline(),
+    Column("sequence", Integer, primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("message", Text, nullable=False),
 )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from zeus.optimizer.batch_size.events import Event, event_of
+from zeus.optimizer.batch_size.events import Event, GpuModel, event_of
 from zeus.optimizer.batch_size.spec import JobSpec
-from zeus.optimizer.batch_size.store.tables import events, jobs, profiles, trials
+from zeus.optimizer.batch_size.store import history
+from zeus.optimizer.batch_size.store.tables import events, jobs, profiles, snapshots, trials
 
 RUNNING = "running"
 
@@ -107,6 +109,16 @@ _PAGE = (
     .limit(bindparam("most"))
 )
 
+_SNAPSHOT = select(snapshots.c.sequence, snapshots.c.state).where(
+    snapshots.c.job == bindparam("job"), snapshots.c.fingerprint == bindparam("fingerprint")
+)
+_RUNNING = (
+    select(trials)
+    .where(trials.c.job == bindparam("job"), trials.c.lease_until.is_not(None))
+    .order_by(trials.c.number.desc())
+    .limit(bindparam("most"))
+)
+
 _EVERY = 2**31 - 1  # more than there can be
 
 
@@ -124,6 +136,58 @@ class View:
     def jobs(self, after: str, most: int) -> list[JobRow]:
         """Jobs in the order of their names, from the one after `after`."""
         return [JobRow(*r) for r in self._connection.execute(_PAGE, {"after": after, "most": most})]
+
+    def find_jobs(
+        self, text: str, *, after: str, before: str | None, running: bool, most: int
+    ) -> list[JobRow]:
+        """Jobs in the order of their names.
+
+        Args:
+            text: What the names contain, in whatever case.
+            after: The name before the first.
+            before: The name after the last. If given, those closest to it are found.
+            running: Only those with trials that run.
+            most: How many.
+        """
+        statement = select(*JOB_COLUMNS).where(jobs.c.name > after).limit(most)
+        if text:
+            lower = func.lower(jobs.c.name)
+            statement = statement.where(lower.contains(text.lower(), autoescape=True))
+        if running:
+            busy = select(trials.c.job).where(trials.c.lease_until.is_not(None))
+            statement = statement.where(jobs.c.id.in_(busy))
+        if before is None:
+            return [JobRow(*r) for r in self._connection.execute(statement.order_by(jobs.c.name))]
+        statement = statement.where(jobs.c.name < before).order_by(jobs.c.name.desc())
+        return [JobRow(*r) for r in self._connection.execute(statement)][::-1]
+
+    def snapshot(self, job: int, fingerprint: str) -> tuple[int, bytes] | None:
+        """The last event in a snapshot, and the snapshot, if there is one by the same code."""
+        values = {"job": job, "fingerprint": fingerprint}
+        row = self._connection.execute(_SNAPSHOT, values).first()
+        return None if row is None else (row[0], bytes(row[1]))
+
+    def spans(self, job: int, after: int, width: int) -> list[history.Span]:
+        """Trials by stretches of so many recurrences, from the one after `after`."""
+        return history.spans(self._connection, job, after, width)
+
+    def totals(self, job: int) -> list[history.Total]:
+        """All trials, by GPU, batch size and state."""
+        return history.totals(self._connection, job)
+
+    def costs(self, job: int, gpu: GpuModel, state: str, most: int) -> list[tuple[int, float]]:
+        """Batch size and cost of the latest trials that ended in a state."""
+        return history.costs(self._connection, job, gpu, state, most)
+
+    def latest(self, rows: Iterable[JobRow]) -> dict[int, tuple[int, str]]:
+        """Batch size and state of the latest trial of each job, by its number."""
+        pairs = [(row.id, row.trials) for row in rows if row.trials]
+        return history.latest(self._connection, pairs)
+
+    def running(self, job: int, most: int) -> list[Row]:
+        """Rows of `trials` that run, the latest first."""
+        found = self._connection.execute(_RUNNING, {"job": job, "most": most})
+        return [dict(row) for row in found.mappings()]
 
     def log(self, job: int, after: int = 0, most: int = _EVERY) -> list[tuple[int, Event]]:
         """Events of a job with their numbers, from the one after `after`."""

@@ -1,0 +1,107 @@
+"""`zeus straggler`: tell the ranks of a pipeline job that one of its pipelines became slower.
+
+With `--json`, prints the job as the server knows it: `name`, `status`, `stragglers`, `ranks` and
+more, as `GET /api/pipelines/NAME` answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+from zeus.cli._parser import UsageError
+from zeus.cli._terminal import Console, clean
+from zeus.errors import PipelineError
+
+DEFAULT_SERVER = "http://127.0.0.1:8420"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.usage = "zeus straggler [JOB --pipeline N --slowdown F|--time S|--healthy] [options]"
+    parser.description = (
+        "Tell the server of a pipeline-parallel job that one of its pipelines became slower (a GPU "
+        "that throttles, a node with a bad network) or is healthy again. All other pipelines take "
+        "as much time from their next iteration on, and save energy. Without a job, list them."
+    )
+    parser.epilog = """\
+examples:
+  zeus straggler
+  zeus straggler gpt3 --pipeline 3 --slowdown 1.2 --server http://gpu1:8420
+  zeus straggler gpt3 --pipeline 3 --healthy"""
+    parser.add_argument("job", nargs="?", metavar="JOB", help="name of the job")
+    parser.add_argument(
+        "--pipeline", type=int, metavar="N", help="which of its data-parallel pipelines, from 0 on"
+    )
+    parser.add_argument(
+        "--slowdown", type=float, metavar="F", help="its iteration takes F times as long"
+    )
+    parser.add_argument("--time", type=float, metavar="S", help="its iteration takes S seconds")
+    parser.add_argument("--healthy", action="store_true", help="it is as fast as the others again")
+    parser.add_argument(
+        "--server", metavar="URL", help=f"of the server (ZEUS_SERVER, or {DEFAULT_SERVER})"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Tell it."""
+    from zeus.optimizer.pipeline_frequency.running.messages import Straggler  # noqa: PLC0415
+    from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines  # noqa: PLC0415
+
+    told = [arguments.slowdown is not None, arguments.time is not None, arguments.healthy]
+    if arguments.job is None and (arguments.pipeline is not None or any(told)):
+        raise UsageError("which JOB has the straggler? (`zeus straggler` lists them)")
+    if arguments.job is not None and (arguments.pipeline is None or sum(told) != 1):
+        raise UsageError(
+            "zeus straggler JOB needs --pipeline N and one of --slowdown F, --time S and --healthy"
+        )
+    server = arguments.server or os.environ.get("ZEUS_SERVER") or DEFAULT_SERVER
+    api = RemotePipelines(server, os.environ.get("ZEUS_TOKEN") or None, timeout=30.0)
+    console = Console(sys.stdout)
+    if arguments.job is None:
+        _list(api, console, as_json=arguments.json)
+        return 0
+    try:
+        straggler = Straggler(
+            arguments.pipeline, arguments.slowdown, arguments.time, arguments.healthy
+        )
+    except PipelineError as error:
+        raise UsageError(str(error)) from None
+    job = api.report_straggler(arguments.job, straggler)
+    if arguments.json:
+        console.print(json.dumps(job, indent=1))
+        return 0
+    slow = ", ".join(str(Straggler(**each)) for each in job["stragglers"])
+    console.print(f"{clean(job['name'])}: {slow or 'no pipeline straggles'} ({job['status']}).")
+    return 0
+
+
+def _list(api: object, console: Console, *, as_json: bool) -> None:
+    from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines  # noqa: PLC0415
+
+    assert isinstance(api, RemotePipelines)
+    jobs = api.jobs()
+    if as_json:
+        console.print(json.dumps(jobs, indent=1))
+        return
+    if not jobs:
+        console.print("No pipeline jobs.")
+        return
+    rows = [("job", "pipelines", "places", "GPUs each", "alive", "straggling", "status")]
+    rows += [
+        (
+            clean(job["name"]),
+            str(job["dp_degree"]),
+            str(job["pp_degree"]),
+            str(job["tp_degree"]),
+            f"{job['alive']} of {job['dp_degree'] * job['pp_degree'] * job['tp_degree']}",
+            str(job["straggling"]),
+            clean(job["status"]),
+        )
+        for job in jobs
+    ]
+    lines = console.table(rows, right=(1, 2, 3, 4, 5))
+    console.print(console.style(lines[0], "bold"), *lines[1:])

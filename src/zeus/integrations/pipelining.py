@@ -1,0 +1,161 @@
+"""Zeus in PyTorch's own pipeline runtime, `torch.distributed.pipelining`.
+
+One line, after the schedule has been made::
+
+    attach(schedule, optimizer)
+
+From then on every `schedule.step(...)` is an iteration for the optimizer, and every forward and
+backward of a microbatch on a stage of this rank is a computation. Sending and receiving is not.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+from zeus.errors import FrameworkError, PipelineError
+from zeus.integrations.pipeline_engine import (
+    BACKWARD,
+    FORWARD,
+    PipelineCallback,
+    PipelineHooks,
+)
+
+BACKWARD_INPUT, BACKWARD_WEIGHT = "backward_input", "backward_weight"
+
+# What of the runtime is relied upon, besides `_stage` or `_stages`.
+_OF_SCHEDULE = ("_loss_fn", "step", "eval")
+_OF_STAGE = (
+    "stage_index",
+    "group_rank",
+    "group_size",
+    "is_first",
+    "is_last",
+    "forward_one_chunk",
+    "backward_one_chunk",
+)
+
+
+def attach(schedule: Any, optimizer: PipelineCallback) -> PipelineHooks:
+    """Follow a schedule of `torch.distributed.pipelining`.
+
+    Works with GPipe, 1F1B, interleaved 1F1B, looped and zero-bubble schedules: whatever calls its
+    stages' `forward_one_chunk`, `backward_one_chunk` and `backward_weight_one_chunk`, and deals
+    stages out to ranks in turn. The loss belongs to the forward of the last stage.
+    `schedule.eval(...)` is not told.
+
+    To have more in an iteration than `schedule.step`, such as the step of the optimizer, put
+    ``with hooks.step():`` around both.
+
+    Args:
+        schedule: Of this rank, before or between its steps.
+        optimizer: Is told; of the same rank.
+
+    Returns:
+        What to `detach` in the end, if training is not the end of the program. Also a ``with``
+        block that does.
+
+    Raises:
+        FrameworkError: If this version of PyTorch does not have what is relied upon.
+        PipelineError: If the schedule does not train, because it has no loss function, or if its
+            stages are in a V, as those of `ScheduleZBVZeroBubble` are.
+    """
+    stages = _stages(schedule)
+    if schedule._loss_fn is None:
+        raise PipelineError(
+            "a schedule must have a loss function to run backwards, but got loss_fn=None"
+        )
+    hooks = PipelineHooks(optimizer)
+    for chunk, stage in enumerate(stages):
+        _follow(hooks, stage, chunk)
+    loss, step, evaluate = schedule._loss_fn, schedule.step, schedule.eval
+
+    # Not `functools.wraps`: a loss function may be a module, or another object without a name.
+    def loss_told(*args: Any, **kwargs: Any) -> Any:
+        value = loss(*args, **kwargs)
+        hooks.end()  # of the forward, which `_follow` has left open
+        return value
+
+    @functools.wraps(evaluate)
+    def evaluate_untold(*args: Any, **kwargs: Any) -> Any:
+        with hooks.ignored():
+            return evaluate(*args, **kwargs)
+
+    hooks.replace(schedule, "_loss_fn", loss_told)
+    hooks.replace(schedule, "step", hooks.around_step(step))
+    hooks.replace(schedule, "eval", evaluate_untold)
+    return hooks
+
+
+def _stages(schedule: Any) -> list[Any]:
+    """Of this rank, in the order of the model."""
+    for name in _OF_SCHEDULE:
+        if not hasattr(schedule, name):
+            raise _unknown(schedule, name)
+    if hasattr(schedule, "_stages"):
+        stages = list(schedule._stages)
+    elif hasattr(schedule, "_stage"):
+        stages = [schedule._stage]
+    else:
+        raise _unknown(schedule, "_stage")
+    for stage in stages:
+        for name in _OF_STAGE:
+            if not hasattr(stage, name):
+                raise _unknown(stage, name)
+    stages.sort(key=lambda stage: int(stage.stage_index))
+    for chunk, stage in enumerate(stages):
+        expected = chunk * stage.group_size + stage.group_rank
+        if stage.stage_index != expected:
+            raise PipelineError(
+                f"stages must be dealt out to ranks in turn, but rank {stage.group_rank} of "
+                f"{stage.group_size} has stage {stage.stage_index} where {expected} should be"
+            )
+    return stages
+
+
+def _follow(hooks: PipelineHooks, stage: Any, chunk: int) -> None:
+    """Tell what a stage computes."""
+    forward, backward = stage.forward_one_chunk, stage.backward_one_chunk
+    weight = getattr(stage, "backward_weight_one_chunk", None)
+    # Nobody needs gradients of the model's input. So where backwards are split, the first stage
+    # has nothing to do in the first part, and does all of it in the second.
+    undivided = stage.is_first and getattr(stage, "dw_builder", None) is None
+
+    @functools.wraps(forward)
+    def forward_told(microbatch: int, *args: Any, **kwargs: Any) -> Any:
+        hooks.begin(FORWARD, chunk=chunk, microbatch=microbatch)
+        output = forward(microbatch, *args, **kwargs)
+        if not stage.is_last:
+            hooks.end()
+        return output  # on the last stage the loss follows, which belongs to it
+
+    @functools.wraps(backward)
+    def backward_told(microbatch: int, *args: Any, **kwargs: Any) -> Any:
+        whole = kwargs.get("full_backward", args[1] if len(args) > 1 else True)
+        if undivided and not whole:
+            return backward(microbatch, *args, **kwargs)
+        name = BACKWARD if whole else BACKWARD_INPUT
+        with hooks.computation(name, chunk=chunk, microbatch=microbatch):
+            return backward(microbatch, *args, **kwargs)
+
+    hooks.replace(stage, "forward_one_chunk", forward_told)
+    hooks.replace(stage, "backward_one_chunk", backward_told)
+    if weight is None:
+        return
+
+    @functools.wraps(weight)
+    def weight_told(microbatch: int, *args: Any, **kwargs: Any) -> Any:
+        name = BACKWARD if undivided else BACKWARD_WEIGHT
+        with hooks.computation(name, chunk=chunk, microbatch=microbatch):
+            return weight(microbatch, *args, **kwargs)
+
+    hooks.replace(stage, "backward_weight_one_chunk", weight_told)
+
+
+def _unknown(thing: object, lack: str) -> FrameworkError:
+    version = getattr(sys.modules.get("torch"), "__version__", "of unknown version")
+    return FrameworkError(
+        f"torch.distributed.pipelining of PyTorch {version} is not as Zeus knows it (2.13): "
+        f"{type(thing).__name__} has no {lack}"
+    )

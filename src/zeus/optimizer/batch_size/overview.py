@@ -1,0 +1,261 @@
+"""Everything that people want to see of one job, read at one moment."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zeus.errors import UnknownJobError
+from zeus.optimizer.batch_size.account import Account, account
+from zeus.optimizer.batch_size.answers import JobInfo, ProfileInfo, TrialInfo
+from zeus.optimizer.batch_size.brain import Choice, Expected
+from zeus.optimizer.batch_size.commands import trial_name
+from zeus.optimizer.batch_size.events import CONVERGED, GpuModel
+from zeus.optimizer.batch_size.recall import recalled
+from zeus.optimizer.batch_size.recorded import job_info
+from zeus.optimizer.batch_size.spec import JobSpec
+from zeus.optimizer.batch_size.store import JobRow, Row, Store, View
+from zeus.optimizer.batch_size.store.history import Span, Total
+
+MOST_GPUS = 12  # kinds of GPUs whose beliefs are worked out, the latest used first
+_MOST_RUNNING = 20
+_MOST_COSTS = 400  # latest runs whose cost is told one by one
+_REMEMBERED = 64  # jobs whose beliefs are kept in memory
+
+
+@dataclass(frozen=True)
+class Overview:
+    """One job.
+
+    Attributes:
+        info: The job and how far it is.
+        spec: Its specification.
+        gpus: What its trials ran on, the latest first.
+        gpu: Those that the rest is about; `None` if nothing ever ran.
+        next: What would be decided for a new recurrence there.
+        outlook: What is believed about each batch size there.
+        costs: Batch size and cost of the latest converged runs there.
+        width: Recurrences of a stretch in `spans`.
+        spans: Trials by stretches of recurrences, on all GPUs.
+        totals: All trials, by GPUs, batch size and state.
+        account: What was spent, against the default.
+        profiles: What was measured at batch sizes.
+        running: Trials that run.
+        trials: A page of trials, the latest first.
+    """
+
+    info: JobInfo
+    spec: JobSpec
+    gpus: Sequence[GpuModel]
+    gpu: GpuModel | None
+    next: Choice | None
+    outlook: Sequence[Expected]
+    costs: Sequence[tuple[int, float]]
+    width: int
+    spans: Sequence[Span]
+    totals: Sequence[Total]
+    account: Account
+    profiles: Sequence[ProfileInfo]
+    running: Sequence[TrialInfo]
+    trials: Sequence[TrialInfo]
+
+
+@dataclass(frozen=True)
+class JobEntry:
+    """A job in a list.
+
+    Attributes:
+        info: The job and how far it is.
+        batch_size: Of its latest trial, and its `state`; `None` if there was none.
+    """
+
+    info: JobInfo
+    batch_size: int | None
+    state: str | None
+
+
+@dataclass(frozen=True)
+class JobPage:
+    """A part of a list of jobs.
+
+    Attributes:
+        entries: The jobs, in the order of their names.
+        earlier: Whether there are some before; `later`: after these.
+        number: How many jobs there are in all; `running` how many trials run.
+    """
+
+    entries: Sequence[JobEntry]
+    earlier: bool
+    later: bool
+    number: int
+    running: int
+
+
+@dataclass(frozen=True)
+class _Believed:
+    sequence: int
+    next: dict[GpuModel, Choice]
+    outlooks: dict[GpuModel, list[Expected]]
+
+
+class Overviews:
+    """Reads overviews from a store. Safe to use from several threads.
+
+    Args:
+        store: Where the jobs are kept.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._believed: OrderedDict[int, _Believed] = OrderedDict()
+
+    def jobs(
+        self,
+        text: str = "",
+        *,
+        after: str = "",
+        before: str | None = None,
+        running: bool = False,
+        most: int = 50,
+        only: str | None = None,
+    ) -> JobPage:
+        """Jobs in the order of their names.
+
+        Args:
+            text: What the names contain, in whatever case.
+            after: The name before the first.
+            before: The name after the last. If given, those closest to it are found.
+            running: Only those with trials that run.
+            most: How many.
+            only: Name of the only job that may be seen.
+
+        Raises:
+            StorageError: If the store cannot be read.
+        """
+        with self._store.view() as view:
+            if only is not None:
+                row = view.job(only)
+                rows = [] if row is None else [row]
+                return JobPage(_entries(view, rows), False, False, len(rows), 0)
+            # One more than is wanted tells whether there are more.
+            rows = view.find_jobs(text, after=after, before=before, running=running, most=most + 1)
+            more = len(rows) > most
+            kept = rows[:most] if before is None else rows[-most:]
+            return JobPage(
+                _entries(view, kept),
+                bool(after) if before is None else more,
+                more if before is None else True,
+                *view.numbers(),
+            )
+
+    def read(
+        self,
+        name: str,
+        *,
+        gpu: GpuModel | None = None,
+        stretches: int = 200,
+        before: int | None = None,
+        most: int = 50,
+    ) -> Overview:
+        """One job.
+
+        Args:
+            name: Of the job.
+            gpu: What it is looked at on; what it last ran on if it never ran there.
+            stretches: In how many stretches the recurrences are told at most.
+            before: The trials that are listed come before this one.
+            most: How many are listed.
+
+        Raises:
+            UnknownJobError: If there is none of this name.
+            StorageError: If the store cannot be read.
+        """
+        with self._store.view() as view:
+            # A text that no database can hold is no job's name.
+            row = view.job(name) if name.isprintable() else None
+            if row is None:
+                raise UnknownJobError(f"there is no job {name[:80]!r}")
+            bound = {} if before is None else {"before": before}
+            listed = view.trials(row.id, most=most, **bound)
+            return self._overview(view, row, gpu, stretches, listed)
+
+    def _overview(
+        self,
+        view: View,
+        row: JobRow,
+        gpu: GpuModel | None,
+        stretches: int,
+        listed: Sequence[Row],
+    ) -> Overview:
+        spec = row.spec
+        totals = view.totals(row.id)
+        last: dict[GpuModel, int] = {}
+        for total in totals:
+            at = GpuModel(total.gpu, total.gpus)
+            last[at] = max(last.get(at, 0), total.latest)
+        gpus = sorted(last, key=lambda each: -last[each])
+        if gpu not in last:
+            gpu = gpus[0] if gpus else None
+        believed = self._beliefs(view, row, gpus)
+        profiles = [_profile(each) for each in view.profiles(row.id)]
+        power = {each: _max_power(view, row.id, last[each]) for each in believed.outlooks}
+        width = max(1, -(-row.recurrences // stretches))
+        running = view.running(row.id, _MOST_RUNNING) if row.running else []
+        return Overview(
+            info=job_info(row),
+            spec=spec,
+            gpus=gpus,
+            gpu=gpu,
+            next=None if gpu is None else believed.next.get(gpu),
+            outlook=() if gpu is None else believed.outlooks.get(gpu, ()),
+            costs=() if gpu is None else view.costs(row.id, gpu, CONVERGED, _MOST_COSTS),
+            width=width,
+            spans=view.spans(row.id, 0, width),
+            totals=totals,
+            account=account(spec, totals, believed.outlooks, profiles, power),
+            profiles=profiles,
+            running=[_trial(row.id, each) for each in running],
+            trials=[_trial(row.id, each) for each in listed],
+        )
+
+    def _beliefs(self, view: View, row: JobRow, gpus: Sequence[GpuModel]) -> _Believed:
+        with self._lock:
+            known = self._believed.get(row.id)
+        if known is None or known.sequence != row.sequence:
+            brain = recalled(view, row).brain
+            used = gpus[:MOST_GPUS]
+            known = _Believed(
+                row.sequence,
+                {gpu: brain.decide(gpu) for gpu in used},
+                {gpu: brain.outlook(gpu) for gpu in used},
+            )
+        with self._lock:
+            self._believed[row.id] = known
+            self._believed.move_to_end(row.id)
+            while len(self._believed) > _REMEMBERED:
+                self._believed.popitem(last=False)
+        return known
+
+
+def _entries(view: View, rows: Sequence[JobRow]) -> list[JobEntry]:
+    latest = view.latest(rows)
+    return [JobEntry(job_info(row), *latest.get(row.id, (None, None))) for row in rows]
+
+
+def _max_power(view: View, job: int, number: int) -> float:
+    trial = view.trial(job, number)
+    assert trial is not None
+    return float(trial["max_power"])
+
+
+def _trial(job: int, row: Row) -> TrialInfo:
+    return TrialInfo.from_dict({**row, "trial": trial_name(job, row["number"])})
+
+
+def _profile(row: Row) -> ProfileInfo:
+    kept = row["frontier"]
+    return ProfileInfo.from_dict({**row, "frontier": None if kept is None else json.loads(kept)})

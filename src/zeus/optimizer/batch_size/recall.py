@@ -1,0 +1,36 @@
+"""Brings the brain of a stored job to the present: from memory, its snapshot, or its whole log."""
+
+from __future__ import annotations
+
+from zeus.errors import JobLogError
+from zeus.optimizer.batch_size.brain import Brain, fingerprint
+from zeus.optimizer.batch_size.cache import Known
+from zeus.optimizer.batch_size.store import JobRow, View
+
+
+def recalled(view: View, row: JobRow, known: Known | None = None) -> Known:
+    """A job with its brain, which has seen its whole log.
+
+    Args:
+        view: Where the job is stored.
+        row: The job.
+        known: What is in memory of it, if anything; it is brought up to date.
+    """
+    if known is None or known.sequence > row.sequence:
+        known = _restored(view, row)
+    if known.sequence < row.sequence:
+        for sequence, event in view.log(row.id, known.sequence):
+            known.brain.absorb(event)
+            known.sequence = sequence
+    return known
+
+
+def _restored(view: View, row: JobRow) -> Known:
+    if row.sequence:
+        found = view.snapshot(row.id, fingerprint())
+        if found is not None and found[0] <= row.sequence:
+            try:
+                return Known(Brain.restored(row.spec, found[1]), found[0])
+            except JobLogError:
+                pass  # it only saves time; the log has everything
+    return Known(Brain(row.spec), 0)

@@ -1,0 +1,143 @@
+"""Sets the clock of one GPU ahead of what runs on it, from a thread of its own.
+
+The training thread says which clock it wants next and goes on; whatever the driver takes to set it
+happens beside it. In virtual time there is nothing to wait for, and clocks are set at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from zeus.clock import Clock
+from zeus.device.base import Gpu
+from zeus.device.hold import Hold
+from zeus.errors import CapabilityError, KnobError
+
+
+@dataclass(frozen=True)
+class InForce:
+    """A clock that is set.
+
+    Attributes:
+        clock: MHz.
+        since: Instant at which the driver had taken it.
+    """
+
+    clock: float
+    since: float
+
+
+class ClockSetter:
+    """The graphics clock of one GPU, under one hold.
+
+    `begin` and `end` are called from the training thread, so that signals find the hold.
+
+    Args:
+        gpu: Whose clock.
+        clock: Time.
+
+    Attributes:
+        ladder: MHz that can be set, from the clock that was in force before down.
+        in_force: What is set now; `None` while nothing is held.
+        trouble: Why a clock could not be set; empty as long as all is well.
+
+    Raises:
+        CapabilityError: If the GPU cannot tell its clocks.
+        KnobError: If it has none.
+    """
+
+    def __init__(self, gpu: Gpu, clock: Clock) -> None:
+        supported = sorted(set(gpu.supported_clocks().graphics), reverse=True)
+        if not supported:
+            raise KnobError(f"{gpu.name} names no graphics clock that could be locked")
+        lock = gpu.locked_graphics_clock()
+        highest = supported[0] if lock is None else lock.maximum
+        self.ladder = tuple(each for each in supported if each <= highest) or (supported[-1],)
+        self.in_force: InForce | None = None
+        self.trouble = ""
+        self._gpu = gpu
+        self._clock = clock
+        self._lowest = supported[-1]
+        self._hold: Hold | None = None
+        self._wanted = float(self.ladder[0])
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def begin(self) -> None:
+        """Hold the highest clock of the ladder.
+
+        Raises:
+            CapabilityError: If the GPU refuses.
+            KnobError: Likewise.
+            OSError: If there is no place to record what was there before.
+        """
+        if self._hold is not None:
+            return
+        self._wanted = highest = float(self.ladder[0])
+        hold = self._gpu.hold(graphics_clock=(self._lowest, self.ladder[0]))
+        hold.acquire()
+        self._hold, self.in_force = hold, InForce(highest, self._clock.now())
+        if self._thread is None and not self._clock.virtual:
+            self._thread = threading.Thread(target=self._run, name="zeus-clocks", daemon=True)
+            self._thread.start()
+
+    def want(self, clock: float) -> None:
+        """Have a clock set as soon as can be; only the latest that is wanted counts.
+
+        Args:
+            clock: MHz, one of the ladder.
+        """
+        if clock == self._wanted:
+            return
+        self._wanted = clock
+        if self._clock.virtual:
+            self._set(clock)
+        else:
+            self._wake.set()
+
+    @property
+    def wanted(self) -> float:
+        """MHz that were asked for last."""
+        return self._wanted
+
+    def end(self) -> None:
+        """Put back what was there before."""
+        hold, self._hold, self.in_force = self._hold, None, None
+        if hold is not None:
+            hold.release()
+
+    def close(self) -> None:
+        """The same, for good."""
+        self._closed = True
+        self._wake.set()
+        self.end()
+
+    def _run(self) -> None:
+        while not self._closed and not self.trouble:
+            self._wake.wait()
+            self._wake.clear()
+            self._set(self._wanted)
+
+    def _set(self, clock: float) -> None:
+        hold, set_ = self._hold, self.in_force
+        if hold is None or set_ is None or set_.clock == clock:
+            return
+        try:
+            hold.retune(self._lowest, round(clock))
+        except (CapabilityError, KnobError, OSError) as error:
+            if self._hold is hold:  # else it has ended meanwhile, which is no trouble
+                self.trouble = str(error)
+            return
+        if self._hold is hold:
+            self.in_force = InForce(clock, self._clock.now())
+
+
+def thinned(ladder: tuple[int, ...], stride: float) -> tuple[int, ...]:
+    """Clocks at least a stride apart, from the highest down."""
+    kept: list[int] = []
+    for clock in ladder:
+        if not kept or kept[-1] - clock >= stride:
+            kept.append(clock)
+    return tuple(kept)

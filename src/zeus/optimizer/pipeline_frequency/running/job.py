@@ -1,0 +1,444 @@
+"""A pipeline job as the server knows it: its ranks, what they told, and what each is to do.
+
+Pure rules: nothing here knows a store, a clock or a network. Whatever changes a job raises its
+counter `changes`; whatever changes what ranks are to do raises its `version` as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from zeus.errors import JobConflictError, PipelineError, UnknownJobError
+from zeus.optimizer.pipeline_frequency.running.messages import (
+    FIXED,
+    MOST_CHUNKS,
+    MOST_INSTRUCTIONS,
+    MOST_JOULES,
+    MOST_KINDS,
+    MOST_MEGAHERTZ,
+    MOST_SECONDS,
+    MOST_WATTS,
+    Instruction,
+    Kind,
+    Measured,
+    Registration,
+    Seat,
+    Straggler,
+    bounded,
+    worded,
+)
+
+_SHOWN = 8  # ranks named in a message
+
+Alive = Callable[[int], bool]
+
+
+@dataclass
+class Rank:
+    """A rank and what it told.
+
+    Attributes:
+        seat: Its place.
+        session: The process that has it.
+        gpu: Model of its GPU.
+        clocks: MHz that it may measure.
+        told_power: Watts of a waiting GPU, as it was told.
+        registered: Seconds since 1970.
+        trouble: Why it cannot take part.
+        left: Whether it has ended.
+        sequence: What it does in a step, once known.
+        measured: What that takes, once known.
+        late: Whether it was measured when there was a plan, which stays as it is.
+    """
+
+    seat: Seat
+    session: str
+    gpu: str
+    clocks: tuple[int, ...]
+    told_power: float | None
+    registered: float
+    trouble: str = ""
+    left: bool = False
+    sequence: tuple[Instruction, ...] = ()
+    measured: Measured | None = None
+    late: bool = False
+
+    @property
+    def state(self) -> str:
+        """In a word."""
+        if self.trouble:
+            return "in trouble"
+        if self.left:
+            return "ended"
+        if self.measured is not None:
+            return "measured"
+        return "measuring" if self.sequence else "warming up"
+
+
+@dataclass
+class Happening:
+    """Something worth remembering.
+
+    Attributes:
+        at: Seconds since 1970.
+        kind: In a word.
+        message: In words.
+    """
+
+    at: float
+    kind: str
+    message: str
+
+
+@dataclass
+class PipelineJob:
+    """A job.
+
+    Attributes:
+        name: The same for all its ranks.
+        degrees: Pipelines, places and GPUs per place.
+        created: Seconds since 1970; `updated` likewise.
+        note: What is trained.
+        version: Of what ranks are to do.
+        changes: How often anything changed.
+        inputs: How often anything changed that a plan is made of.
+        planned: Whether a plan is deployed for these inputs.
+        failure: Why no plan could be made of them.
+        ranks: By number.
+        stragglers: By pipeline.
+        happenings: New ones, to be stored.
+        dirty: Numbers of ranks that changed.
+    """
+
+    name: str
+    degrees: tuple[int, int, int]
+    created: float
+    updated: float
+    note: str = ""
+    version: int = 1
+    changes: int = 0
+    inputs: int = 0
+    planned: bool = False
+    failure: str = ""
+    ranks: dict[int, Rank] = field(default_factory=dict)
+    stragglers: dict[int, Straggler] = field(default_factory=dict)
+    happenings: list[Happening] = field(default_factory=list)
+    dirty: set[int] = field(default_factory=set)
+
+    # --- what is told -----------------------------------------------------------------------------
+
+    def register(self, registration: Registration, at: float, alive: Alive) -> None:
+        """Give a rank its place.
+
+        Args:
+            registration: Who it is.
+            at: When.
+            alive: Whether a rank was heard of lately.
+
+        Raises:
+            PipelineError: If a value breaks a rule, or another rank has the place.
+            JobConflictError: If the job has another shape, and somebody is still in it.
+        """
+        seat = registration.seat
+        self._check(registration)
+        known = self.ranks.get(seat.rank)
+        if known is not None and known.session == registration.session:
+            return
+        others = [rank for rank in self.ranks if rank != seat.rank and alive(rank)]
+        if seat.degrees != self.degrees:
+            if others:
+                raise JobConflictError(
+                    f"pipeline job {self.name!r} runs with (dp, pp, tp) = {self.degrees}, but rank "
+                    f"{seat.rank} says {seat.degrees}; give another job another name"
+                )
+            self.degrees = seat.degrees
+        for number, other in self.ranks.items():
+            if number != seat.rank and other.seat.place == seat.place and number in others:
+                raise PipelineError(
+                    f"each place must be one rank's, but rank {seat.rank} says it is at (dp, pp, "
+                    f"tp) = {seat.place}, and so does rank {number}"
+                )
+        if self.ranks and not others and not (known is not None and alive(seat.rank)):
+            self._begin_anew(at)
+        self.ranks[seat.rank] = Rank(
+            seat,
+            registration.session,
+            registration.gpu,
+            registration.clocks,
+            registration.blocking_power,
+            at,
+        )
+        self.note = registration.note or self.note
+        if known is not None:
+            self._happen(at, "rank", f"rank {seat.rank} registered again, in place of another")
+        self._input_changed(seat.rank, at)
+
+    def put_sequence(
+        self, rank: int, session: str, sequence: Sequence[Instruction], at: float
+    ) -> None:
+        """Take note of what a rank does in a step.
+
+        Raises:
+            PipelineError: If a value breaks a rule.
+        """
+        record = self.at(rank, session)
+        given = tuple(sequence)
+        if not 1 <= len(given) <= MOST_INSTRUCTIONS:
+            raise PipelineError(
+                f"a step must have 1 to {MOST_INSTRUCTIONS} instructions, but got {len(given)}"
+            )
+        for each in given:
+            worded("name", each.name)
+            bounded("chunk", each.chunk, MOST_CHUNKS)
+            if each.microbatch is not None:
+                bounded("microbatch", each.microbatch, MOST_INSTRUCTIONS)
+        kinds = {each.kind for each in given}
+        if len(kinds) > MOST_KINDS:
+            raise PipelineError(
+                f"a step must have at most {MOST_KINDS} kinds of instructions, but got {len(kinds)}"
+            )
+        if record.sequence == given:
+            return
+        record.sequence, record.measured = given, None
+        self._input_changed(rank, at)
+
+    def put_measurements(self, rank: int, session: str, measured: Measured, at: float) -> None:
+        """Take note of what a rank has measured.
+
+        Raises:
+            PipelineError: If a value breaks a rule: a negative time, a clock the rank has not.
+        """
+        record = self.at(rank, session)
+        kinds = {each.kind for each in record.sequence}
+        if set(measured.options) != kinds:
+            missing = ", ".join(sorted(map(str, kinds - set(measured.options)))) or "none"
+            unknown = ", ".join(sorted(map(str, set(measured.options) - kinds))) or "none"
+            raise PipelineError(
+                "every kind of instruction of the step must be measured, and no other, but rank "
+                f"{rank} lacks {missing} and has, beyond that, {unknown}"
+            )
+        if measured.blocking_power is not None:
+            bounded("blocking_power", measured.blocking_power, MOST_WATTS)
+        for kind in kinds:
+            _check_options(kind, measured, set(record.clocks))
+        if record.measured == measured:
+            return
+        record.measured, record.late = measured, self.planned
+        self._input_changed(rank, at)
+
+    def put_trouble(self, rank: int, session: str, said: str, at: float) -> None:
+        """Take note that a rank cannot take part."""
+        record = self.at(rank, session)
+        said = "".join(c if c.isprintable() else " " for c in said)[:2_000] or "unknown"
+        if record.trouble != said:
+            record.trouble = said
+            self._happen(at, "trouble", f"rank {rank}: {said}")
+            self._input_changed(rank, at)
+
+    def leave(self, rank: int, session: str, at: float) -> None:
+        """Take note that a rank has ended."""
+        record = self.at(rank, session)
+        if not record.left:
+            record.left = True
+            self._changed(rank, at)
+
+    def put_straggler(self, straggler: Straggler, at: float) -> None:
+        """Take note of a pipeline that is slow, or is not any more.
+
+        Raises:
+            PipelineError: If there is no such pipeline.
+        """
+        if straggler.dp_rank not in range(self.degrees[0]):
+            raise PipelineError(
+                f"`0 <= dp_rank < {self.degrees[0]}` must hold, but got dp_rank={straggler.dp_rank}"
+            )
+        if straggler.healthy:
+            if self.stragglers.pop(straggler.dp_rank, None) is None:
+                return
+        elif self.stragglers.get(straggler.dp_rank) == straggler:
+            return
+        else:
+            self.stragglers[straggler.dp_rank] = straggler
+        self._happen(at, "straggler", str(straggler))
+        self.version += 1
+        self._changed(None, at)
+
+    def forget_gone_stragglers(self, at: float, alive: Alive) -> None:
+        """A pipeline of which nobody is left makes nobody wait."""
+        for pipeline in list(self.stragglers):
+            ranks = [n for n, rank in self.ranks.items() if rank.seat.dp_rank == pipeline]
+            if ranks and not any(map(alive, ranks)):
+                del self.stragglers[pipeline]
+                self._happen(at, "straggler", f"pipeline {pipeline} is gone")
+                self.version += 1
+                self._changed(None, at)
+
+    def lose(self, ranks: Sequence[int], at: float) -> None:
+        """Take note of ranks that were not heard of for long."""
+        self._happen(at, "lost", f"nothing is heard of {_listed(ranks)} any more")
+        self._changed(None, at)
+
+    def deploy(self, said: str, at: float) -> None:
+        """A plan has been made of what was told."""
+        self.planned, self.failure = True, ""
+        self._happen(at, "plan", said)
+        self.version += 1
+        self._changed(None, at)
+
+    def fail(self, said: str, at: float) -> None:
+        """No plan can be made of what was told."""
+        self.planned, self.failure = False, said
+        self._happen(at, "plan", f"cannot plan: {said}")
+        self.version += 1
+        self._changed(None, at)
+
+    # --- what follows -----------------------------------------------------------------------------
+
+    def at(self, rank: int, session: str) -> Rank:
+        """The rank that speaks.
+
+        Raises:
+            UnknownJobError: If it is not registered.
+            JobConflictError: If another process is.
+        """
+        record = self.ranks.get(rank)
+        if record is None:
+            raise UnknownJobError(f"rank {rank} of pipeline job {self.name!r} is not registered")
+        if record.session != session:
+            raise JobConflictError(
+                f"rank {rank} of pipeline job {self.name!r} was registered again by another process"
+            )
+        return record
+
+    def trouble(self) -> str:
+        """Why no plan can be: a rank that cannot take part, or what was told does not fit.
+
+        Who gets into trouble later runs as fast as it can, and the others may follow their plan.
+        """
+        if self.planned:
+            return ""
+        for number, rank in sorted(self.ranks.items()):
+            if rank.trouble and not rank.left:
+                return f"rank {number} cannot take part: {rank.trouble}"
+        return self.failure
+
+    def contributions(self) -> list[list[list[Rank]]]:
+        """For each place, for each pipeline that has measured it whole, the ranks there."""
+        pipelines, places, gpus = self.degrees
+        found: dict[tuple[int, int], list[Rank]] = {}
+        for _, rank in sorted(self.ranks.items()):
+            left_out = rank.late if self.planned else bool(rank.trouble)
+            if rank.measured is not None and not left_out:
+                found.setdefault(rank.seat.place[:2], []).append(rank)
+        return [
+            [
+                found[pipeline, place]
+                for pipeline in range(pipelines)
+                if len(found.get((pipeline, place), ())) == gpus
+            ]
+            for place in range(places)
+        ]
+
+    def wants_plan(self) -> bool:
+        """Whether all is known that a plan needs, and there is none."""
+        return not (self.planned or self.trouble()) and all(self.contributions())
+
+    def status(self) -> str:
+        """In words."""
+        trouble = self.trouble()
+        if trouble:
+            return f"cannot plan: {trouble}"
+        if self.planned:
+            sick = [number for number, rank in sorted(self.ranks.items()) if rank.trouble]
+            return f"planned, without {_listed(sick)}" if sick else "planned"
+        waits = self.waits_for()
+        if waits is None:
+            return "planning"
+        return f"waits for {waits}"
+
+    def waits_for(self) -> str | None:
+        """Whose measurements are missing; `None` if they suffice."""
+        _, places, gpus = self.degrees
+        whole = self.contributions()
+        missing = [place for place in range(places) if not whole[place]]
+        if not missing:
+            return None
+        expected = self.degrees[0] * places * gpus
+        if len(self.ranks) < expected:
+            absent = [number for number in range(expected) if number not in self.ranks]
+            return f"{_listed(absent)} to register"
+        slow = [
+            number
+            for number, rank in sorted(self.ranks.items())
+            if rank.seat.pp_rank in missing and rank.measured is None
+        ]
+        return f"{_listed(slow)} to measure"
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _check(self, registration: Registration) -> None:
+        worded("session", registration.session)
+        worded("gpu", registration.gpu)
+        worded("note", registration.note, 2_000, empty=True)
+        for clock in registration.clocks:
+            bounded("clock", clock, MOST_MEGAHERTZ, above=True)
+        if registration.blocking_power is not None:
+            bounded("blocking_power", registration.blocking_power, MOST_WATTS)
+
+    def _begin_anew(self, at: float) -> None:
+        """Nobody of the run before is left: what it measured is not of this one."""
+        self.ranks.clear()
+        self.stragglers.clear()
+        self.planned, self.failure = False, ""
+        self.version += 1
+        self._happen(at, "run", "a new run begins")
+
+    def _input_changed(self, rank: int, at: float) -> None:
+        """A plan stays as long as what it was made of suffices for one."""
+        self._changed(rank, at)
+        if self.planned and all(self.contributions()):
+            return
+        self.inputs += 1
+        if self.planned or self.failure:
+            self.planned, self.failure = False, ""
+            self.version += 1
+        for number, record in self.ranks.items():
+            if record.late:
+                record.late = False
+                self.dirty.add(number)
+
+    def _changed(self, rank: int | None, at: float) -> None:
+        self.changes += 1
+        self.updated = at
+        if rank is not None:
+            self.dirty.add(rank)
+
+    def _happen(self, at: float, kind: str, message: str) -> None:
+        self.happenings.append(Happening(at, kind, message))
+
+
+def _check_options(kind: Kind, measured: Measured, clocks: set[int]) -> None:
+    options = measured.options[kind]
+    if not options:
+        raise PipelineError(f"{kind} must be measured at one clock at least, but got none")
+    for option in options:
+        bounded(f"time of {kind}", option.time, MOST_SECONDS, above=True)
+        bounded(f"energy of {kind}", option.energy, MOST_JOULES)
+        if kind.name in FIXED:
+            if option.frequency is not None or len(options) > 1:
+                raise PipelineError(f"{kind} has no clock to choose, but got {option.frequency}")
+        elif option.frequency not in clocks:
+            raise PipelineError(
+                f"clocks must be among those that the rank registered, but got {option.frequency} "
+                f"MHz for {kind}"
+            )
+    if len({option.frequency for option in options}) < len(options):
+        raise PipelineError(f"each clock must be told once, but {kind} has one twice")
+
+
+def _listed(ranks: Iterable[int]) -> str:
+    numbers = list(ranks)
+    shown = ", ".join(map(str, numbers[:_SHOWN]))
+    more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
+    return f"rank{'s' if len(numbers) > 1 else ''} {shown}{more}"

@@ -1,0 +1,270 @@
+"""Talks with the server from threads of its own, so that training never waits for an answer.
+
+One thread tells what there is to tell until it has been heard; one waits for what to do. A server
+that is gone is asked again, at growing intervals; one that has forgotten us is told everything
+anew. In virtual time there are no threads: `step` asks what is to be asked at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from zeus.errors import (
+    JobConflictError,
+    ServerError,
+    StorageError,
+    TokenError,
+    UnknownJobError,
+    ZeusError,
+)
+from zeus.optimizer.pipeline_frequency.running.api import PipelinesApi
+from zeus.optimizer.pipeline_frequency.running.messages import (
+    Instruction,
+    Measured,
+    Registration,
+    Standing,
+    Straggler,
+)
+
+logger = logging.getLogger(__name__)
+
+POLL = 20.0  # seconds for which a question for the plan stays open
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # seconds
+_LAST_WORDS = 2.0  # seconds
+
+_Telling = Callable[[], Standing]
+
+
+class Link:
+    """One rank's connection to the server.
+
+    Args:
+        api: Who is asked.
+        job: Name of the job.
+        registration: How the rank introduces itself.
+        virtual: Whether everything happens in `step`.
+
+    Attributes:
+        standing: The last that was heard; `None` until the server has answered.
+        replaced: Set if another process has taken the rank's place, or the server does not give it
+            one: what the server said.
+        refused: Set if the server did not take something: what it said.
+        step_time: Seconds of a step by the plan, to be told.
+    """
+
+    def __init__(
+        self, api: PipelinesApi, job: str, registration: Registration, *, virtual: bool
+    ) -> None:
+        self.standing: Standing | None = None
+        self.replaced = ""
+        self.refused = ""
+        self.step_time: float | None = None
+        self._api = api
+        self._job = job
+        self._registration = registration
+        self._rank, self._session = registration.seat.rank, registration.session
+        self._facts: dict[str, _Telling] = {}
+        self._untold: dict[str, _Telling] = {"registration": self._register}
+        self._stragglers: deque[Straggler] = deque()
+        self._registered = threading.Event()
+        self._news = threading.Event()
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._warned = False
+        self._virtual = virtual
+        self._pause, self._skip = _FIRST_PAUSE, 0
+        self._threads: list[threading.Thread] = []
+        if not virtual:
+            for name, run in (("zeus-report", self._report_on), ("zeus-plan", self._listen)):
+                thread = threading.Thread(target=run, name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+
+    # --- called by the training thread ------------------------------------------------------------
+
+    def tell_sequence(self, sequence: Sequence[Instruction]) -> None:
+        """Have the server know what the rank does in a step."""
+        ask = self._api.put_sequence
+        self._tell("sequence", lambda: ask(self._job, self._rank, self._session, sequence))
+
+    def tell_measurements(self, measured: Measured) -> None:
+        """Have the server know what was measured."""
+        ask = self._api.put_measurements
+        self._tell("measurements", lambda: ask(self._job, self._rank, self._session, measured))
+
+    def tell_trouble(self, said: str) -> None:
+        """Have the server know that this rank cannot take part."""
+        ask = self._api.report_trouble
+        self._tell("trouble", lambda: ask(self._job, self._rank, self._session, said))
+        self.step()  # in virtual time nobody asks any more
+
+    def tell_straggler(self, straggler: Straggler) -> None:
+        """Have the server know of a pipeline that is slow, or is not any more."""
+        self._stragglers.append(straggler)
+        self._news.set()
+        if self._virtual and self._registered.is_set():
+            self._report_stragglers()
+
+    def step(self) -> None:
+        """In virtual time, talk with the server now."""
+        if not self._virtual or self.replaced:
+            return
+        if self._skip > 0:
+            self._skip -= 1
+            return
+        if self._report() and self._registered.is_set():
+            self._ask_for_plan(0.0)
+
+    def close(self) -> None:
+        """Say good-bye, if that takes no time worth speaking of."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._news.set()
+        if self._virtual:
+            self._say_goodbye()
+        for thread in self._threads:
+            if thread.name == "zeus-report":
+                thread.join(_LAST_WORDS)
+
+    # --- telling ----------------------------------------------------------------------------------
+
+    def _tell(self, what: str, telling: _Telling) -> None:
+        with self._lock:
+            self._facts[what] = self._untold[what] = telling
+        self._news.set()
+
+    def _report_on(self) -> None:
+        while not self._closing.is_set() and not self.replaced:
+            heard = self._report()
+            if heard:
+                self._news.wait()
+            else:
+                self._closing.wait(self._pause)
+            self._news.clear()
+        self._report_stragglers()
+        self._say_goodbye()
+
+    def _report(self) -> bool:
+        """Tell what has not been told; whether all of it was heard."""
+        while True:
+            with self._lock:
+                what, telling = next(iter(self._untold.items()), ("", None))
+            if telling is None:
+                return self._report_stragglers()
+            try:
+                self.standing = self._newer(telling())
+            except (ServerError, StorageError) as error:
+                return self._not_heard(error)
+            except UnknownJobError:
+                self._start_over()
+                continue
+            except JobConflictError as error:
+                self.replaced = str(error)
+                return False
+            except TokenError as error:
+                return self._not_heard(error)  # one may be created yet
+            except ZeusError as error:
+                if what == "registration":
+                    self.replaced = str(error)
+                    return False
+                self.refused = f"the server does not take its {what}: {error}"
+            self._heard()
+            with self._lock:
+                if self._untold.get(what) is telling:
+                    del self._untold[what]
+
+    def _report_stragglers(self) -> bool:
+        while self._stragglers:
+            try:
+                self._api.report_straggler(self._job, self._stragglers[0])
+            except (ServerError, StorageError, UnknownJobError) as error:
+                return self._not_heard(error)
+            except ZeusError as error:
+                logger.warning("the server does not take the report of a straggler: %s", error)
+            self._stragglers.popleft()
+        return True
+
+    def _register(self) -> Standing:
+        standing = self._api.register(self._job, self._registration)
+        self._registered.set()
+        return standing
+
+    def _start_over(self) -> None:
+        """The server does not know us (any more): tell everything anew."""
+        self._registered.clear()
+        self.standing = None  # its versions begin anew
+        with self._lock:
+            self._untold = {"registration": self._register, **self._facts}
+        self._news.set()
+
+    def _not_heard(self, error: ZeusError) -> bool:
+        if not self._warned:
+            self._warned = True
+            logger.warning(
+                "%s; training goes on at its clocks, and the server is asked again", error
+            )
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        self._skip = int(self._pause)
+        return False
+
+    def _heard(self) -> None:
+        self._warned = False
+        self._pause, self._skip = _FIRST_PAUSE, 0
+
+    def _say_goodbye(self) -> None:
+        if not self._registered.is_set() or self.replaced:
+            return
+        try:
+            self._api.leave(self._job, self._rank, self._session)
+        except ZeusError as error:
+            logger.debug("the server was not told of the end: %s", error)
+
+    # --- listening --------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._closing.is_set() and not self.replaced:
+            if not self._registered.wait(1.0):
+                continue
+            known, asked = self.standing, time.monotonic()
+            if not self._ask_for_plan(POLL):
+                self._closing.wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                continue
+            pause = _FIRST_PAUSE
+            if self.standing == known and time.monotonic() - asked < _FIRST_PAUSE:
+                self._closing.wait(_FIRST_PAUSE)  # a server that is about to stop does not wait
+
+    def _ask_for_plan(self, wait: float) -> bool:
+        version = 0 if self.standing is None else self.standing.version
+        try:
+            heard = self._api.standing(
+                self._job,
+                self._rank,
+                self._session,
+                version=version,
+                wait=wait,
+                step_time=self.step_time,
+            )
+        except UnknownJobError:
+            self._start_over()
+            return False
+        except JobConflictError as error:
+            self.replaced = str(error)
+            self._news.set()
+            return False
+        except ZeusError as error:
+            return self._not_heard(error)
+        self.standing = heard
+        self._warned = False
+        return True
+
+    def _newer(self, heard: Standing) -> Standing:
+        """An answer may have been overtaken by that of the other thread."""
+        known = self.standing
+        return heard if known is None or heard.version >= known.version else known

@@ -1,0 +1,338 @@
+"""What the ranks of a pipeline job and the server tell each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple
+
+from zeus.errors import PipelineError, ServerError
+from zeus.optimizer.pipeline_frequency.profile import Option
+
+MOST_NAME = 200  # characters: of a job, a GPU model, an instruction
+MOST_RANKS = 100_000
+MOST_INSTRUCTIONS = 10_000  # of one rank's step
+MOST_KINDS = 64  # of instructions in one rank
+MOST_CLOCKS = 1_000
+MOST_CHUNKS = 1_000
+MOST_SECONDS, MOST_JOULES, MOST_WATTS, MOST_MEGAHERTZ = 1e6, 1e9, 1e6, 1e5
+MOST_SLOWDOWN = 1_000.0
+
+FORWARD = "forward"
+GRADIENTS = ("backward", "backward_input")
+"""Instructions that wait for the gradient of the stage after."""
+FIXED = ("communication", "data_loading", "receive", "send")
+"""Instructions that take the time they take: no clock is chosen for them."""
+
+
+class Instruction(NamedTuple):
+    """One entry of what a rank does in a step.
+
+    Attributes:
+        name: "forward", "backward", or any other.
+        chunk: Which of the rank's parts of the model.
+        microbatch: Which part of the batch; `None` to count those of a kind.
+    """
+
+    name: str
+    chunk: int = 0
+    microbatch: int | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """What takes the same time and energy."""
+        return Kind(self.name, self.chunk)
+
+
+class Kind(NamedTuple):
+    """Instructions that are measured together."""
+
+    name: str
+    chunk: int
+
+    def __str__(self) -> str:
+        return f"{self.name} of chunk {self.chunk}" if self.chunk else self.name
+
+
+@dataclass(frozen=True)
+class Seat:
+    """The place of a rank in its job.
+
+    Attributes:
+        rank: Number among all ranks.
+        dp_rank: Which of the data-parallel pipelines.
+        pp_rank: Place in the pipeline.
+        tp_rank: Number among the GPUs that share the place.
+        dp_degree: Pipelines.
+        pp_degree: Places in a pipeline.
+        tp_degree: GPUs per place.
+        world_size: All ranks, the product of the three.
+
+    Raises:
+        PipelineError: If a number is out of range.
+    """
+
+    rank: int
+    dp_rank: int
+    pp_rank: int
+    tp_rank: int
+    dp_degree: int
+    pp_degree: int
+    tp_degree: int
+    world_size: int
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise PipelineError(
+                    f"`{each.name}` must be a whole number, but got {each.name}={value!r}"
+                )
+        product = self.dp_degree * self.pp_degree * self.tp_degree
+        degrees = f"dp_degree={self.dp_degree}, pp_degree={self.pp_degree}, "
+        degrees += f"tp_degree={self.tp_degree}"
+        if min(self.dp_degree, self.pp_degree, self.tp_degree) < 1 or product != self.world_size:
+            raise PipelineError(
+                "`dp_degree * pp_degree * tp_degree == world_size` must hold, each 1 or more, "
+                f"but got ({degrees}, world_size={self.world_size})"
+            )
+        if self.world_size > MOST_RANKS:
+            raise PipelineError(
+                f"`world_size <= {MOST_RANKS}` must hold, but got world_size={self.world_size}"
+            )
+        bounds = {
+            "rank": self.world_size,
+            "dp_rank": self.dp_degree,
+            "pp_rank": self.pp_degree,
+            "tp_rank": self.tp_degree,
+        }
+        for name, bound in bounds.items():
+            if not 0 <= getattr(self, name) < bound:
+                raise PipelineError(
+                    f"`0 <= {name} < {bound}` must hold, but got {name}={getattr(self, name)}"
+                )
+
+    @property
+    def degrees(self) -> tuple[int, int, int]:
+        """Pipelines, places and GPUs per place."""
+        return self.dp_degree, self.pp_degree, self.tp_degree
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Which pipeline, place and GPU."""
+        return self.dp_rank, self.pp_rank, self.tp_rank
+
+
+@dataclass(frozen=True)
+class Registration:
+    """How a rank introduces itself.
+
+    Attributes:
+        session: Names the process; another process in the same place has another.
+        seat: Its place.
+        gpu: Model of its GPU.
+        clocks: MHz that it may measure, the highest first.
+        blocking_power: Watts of a waiting GPU, if it was told.
+        note: What is trained, in words.
+    """
+
+    session: str
+    seat: Seat
+    gpu: str
+    clocks: tuple[int, ...]
+    blocking_power: float | None = None
+    note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON knows it."""
+        return {**asdict(self), "clocks": list(self.clocks)}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a rank found out.
+
+    Attributes:
+        options: Of each kind of instruction, measured means at each clock.
+        blocking_power: Watts between instructions; `None` if there was no time between any.
+        steps: How many steps it took.
+    """
+
+    options: Mapping[Kind, Sequence[Option]]
+    blocking_power: float | None
+    steps: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON knows it."""
+        return {
+            "options": [
+                {
+                    "name": kind.name,
+                    "chunk": kind.chunk,
+                    "clocks": [option.frequency for option in options],
+                    "times": [option.time for option in options],
+                    "energies": [option.energy for option in options],
+                }
+                for kind, options in self.options.items()
+            ],
+            "blocking_power": self.blocking_power,
+            "steps": self.steps,
+        }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Measured:
+        """The inverse of `to_dict`.
+
+        Raises:
+            PipelineError: If it is none.
+        """
+        options: dict[Kind, Sequence[Option]] = {}
+        for each in record["options"]:
+            kind = Kind(each["name"], each["chunk"])
+            columns = each["clocks"], each["times"], each["energies"]
+            if len({len(column) for column in columns}) > 1:
+                lengths = ", ".join(str(len(column)) for column in columns)
+                raise PipelineError(
+                    f"clocks, times and energies must be equally many, but got {lengths} for {kind}"
+                )
+            if kind in options:
+                raise PipelineError(f"each kind must be told once, but got {kind} twice")
+            options[kind] = tuple(Option(*row) for row in zip(*columns, strict=True))
+        return cls(options, record["blocking_power"], record["steps"])
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a rank is told.
+
+    Attributes:
+        version: Grows whenever something else is to be done.
+        state: "measure" for who has not told all yet, "wait" until everybody has, "plan", or
+            "cannot plan".
+        message: Why, in words.
+        clocks: MHz of each instruction of the rank's step, `None` where there is nothing to set;
+            absent without a plan.
+        time: Seconds of an iteration by the plan.
+        energy: Joules of an iteration of all pipelines, if all followed this plan.
+    """
+
+    version: int
+    state: str
+    message: str = ""
+    clocks: tuple[float | None, ...] | None = None
+    time: float | None = None
+    energy: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON knows it."""
+        clocks = None if self.clocks is None else list(self.clocks)
+        return {**asdict(self), "clocks": clocks}
+
+    @classmethod
+    def from_dict(cls, record: Any) -> Standing:
+        """The inverse of `to_dict`.
+
+        Raises:
+            ServerError: If it is none.
+        """
+        try:
+            clocks = record["clocks"]
+            return cls(
+                int(record["version"]),
+                str(record["state"]),
+                str(record["message"]),
+                None if clocks is None else tuple(map(_clock, clocks)),
+                record["time"],
+                record["energy"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ServerError(f"the server's answer makes no sense: {error!r}") from None
+
+
+def _clock(value: Any) -> float | None:
+    if value is None:
+        return None
+    clock = float(value)
+    if not 0 < clock <= MOST_MEGAHERTZ:
+        raise ValueError(f"a clock of {clock} MHz")
+    return clock
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A pipeline that became slower, or is healthy again.
+
+    Exactly one of the three is given.
+
+    Attributes:
+        dp_rank: Which pipeline.
+        slowdown: How many times as long an iteration takes, 1 or more.
+        iteration_time: Seconds of an iteration.
+        healthy: Whether it is as fast as the others again.
+
+    Raises:
+        PipelineError: If that is not so.
+    """
+
+    dp_rank: int
+    slowdown: float | None = None
+    iteration_time: float | None = None
+    healthy: bool = False
+
+    def __post_init__(self) -> None:
+        told = [self.slowdown is not None, self.iteration_time is not None, self.healthy]
+        if sum(told) != 1:
+            raise PipelineError(
+                "exactly one of slowdown, iteration_time and healthy must be given, but got "
+                f"(slowdown={self.slowdown!r}, iteration_time={self.iteration_time!r}, "
+                f"healthy={self.healthy!r})"
+            )
+        if self.slowdown is not None:
+            bounded("slowdown", self.slowdown, MOST_SLOWDOWN, least=1.0)
+        if self.iteration_time is not None:
+            bounded("iteration_time", self.iteration_time, MOST_SECONDS, above=True)
+
+    def __str__(self) -> str:
+        if self.healthy:
+            return f"pipeline {self.dp_rank} is healthy"
+        if self.slowdown is not None:
+            return f"pipeline {self.dp_rank} takes {self.slowdown:g} times as long"
+        return f"pipeline {self.dp_rank} takes {self.iteration_time:g} s per iteration"
+
+
+def bounded(
+    name: str, value: Any, most: float, *, least: float = 0.0, above: bool = False
+) -> float:
+    """The value, if it is a number within bounds.
+
+    Raises:
+        PipelineError: If not; names the rule and the value.
+    """
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    if real and least <= value <= most and not (above and value == least):
+        return float(value)
+    sign = "<" if above else "<="
+    raise PipelineError(
+        f"`{least:g} {sign} {name} <= {most:g}` must hold, but got {name}={value!r}"
+    )
+
+
+def worded(name: str, value: object, most: int = MOST_NAME, *, empty: bool = False) -> str:
+    """The value, if it is a text that can be printed.
+
+    Raises:
+        PipelineError: If not; names the rule and the value.
+    """
+    good = isinstance(value, str) and value.isprintable() and len(value) <= most
+    if good and (empty or str(value).strip()):
+        return str(value)
+    shown = repr(value)
+    raise PipelineError(
+        f"`{name}` must be a printable text of {0 if empty else 1} to {most} characters, but got "
+        f"{name}={shown if len(shown) <= 80 else shown[:77] + '...'}"
+    )
+
+
+def sequence_from(rows: Iterable[Sequence[Any]]) -> tuple[Instruction, ...]:
+    """Instructions from JSON."""
+    return tuple(Instruction(*row) for row in rows)

@@ -1,0 +1,159 @@
+"""Measures the instructions of steps: one window for each, one for each gap between two.
+
+The training thread only opens and closes windows. What they took is worked out by a thread that
+lives as long as the walk does, because a meter may make it wait for its next tick.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from dataclasses import dataclass, field
+
+from zeus.monitor.measurement import GPU, Measurement
+from zeus.monitor.windows import ZeusMonitor
+from zeus.optimizer.pipeline_frequency.running.clocks import ClockSetter, InForce
+from zeus.optimizer.pipeline_frequency.running.messages import Kind, Measured
+from zeus.optimizer.pipeline_frequency.running.walk import Walk
+
+logger = logging.getLogger(__name__)
+
+_SETTLE = 0.005  # seconds after the driver has taken a clock until the GPU runs at it
+_SHORTEST_GAP = 1e-3  # seconds; in less, nothing is told apart from the instructions around it
+_WINDOW = "zeus pipeline"
+
+
+@dataclass
+class _StepWindows:
+    """What was measured in one step, not worked out yet."""
+
+    instructions: list[tuple[Kind, Measurement, InForce]] = field(default_factory=list)
+    gaps: list[Measurement] = field(default_factory=list)
+
+
+class Meter:
+    """Measures along a walk, and moves the clock along.
+
+    Args:
+        monitor: Of the rank's GPU.
+        setter: Of its clock.
+        walk: Where to measure.
+
+    Attributes:
+        trouble: Why there is nothing to measure with; empty as long as all is well.
+    """
+
+    def __init__(self, monitor: ZeusMonitor, setter: ClockSetter, walk: Walk) -> None:
+        self.trouble = ""
+        self._monitor = monitor
+        self._setter = setter
+        self._walk = walk
+        self._now = monitor.node.clock.now
+        self._step = _StepWindows()
+        self._begun: tuple[InForce, float] | None = None
+        self._gap_is_open = False
+        self._waiting_energy = self._waiting_time = 0.0
+        self._queue: queue.SimpleQueue[_StepWindows | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        if not monitor.node.clock.virtual:
+            self._thread = threading.Thread(target=self._run, name="zeus-walk", daemon=True)
+            self._thread.start()
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to measure."""
+        return self._walk.done
+
+    def measured(self) -> Measured:
+        """What was found, once it is done."""
+        power = self._waiting_energy / self._waiting_time if self._waiting_time else None
+        return Measured(self._walk.options(), power, self._walk.steps)
+
+    def begin_instruction(self) -> None:
+        """An instruction begins."""
+        self._end_gap()
+        set_ = self._setter.in_force
+        self._begun = None if set_ is None else (set_, self._now())
+        self._monitor.begin_window(_WINDOW, restart=True)
+
+    def end_instruction(self, kind: Kind) -> None:
+        """It has ended."""
+        measurement = self._monitor.end_window(_WINDOW)
+        begun, self._begun = self._begun, None
+        # A clock that changed in between says nothing about either.
+        if begun is not None and begun[0] is self._setter.in_force:
+            set_, at = begun
+            if set_.clock == self._walk.clock and at - set_.since >= self._settle:
+                self._step.instructions.append((kind, measurement, set_))
+        self._monitor.begin_window(_WINDOW, sync_execution=False, restart=True)
+        self._gap_is_open = True
+
+    def end_step(self) -> None:
+        """The step has ended."""
+        if self._gap_is_open:
+            # What follows is not waiting for a neighbour, but the optimizer, or the next batch.
+            self._monitor.end_window(_WINDOW, sync_execution=False, cancel=True)
+            self._gap_is_open = False
+        step, self._step = self._step, _StepWindows()
+        if self._thread is None:
+            self._digest(step)
+        else:
+            self._queue.put(step)
+
+    def close(self) -> None:
+        """End; windows that are open are forgotten."""
+        if self._thread is not None:
+            self._queue.put(None)
+        self._monitor.reset_windows()
+
+    @property
+    def _settle(self) -> float:
+        return 0.0 if self._thread is None else _SETTLE
+
+    def _end_gap(self) -> None:
+        if not self._gap_is_open:
+            return
+        self._gap_is_open = False
+        measurement = self._monitor.end_window(_WINDOW, sync_execution=False)
+        if measurement.time >= _SHORTEST_GAP:
+            self._step.gaps.append(measurement)
+
+    # --- beside the training thread ---------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (step := self._queue.get()) is not None:
+            try:
+                self._digest(step)
+            except Exception as error:
+                logger.debug("a step cannot be worked out", exc_info=True)
+                self.trouble = str(error) or type(error).__name__
+
+    def _digest(self, step: _StepWindows) -> None:
+        for measurement in step.gaps:
+            reading = _energy(measurement)
+            if reading is not None:
+                self._waiting_energy += reading[0]
+                self._waiting_time += measurement.time
+        walk = self._walk
+        for kind, measurement, set_ in step.instructions:
+            if set_.clock != walk.clock or walk.done:
+                continue  # from before the clock moved on
+            reading = _energy(measurement)
+            if reading is None:
+                notes = "; ".join(each.note for each in measurement.unavailable)
+                self.trouble = f"energy cannot be measured: {notes}"
+                return
+            walk.add(kind, measurement.time, *reading)
+        walk.end_of_step()
+        self.trouble = self.trouble or walk.trouble
+        if not walk.done:
+            self._setter.want(walk.clock)
+
+
+def _energy(measurement: Measurement) -> tuple[float, float] | None:
+    """Joules of the GPU and by how much they may be off."""
+    for reading in measurement.readings:
+        if reading.domain == GPU and reading.energy is not None:
+            return reading.energy, reading.uncertainty or 0.0
+    return None

@@ -1,0 +1,319 @@
+"""Makes the plan of what the ranks of a job told: the graph, its frontier, and who follows what.
+
+Nobody tells the schedule. Each rank's order of instructions is its own; between ranks, a forward
+waits for that of the stage before, a backward for that of the stage after, both of the same
+microbatch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from zeus.errors import PipelineError
+from zeus.frontier import Point
+from zeus.optimizer.pipeline_frequency.pipeline import Execution, Pipeline
+from zeus.optimizer.pipeline_frequency.profile import Option
+from zeus.optimizer.pipeline_frequency.running.job import PipelineJob, Rank
+from zeus.optimizer.pipeline_frequency.running.messages import (
+    FORWARD,
+    GRADIENTS,
+    Instruction,
+    Kind,
+    Straggler,
+)
+from zeus.optimizer.pipeline_frequency.solver import Solution, solve
+
+MOST_OPERATIONS = 50_000
+_GRADIENT = "gradient"
+_SLACK = 1e-9  # share of a time that is nothing but rounding
+
+_Key = tuple[str, int, int]  # forward or gradient, stage, microbatch
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A job's pipeline, solved.
+
+    Attributes:
+        inputs: Which of the job's inputs it was made of.
+        sequences: What each place does.
+        blocking_power: Watts of a waiting GPU that were counted; `None` if nothing is known of it.
+        solution: Its plans.
+    """
+
+    inputs: int
+    sequences: tuple[tuple[Instruction, ...], ...]
+    blocking_power: float | None
+    solution: Solution
+
+    @cached_property
+    def before(self) -> Execution:
+        """An iteration without a plan."""
+        fastest = self.solution.frontier.fastest.knob
+        execution: Execution = fastest.pipeline.at_highest_frequency()
+        return execution
+
+    def point(
+        self, stragglers: Mapping[int, Straggler], pipeline: int, step_time: float | None = None
+    ) -> Point:
+        """What one of the pipelines should follow.
+
+        The worst straggler sets the pace. Whoever is slow itself gets as much less time.
+
+        Args:
+            stragglers: By pipeline.
+            pipeline: Which.
+            step_time: Seconds of a whole step while nobody straggles, if known: what it takes
+                beyond the plan is not the pipeline's.
+        """
+        frontier = self.solution.frontier
+        fastest = frontier.fastest.time
+        straggler = stragglers.get(pipeline)
+        slow = 1.0 if straggler is None else _slowdown(straggler, fastest, step_time)
+        own = self.pace(stragglers, step_time) / slow
+        return frontier.at_time(max(own, fastest) * (1 + _SLACK))
+
+    def pace(self, stragglers: Mapping[int, Straggler], step_time: float | None = None) -> float:
+        """Seconds of an iteration of all pipelines: that of the slowest; see `point`."""
+        fastest = self.solution.frontier.fastest.time
+        slow = (_slowdown(each, fastest, step_time) for each in stragglers.values())
+        return fastest * max(slow, default=1.0)
+
+    def clocks(self, point: Point, place: int) -> tuple[float | None, ...]:
+        """MHz of each instruction of a place, in order."""
+        return tuple(option.frequency for _, option in point.knob.of_device(place))
+
+    def profile(self) -> list[dict[str, Any]]:
+        """What was measured, as it was counted: the rows of a profile's CSV table."""
+        found: dict[tuple[int, str], Sequence[Option]] = {}
+        for operation in self.before.pipeline.operations:
+            found[operation.stage or 0, operation.instruction] = operation.options
+        return [
+            {
+                "stage": stage,
+                "instruction": instruction,
+                "frequency": option.frequency,
+                "time": option.time,
+                "energy": option.energy,
+            }
+            for (stage, instruction), options in sorted(found.items())
+            for option in options
+        ]
+
+
+def _slowdown(straggler: Straggler, fastest: float, step_time: float | None) -> float:
+    if straggler.slowdown is not None:
+        return straggler.slowdown
+    beyond = 0.0 if step_time is None else max(step_time - fastest, 0.0)
+    return max(((straggler.iteration_time or 0.0) - beyond) / fastest, 1.0)
+
+
+def plan(job: PipelineJob) -> Planned:
+    """The plans of a job that has told all.
+
+    Raises:
+        PipelineError: If what was told does not fit together; says why.
+        NativeCodeError: If the solver is not there and cannot be built.
+    """
+    pipeline, sequences, power = assemble(job)
+    return Planned(job.inputs, sequences, power, solve(pipeline))
+
+
+def assemble(
+    job: PipelineJob,
+) -> tuple[Pipeline, tuple[tuple[Instruction, ...], ...], float | None]:
+    """The graph of an iteration, what each place does in it, and the blocking power.
+
+    Raises:
+        PipelineError: If what was told does not fit together; says why.
+    """
+    contributions = job.contributions()
+    if not all(contributions):
+        raise PipelineError("every place must be measured, but one is not")
+    sequences = tuple(
+        _same_sequence(place, pipelines) for place, pipelines in enumerate(contributions)
+    )
+    if sum(map(len, sequences)) > MOST_OPERATIONS:
+        raise PipelineError(
+            f"an iteration must have at most {MOST_OPERATIONS} instructions, but has "
+            f"{sum(map(len, sequences))}"
+        )
+    power = blocking_power(job)
+    pipeline = Pipeline(
+        len(sequences),
+        power or 0.0,
+        tensor_parallel=job.degrees[2],
+        data_parallel=job.degrees[0],
+        name=job.name,
+    )
+    profiles = [
+        {kind: _merged(place, kind, pipelines) for kind in {each.kind for each in sequence}}
+        for place, (sequence, pipelines) in enumerate(zip(sequences, contributions, strict=True))
+    ]
+    _Assembly(pipeline, sequences, profiles).run()
+    return pipeline, sequences, power
+
+
+def blocking_power(job: PipelineJob) -> float | None:
+    """Watts of a waiting GPU: as was told, or as ranks with time between instructions measured."""
+    told = [rank.told_power for rank in job.ranks.values() if rank.told_power is not None]
+    measured = [
+        rank.measured.blocking_power
+        for rank in job.ranks.values()
+        if rank.measured is not None and rank.measured.blocking_power is not None
+    ]
+    known = told or measured
+    return math.fsum(known) / len(known) if known else None
+
+
+def _same_sequence(place: int, pipelines: Sequence[Sequence[Rank]]) -> tuple[Instruction, ...]:
+    first = pipelines[0][0]
+    for ranks in pipelines:
+        for rank in ranks:
+            if rank.sequence != first.sequence:
+                raise PipelineError(
+                    f"all ranks at place {place} must do the same in a step, but ranks "
+                    f"{first.seat.rank} and {rank.seat.rank} do not"
+                )
+    return first.sequence
+
+
+def _merged(place: int, kind: Kind, pipelines: Sequence[Sequence[Rank]]) -> tuple[Option, ...]:
+    """What a kind takes: the longest and the mean energy of GPUs together, the mean of pipelines.
+
+    Only clocks that everybody measured count.
+    """
+    tables = [[_table(rank, kind) for rank in ranks] for ranks in pipelines]
+    shared = set.intersection(*(set(table) for tables_ in tables for table in tables_))
+    if not shared:
+        raise PipelineError(f"ranks at place {place} must have a clock of {kind} in common")
+    merged = []
+    for clock in sorted(shared, key=lambda clock: clock or 0.0, reverse=True):
+        times = [max(table[clock].time for table in tables_) for tables_ in tables]
+        energies = [
+            math.fsum(table[clock].energy for table in tables_) / len(tables_) for tables_ in tables
+        ]
+        merged.append(
+            Option(clock, math.fsum(times) / len(times), math.fsum(energies) / len(energies))
+        )
+    return tuple(merged)
+
+
+def _table(rank: Rank, kind: Kind) -> dict[float | None, Option]:
+    assert rank.measured is not None
+    return {option.frequency: option for option in rank.measured.options[kind]}
+
+
+class _Assembly:
+    """Adds operations to a pipeline in an order in which they could run."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        sequences: Sequence[Sequence[Instruction]],
+        profiles: Sequence[Mapping[Kind, tuple[Option, ...]]],
+    ) -> None:
+        self._pipeline = pipeline
+        self._profiles = profiles
+        self._places = len(sequences)
+        chunks = {1 + max(each.chunk for each in sequence) for sequence in sequences}
+        self._stages = self._places * max(chunks)
+        self._steps = [
+            _numbered(sequence, place, self._places) for place, sequence in enumerate(sequences)
+        ]
+        self._check_microbatches()
+        self._done: dict[_Key, int] = {}
+        self._next = [0] * self._places
+
+    def run(self) -> None:
+        waiting: dict[_Key, list[int]] = defaultdict(list)
+        ready = deque(range(self._places))
+        while ready:
+            place = ready.popleft()
+            for step in self._steps[place][self._next[place] :]:
+                needed = self._needed(step)
+                if needed is not None and needed not in self._done:
+                    waiting[needed].append(place)
+                    break
+                ready.extend(waiting.pop(self._add(place, step, needed), ()))
+        for place, steps in enumerate(self._steps):
+            if self._next[place] < len(steps):
+                step = steps[self._next[place]]
+                raise PipelineError(
+                    f"the orders of the places must fit together, but place {place} waits for ever "
+                    f"before {step.instruction.name} of stage {step.stage}, microbatch "
+                    f"{step.microbatch}"
+                )
+
+    def _add(self, place: int, step: _Step, needed: _Key | None) -> _Key:
+        number = self._pipeline.add(
+            step.instruction.name,
+            self._profiles[place][step.instruction.kind],
+            device=place,
+            stage=step.stage,
+            microbatch=step.microbatch,
+            after=() if needed is None else (self._done[needed],),
+        )
+        self._next[place] += 1
+        self._done[step.key] = number
+        return step.key
+
+    def _needed(self, step: _Step) -> _Key | None:
+        """What a step waits for, besides what its place does before it."""
+        what, stage, microbatch = step.key
+        if what == FORWARD and stage > 0:
+            return FORWARD, stage - 1, microbatch
+        if what == _GRADIENT and stage < self._stages - 1:
+            return _GRADIENT, stage + 1, microbatch
+        return None
+
+    def _check_microbatches(self) -> None:
+        """Every stage must see the same parts of the batch."""
+        for what in (FORWARD, _GRADIENT):
+            seen: dict[int, set[int]] = {stage: set() for stage in range(self._stages)}
+            for steps in self._steps:
+                for step in steps:
+                    if step.key[0] != what:
+                        continue
+                    if step.microbatch in seen[step.stage]:
+                        raise PipelineError(
+                            f"each stage must have one {what} of a microbatch, but stage "
+                            f"{step.stage} has two of microbatch {step.microbatch}"
+                        )
+                    seen[step.stage].add(step.microbatch)
+            for stage, microbatches in seen.items():
+                if microbatches != seen[0]:
+                    raise PipelineError(
+                        f"every stage must have a {what} of each microbatch, but stage {stage} has "
+                        f"{len(microbatches)} and stage 0 has {len(seen[0])}, or others"
+                    )
+
+
+@dataclass(frozen=True)
+class _Step:
+    instruction: Instruction
+    stage: int
+    microbatch: int
+
+    @property
+    def key(self) -> _Key:
+        name = self.instruction.name
+        return _GRADIENT if name in GRADIENTS else name, self.stage, self.microbatch
+
+
+def _numbered(sequence: Sequence[Instruction], place: int, places: int) -> list[_Step]:
+    """With the stage of each, and its microbatch where only the order tells it."""
+    counts: dict[tuple[str, int], int] = defaultdict(int)
+    steps = []
+    for each in sequence:
+        what = _GRADIENT if each.name in GRADIENTS else each.name
+        counted = counts[what, each.chunk]
+        counts[what, each.chunk] += 1
+        microbatch = counted if each.microbatch is None else each.microbatch
+        steps.append(_Step(each, each.chunk * places + place, microbatch))
+    return steps

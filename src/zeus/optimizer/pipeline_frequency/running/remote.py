@@ -1,0 +1,130 @@
+"""Pipeline jobs on a server: asks over HTTP what `Pipelines` answers in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from zeus import errors
+from zeus.optimizer.pipeline_frequency.running.messages import (
+    Instruction,
+    Measured,
+    Registration,
+    Standing,
+    Straggler,
+)
+from zeus.optimizer.wire import Wire
+
+_KINDS = (
+    errors.JobConflictError,
+    errors.PipelineError,
+    errors.StorageError,
+    errors.TokenError,
+    errors.UnknownJobError,
+)
+
+
+class RemotePipelines:
+    """Pipeline jobs on a server; see `PipelinesApi` for what can be asked.
+
+    Safe to use from several threads.
+
+    Args:
+        url: Of the server, for example "http://127.0.0.1:8420".
+        token: If the server asks for one.
+        timeout: Seconds for one question.
+
+    Raises:
+        ServerError: If the URL is not one of a server.
+    """
+
+    def __init__(self, url: str, token: str | None = None, timeout: float = 5.0) -> None:
+        self._wire = Wire(url, token, timeout, _KINDS)
+
+    def register(self, job: str, registration: Registration) -> Standing:
+        """Take a place in a job; see `PipelinesApi`."""
+        rank = registration.seat.rank
+        return self._standing("PUT", _rank(job, rank), registration.to_dict())
+
+    def put_sequence(
+        self, job: str, rank: int, session: str, sequence: Sequence[Instruction]
+    ) -> Standing:
+        """Tell what a rank does; see `PipelinesApi`."""
+        body = {"session": session, "instructions": [list(each) for each in sequence]}
+        return self._standing("PUT", _rank(job, rank, "sequence"), body)
+
+    def put_measurements(self, job: str, rank: int, session: str, measured: Measured) -> Standing:
+        """Tell what was measured; see `PipelinesApi`."""
+        body = {"session": session, **measured.to_dict()}
+        return self._standing("PUT", _rank(job, rank, "measurements"), body)
+
+    def report_trouble(self, job: str, rank: int, session: str, said: str) -> Standing:
+        """Tell that something cannot be; see `PipelinesApi`."""
+        body = {"session": session, "message": said}
+        return self._standing("POST", _rank(job, rank, "trouble"), body)
+
+    def standing(
+        self,
+        job: str,
+        rank: int,
+        session: str,
+        *,
+        version: int = 0,
+        wait: float = 0.0,
+        step_time: float | None = None,
+    ) -> Standing:
+        """What a rank is to do; see `PipelinesApi`."""
+        query: dict[str, Any] = {"session": session, "version": version, "wait": wait}
+        if step_time is not None:
+            query["step_time"] = step_time
+        path = f"{_rank(job, rank, 'plan')}?{urlencode(query)}"
+        return Standing.from_dict(self._wire.ask("GET", path, patience=wait))
+
+    def leave(self, job: str, rank: int, session: str) -> None:
+        """Tell the end of a rank; see `PipelinesApi`."""
+        self._wire.ask("POST", _rank(job, rank, "leave"), {"session": session})
+
+    def report_straggler(self, job: str, straggler: Straggler) -> dict[str, Any]:
+        """Tell of a straggler; see `PipelinesApi`."""
+        return dict(self._wire.ask("POST", _job(job, "stragglers"), vars(straggler)))
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs; see `PipelinesApi`."""
+        return list(self._wire.ask("GET", "/api/pipelines"))
+
+    def job(self, name: str) -> dict[str, Any]:
+        """One job; see `PipelinesApi`."""
+        return dict(self._wire.ask("GET", _job(name)))
+
+    def frontier(self, name: str) -> dict[str, Any]:
+        """What there is to choose from; see `PipelinesApi`."""
+        return dict(self._wire.ask("GET", _job(name, "frontier")))
+
+    def profile(self, name: str) -> list[dict[str, Any]]:
+        """What was measured; see `PipelinesApi`."""
+        return list(self._wire.ask("GET", _job(name, "profile")))
+
+    def plan(self, name: str, pipeline: int = 0) -> list[dict[str, Any]]:
+        """What a pipeline follows; see `PipelinesApi`."""
+        return list(self._wire.ask("GET", f"{_job(name, 'plan')}?pipeline={pipeline}"))
+
+    def delete(self, name: str) -> None:
+        """Forget a job; see `PipelinesApi`."""
+        self._wire.ask("DELETE", _job(name))
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _standing(self, method: str, path: str, body: dict[str, Any]) -> Standing:
+        return Standing.from_dict(self._wire.ask(method, path, body))
+
+
+def _job(name: str, part: str = "") -> str:
+    whole = f"/api/pipelines/{quote(name, safe='')}"
+    return f"{whole}/{part}" if part else whole
+
+
+def _rank(name: str, rank: int, part: str = "") -> str:
+    whole = _job(name, f"ranks/{rank}")
+    return f"{whole}/{part}" if part else whole

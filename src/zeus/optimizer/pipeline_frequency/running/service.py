@@ -1,0 +1,533 @@
+"""Pipeline jobs on a store: what ranks and operators tell and ask, in this process.
+
+Jobs are kept in memory as well, and read again when another process has changed them. Which ranks
+live, and how long their steps take, is known in memory only. A plan is not stored but made again of
+what is: the solver always finds the same.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from zeus.errors import NativeCodeError, PipelineError, UnknownJobError
+from zeus.optimizer.batch_size.store.engine import reading, writing
+from zeus.optimizer.batch_size.store.store import Store
+from zeus.optimizer.pipeline_frequency.plan import Plan
+from zeus.optimizer.pipeline_frequency.running import records
+from zeus.optimizer.pipeline_frequency.running.job import Happening, PipelineJob, Rank
+from zeus.optimizer.pipeline_frequency.running.messages import (
+    MOST_SECONDS,
+    Instruction,
+    Measured,
+    Registration,
+    Standing,
+    Straggler,
+    bounded,
+    worded,
+)
+from zeus.optimizer.pipeline_frequency.running.planning import Planned, plan
+
+LEASE = 60.0  # seconds after which a rank that says nothing is lost
+_FRESH = 0.5  # seconds for which what is in memory is believed
+_MOST_JOBS = 256  # kept in memory
+_MOST_PLANS = 64  # jobs whose plans are kept in memory
+
+
+class Pipelines:
+    """Pipeline jobs; see `PipelinesApi` for what can be asked.
+
+    Safe to use from several threads and, on one store, from several processes.
+
+    Args:
+        store: Where they are kept; not closed here.
+        now: Seconds since 1970.
+        plan_soon: Called with the name of a job that can be planned, and has `solve` called
+            elsewhere. By default that happens at once.
+        changed: Called with the name of a job whose ranks are to do something else.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], float] = time.time,
+        *,
+        plan_soon: Callable[[str], None] | None = None,
+        changed: Callable[[str], None] | None = None,
+    ) -> None:
+        self._engine = store.engine
+        self._now = now
+        self._plan_soon = plan_soon
+        self._changed = changed
+        self._lock = threading.RLock()
+        self._moved = threading.Condition(self._lock)
+        self._solving = threading.Lock()
+        self._jobs: dict[str, tuple[int, PipelineJob]] = {}
+        self._checked: dict[str, float] = {}
+        self._plans: dict[str, Planned] = {}
+        self._heard: dict[tuple[str, int], float] = {}
+        self._lost: set[tuple[str, int]] = set()
+        self._step_times: dict[str, dict[int, float]] = {}
+        self._began = now()
+
+    # --- what ranks tell --------------------------------------------------------------------------
+
+    def register(self, job: str, registration: Registration) -> Standing:
+        """Take a place in a job; see `PipelinesApi`."""
+        worded("job", job)
+        seat = registration.seat
+        standing = self._change(
+            job,
+            lambda found, at: found.register(registration, at, self._living(found)),
+            seat.rank,
+            create=seat.degrees,
+        )
+        self._step_times.get(job, {}).pop(seat.rank, None)
+        return standing
+
+    def put_sequence(
+        self, job: str, rank: int, session: str, sequence: Sequence[Instruction]
+    ) -> Standing:
+        """Tell what a rank does; see `PipelinesApi`."""
+        return self._change(
+            job, lambda found, at: found.put_sequence(rank, session, sequence, at), rank
+        )
+
+    def put_measurements(self, job: str, rank: int, session: str, measured: Measured) -> Standing:
+        """Tell what was measured; see `PipelinesApi`."""
+        standing = self._change(
+            job, lambda found, at: found.put_measurements(rank, session, measured, at), rank
+        )
+        if not self._wants_plan(job):
+            return standing
+        if self._plan_soon is not None:
+            self._plan_soon(job)
+            return standing
+        self.solve(job)
+        return self.standing(job, rank, session)
+
+    def report_trouble(self, job: str, rank: int, session: str, said: str) -> Standing:
+        """Tell that something cannot be; see `PipelinesApi`."""
+        return self._change(job, lambda found, at: found.put_trouble(rank, session, said, at), rank)
+
+    def leave(self, job: str, rank: int, session: str) -> None:
+        """Tell the end of a rank; see `PipelinesApi`."""
+        self._change(job, lambda found, at: found.leave(rank, session, at), rank)
+
+    def standing(
+        self,
+        job: str,
+        rank: int,
+        session: str,
+        *,
+        version: int = 0,
+        wait: float = 0.0,
+        step_time: float | None = None,
+    ) -> Standing:
+        """What a rank is to do; see `PipelinesApi`."""
+        if step_time is not None:
+            bounded("step_time", step_time, MOST_SECONDS)
+        deadline = time.monotonic() + wait
+        while True:
+            with self._lock:
+                found = self._read(job)
+                found.at(rank, session)
+                self._heard[job, rank] = self._now()
+                if step_time is not None and version == found.version and not found.stragglers:
+                    self._step_times.setdefault(job, {})[rank] = step_time
+                left = deadline - time.monotonic()
+                if found.version == version and left > 0:
+                    self._moved.wait(min(left, 1.0))
+                    continue
+            return self._standing(job, rank, session)
+
+    def report_straggler(self, job: str, straggler: Straggler) -> dict[str, Any]:
+        """Tell of a straggler; see `PipelinesApi`."""
+        self._change(job, lambda found, at: found.put_straggler(straggler, at), None)
+        return self.job(job)
+
+    # --- what people ask --------------------------------------------------------------------------
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs; see `PipelinesApi`."""
+        with reading(self._engine) as connection:
+            found = records.names(connection)
+        summaries = []
+        for name in found:
+            try:
+                with self._lock:
+                    summaries.append(self._summary(self._read(name)))
+            except UnknownJobError:
+                continue  # deleted meanwhile
+        return summaries
+
+    def job(self, name: str) -> dict[str, Any]:
+        """One job; see `PipelinesApi`."""
+        with self._lock:
+            found = self._read(name)
+            alive = self._living(found)
+            return {
+                **self._summary(found),
+                "stragglers": [asdict(each) for _, each in sorted(found.stragglers.items())],
+                "ranks": [
+                    _rank_summary(rank, alive(number))
+                    for number, rank in sorted(found.ranks.items())
+                ],
+            }
+
+    def frontier(self, name: str) -> dict[str, Any]:
+        """What there is to choose from; see `PipelinesApi`."""
+        with self._lock:
+            found = self._read(name)
+            pipelines, version, status = found.degrees[0], found.version, found.status()
+            stragglers = dict(found.stragglers)
+        planned = self.planned(name)
+        if planned is None:
+            return {"name": name, "version": version, "status": status, "blocking_power": None,
+                    "before": None, "points": [], "active": []}  # fmt: skip
+        step = self.step_time(name)
+        active = [planned.point(stragglers, pipeline, step) for pipeline in range(pipelines)]
+        before = planned.before
+        return {
+            "name": name,
+            "version": version,
+            "status": status,
+            "blocking_power": planned.blocking_power,
+            "before": {"time": before.time, "energy": before.energy},
+            "points": [
+                {
+                    "time": point.time,
+                    "energy": point.energy,
+                    "lower_bound": point.knob.lower_bound,
+                }
+                for point in planned.solution.frontier
+            ],
+            "active": [
+                {"pipeline": number, "time": point.time, "energy": point.energy}
+                for number, point in enumerate(active)
+            ],
+        }
+
+    def profile(self, name: str) -> list[dict[str, Any]]:
+        """What was measured; see `PipelinesApi`."""
+        planned = self.planned(name)
+        return [] if planned is None else planned.profile()
+
+    def plan(self, name: str, pipeline: int = 0) -> list[dict[str, Any]]:
+        """What a pipeline follows; see `PipelinesApi`."""
+        with self._lock:
+            found = self._read(name)
+            if pipeline not in range(found.degrees[0]):
+                raise PipelineError(
+                    f"`0 <= pipeline < {found.degrees[0]}` must hold, but got pipeline={pipeline}"
+                )
+            stragglers = dict(found.stragglers)
+        planned = self.planned(name)
+        if planned is None:
+            return []
+        followed: Plan = planned.point(stragglers, pipeline, self.step_time(name)).knob
+        return followed.to_list()
+
+    def events(self, name: str, most: int = 100) -> list[Happening]:
+        """What happened to a job, the latest first."""
+        with reading(self._engine) as connection:
+            number, _ = _known(records.changes(connection, name), name)
+            return records.events(connection, number, most)
+
+    def delete(self, name: str) -> None:
+        """Forget a job; see `PipelinesApi`."""
+        with self._lock:
+            with writing(self._engine) as connection:
+                number, _ = _known(records.changes(connection, name, lock=True), name)
+                records.forget(connection, number)
+            self._drop(name)
+        self._notify(name)
+
+    def close(self) -> None:
+        """The store stays open."""
+
+    # --- plans ------------------------------------------------------------------------------------
+
+    def solve(self, name: str) -> None:
+        """Make the plan of a job, if it can be and is not; takes milliseconds to seconds."""
+        with self._solving:
+            with self._lock:
+                found = self._read(name)
+                wanted, inputs = found.wants_plan(), found.inputs
+                copied = _copy(found)
+            if wanted:
+                self._solve(name, copied, inputs)
+
+    def planned(self, name: str) -> Planned | None:
+        """The plans of a job, made again if they were made by another process; `None` if none."""
+        with self._lock:
+            found = self._read(name)
+            known = self._plans.get(name)
+            if not found.planned:
+                return None
+            if known is not None and known.inputs == found.inputs:
+                return known
+        with self._solving:
+            with self._lock:
+                found = self._read(name)
+                known = self._plans.get(name)
+                copied = _copy(found)
+            if known is not None and known.inputs == copied.inputs:
+                return known
+            try:
+                again = plan(copied)
+            except PipelineError:
+                return None  # what it was made of is being replaced
+            self._keep(name, again)
+            return again
+
+    def waiting_for_plan(self) -> list[str]:
+        """Jobs that have a plan, or could have, and none in memory: after a restart, all."""
+        with reading(self._engine) as connection:
+            found = records.names(connection)
+        names = []
+        for name in found:
+            with self._lock:
+                job = self._jobs.get(name, (0, None))[1] or self._read(name)
+                if (job.planned and name not in self._plans) or job.wants_plan():
+                    names.append(name)
+        return names
+
+    def step_time(self, name: str) -> float | None:
+        """Seconds of a whole step while nobody straggles: the median of what ranks say."""
+        with self._lock:
+            times = sorted(self._step_times.get(name, {}).values())
+        return times[len(times) // 2] if times else None
+
+    def sweep(self) -> None:
+        """Take note of ranks that are gone, and let reports about pipelines go without any left."""
+        with self._lock:
+            jobs = [(name, job) for name, (_, job) in self._jobs.items()]
+            found = [(name, self._newly_lost(job), bool(job.stragglers)) for name, job in jobs]
+        for name, lost, straggles in found:
+            if not (lost or straggles):
+                continue
+            try:
+                self._change(name, partial(self._bury, lost), None)
+            except UnknownJobError:
+                continue
+            self._lost.update((name, rank) for rank in lost)
+
+    def _newly_lost(self, job: PipelineJob) -> list[int]:
+        alive = self._living(job)
+        missing = {n for n, rank in job.ranks.items() if not rank.left and not alive(n)}
+        self._lost -= {(job.name, number) for number in job.ranks if number not in missing}
+        return sorted(number for number in missing if (job.name, number) not in self._lost)
+
+    def _bury(self, lost: list[int], job: PipelineJob, at: float) -> None:
+        if lost:
+            job.lose(lost, at)
+        job.forget_gone_stragglers(at, self._living(job))
+
+    def numbers(self) -> tuple[int, int]:
+        """How many jobs there are, and how many ranks were heard of lately."""
+        with reading(self._engine) as connection:
+            jobs = records.count(connection)
+        horizon = self._now() - LEASE
+        with self._lock:
+            return jobs, sum(at > horizon for at in self._heard.values())
+
+    def _solve(self, name: str, job: PipelineJob, inputs: int) -> None:
+        planned: Planned | None = None
+        try:
+            planned = plan(job)
+            frontier = planned.solution.frontier
+            power = planned.blocking_power
+            counted = "not known, counted as 0 W" if power is None else f"{power:.4g} W"
+            said = (
+                f"{len(frontier)} plans from {frontier.fastest.time:.4g} to "
+                f"{frontier.least_energy.time:.4g} s; blocking power {counted}"
+            )
+        except (PipelineError, NativeCodeError) as error:
+            said = str(error)
+
+        def deploy(found: PipelineJob, at: float) -> None:
+            if found.inputs != inputs:
+                return  # something else was told meanwhile, and will be planned
+            if planned is None:
+                found.fail(said, at)
+            else:
+                self._keep(name, planned)
+                found.deploy(said, at)
+
+        self._change(name, deploy, None)
+
+    def _keep(self, name: str, planned: Planned) -> None:
+        with self._lock:
+            self._plans.pop(name, None)
+            while len(self._plans) >= _MOST_PLANS:
+                del self._plans[next(iter(self._plans))]
+            self._plans[name] = planned
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _change(
+        self,
+        name: str,
+        change: Callable[[PipelineJob, float], None],
+        rank: int | None,
+        *,
+        create: tuple[int, int, int] | None = None,
+    ) -> Standing:
+        """Change a job in a transaction; what the rank that speaks is to do."""
+        at = self._now()
+        with self._lock:
+            try:
+                with writing(self._engine) as connection:
+                    found = records.changes(connection, name, lock=True)
+                    if found is None and create is not None:
+                        job = PipelineJob(name, create, at, at)
+                        number = records.create(connection, job)
+                    else:
+                        number, count = _known(found, name)
+                        known = self._jobs.get(name)
+                        same = known is not None and (known[0], known[1].changes) == (number, count)
+                        job = known[1] if same and known else records.load(connection, number)
+                    before, version = job.changes, job.version
+                    change(job, at)
+                    if job.changes != before or found is None:
+                        records.save(connection, number, job)
+            except BaseException:
+                self._jobs.pop(name, None)  # it may be half changed
+                raise
+            self._remember(name, number, job)
+            if rank is not None:
+                self._heard[name, rank] = at
+            session = job.ranks[rank].session if rank is not None else ""
+            moved = job.version != version
+        if moved:
+            self._notify(name)
+        if rank is None:
+            return Standing(job.version, "")
+        return self._standing(name, rank, session)
+
+    def _read(self, name: str) -> PipelineJob:
+        """The job as it is now, or was half a second ago; under the lock."""
+        known = self._jobs.get(name)
+        if known is not None and time.monotonic() - self._checked.get(name, 0.0) < _FRESH:
+            return known[1]
+        with reading(self._engine) as connection:
+            try:
+                number, count = _known(records.changes(connection, name), name)
+            except UnknownJobError:
+                self._drop(name)
+                raise
+            if known is None or (known[0], known[1].changes) != (number, count):
+                known = number, records.load(connection, number)
+        self._remember(name, *known)
+        return known[1]
+
+    def _remember(self, name: str, number: int, job: PipelineJob) -> None:
+        self._jobs.pop(name, None)
+        while len(self._jobs) >= _MOST_JOBS:
+            del self._jobs[next(iter(self._jobs))]  # read again when it is asked for
+        self._jobs[name] = number, job
+        self._checked[name] = time.monotonic()
+
+    def _standing(self, name: str, rank: int, session: str) -> Standing:
+        planned = self.planned(name)
+        with self._lock:
+            job = self._read(name)
+            record = job.at(rank, session)
+            version = job.version
+            trouble = job.trouble()
+            if trouble:
+                return Standing(version, "cannot plan", trouble)
+            place = record.seat.pp_rank
+            if planned is not None and planned.sequences[place] == record.sequence:
+                stragglers = dict(job.stragglers)
+            elif record.measured is None:
+                return Standing(version, "measure")
+            else:
+                return Standing(version, "wait", job.status())
+        point = planned.point(stragglers, record.seat.dp_rank, self.step_time(name))
+        clocks = planned.clocks(point, place)
+        return Standing(version, "plan", "", clocks, point.time, point.energy)
+
+    def _wants_plan(self, name: str) -> bool:
+        with self._lock:
+            return self._read(name).wants_plan()
+
+    def _living(self, job: PipelineJob) -> Callable[[int], bool]:
+        """Whether a rank of a job was heard of lately; after a restart, all were."""
+        now = self._now()
+
+        def alive(rank: int) -> bool:
+            record = job.ranks.get(rank)
+            if record is None or record.left:
+                return False
+            last = self._heard.get((job.name, rank), max(self._began, record.registered))
+            return now - last < LEASE
+
+        return alive
+
+    def _summary(self, job: PipelineJob) -> dict[str, Any]:
+        alive = self._living(job)
+        pipelines, places, gpus = job.degrees
+        return {
+            "name": job.name,
+            "note": job.note,
+            "status": job.status(),
+            "dp_degree": pipelines,
+            "pp_degree": places,
+            "tp_degree": gpus,
+            "created": job.created,
+            "updated": job.updated,
+            "version": job.version,
+            "registered": len(job.ranks),
+            "alive": sum(map(alive, job.ranks)),
+            "straggling": len(job.stragglers),
+        }
+
+    def _drop(self, name: str) -> None:
+        for memory in (self._jobs, self._checked, self._plans, self._step_times):
+            memory.pop(name, None)
+        for key in [key for key in self._heard if key[0] == name]:
+            del self._heard[key]
+
+    def _notify(self, name: str) -> None:
+        with self._moved:
+            self._moved.notify_all()
+        if self._changed is not None:
+            self._changed(name)
+
+
+def _known(found: tuple[int, int] | None, name: str) -> tuple[int, int]:
+    if found is None:
+        raise UnknownJobError(f"there is no pipeline job {name!r}")
+    return found
+
+
+def _copy(job: PipelineJob) -> PipelineJob:
+    """What a plan is made of, which others may not change meanwhile."""
+    ranks = {number: Rank(**vars(rank)) for number, rank in job.ranks.items()}
+    return PipelineJob(
+        job.name, job.degrees, job.created, job.updated, inputs=job.inputs, ranks=ranks
+    )
+
+
+def _rank_summary(rank: Rank, alive: bool) -> dict[str, Any]:
+    measured = rank.measured
+    clocks = [] if measured is None else [len(options) for options in measured.options.values()]
+    return {
+        "rank": rank.seat.rank,
+        "dp_rank": rank.seat.dp_rank,
+        "pp_rank": rank.seat.pp_rank,
+        "tp_rank": rank.seat.tp_rank,
+        "gpu": rank.gpu,
+        "state": rank.state if alive or rank.left else "lost",
+        "trouble": rank.trouble,
+        "registered": rank.registered,
+        "instructions": len(rank.sequence),
+        "clocks_measured": max(clocks, default=0),
+        "steps_measured": 0 if measured is None else measured.steps,
+    }

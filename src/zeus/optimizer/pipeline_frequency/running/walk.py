@@ -1,0 +1,168 @@
+"""The walk down the clocks: what every instruction takes at each, until energy rises.
+
+Pure: it is given what instructions took and says at which clock to measure next.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from zeus.optimizer.pipeline_frequency.profile import Option
+from zeus.optimizer.pipeline_frequency.running.messages import FIXED, Kind
+
+PRECISION = 0.01  # of a mean energy, in about 19 of 20 cases
+MOST_STEPS = 8  # at one clock, however noisy
+_VAGUE = 0.25  # of a mean energy: nothing can be told from less
+_SLOWEST = 2.0  # times as long as at the highest clock: slower than any plan would want
+_HICCUP = 2.0  # times the median; something else happened then
+
+
+@dataclass
+class _Samples:
+    """Measurements of one kind of instruction at one clock."""
+
+    times: list[float] = field(default_factory=list)
+    energies: list[float] = field(default_factory=list)
+    uncertainties: list[float] = field(default_factory=list)
+
+    def kept(self) -> list[int]:
+        longest = _HICCUP * statistics.median(self.times)
+        return [place for place, time in enumerate(self.times) if time <= longest]
+
+    def mean(self) -> _Mean:
+        kept = self.kept()
+        energies = [self.energies[place] for place in kept]
+        count = len(kept)
+        # What the meter could not see, and how much instructions differ; whichever is more.
+        unseen = math.sqrt(math.fsum(self.uncertainties[place] ** 2 for place in kept)) / count
+        spread = 2 * statistics.stdev(energies) / math.sqrt(count) if count > 1 else 0.0
+        return _Mean(
+            math.fsum(self.times[place] for place in kept) / count,
+            math.fsum(energies) / count,
+            max(unseen, spread),
+        )
+
+
+@dataclass(frozen=True)
+class _Mean:
+    time: float
+    energy: float
+    uncertainty: float
+
+
+class Walk:
+    """Goes down a ladder of clocks.
+
+    Args:
+        ladder: MHz, the highest first.
+        kinds: Of the instructions of a step.
+        steps_per_clock: Steps to measure at each clock; `None` for as many as energies need to be
+            known to 1 %, up to 8. Ranks that compute together must measure equally long.
+
+    Attributes:
+        steps: How many have been measured.
+        done: Whether the walk is over.
+        trouble: Why it leads nowhere; empty as long as it may.
+    """
+
+    def __init__(
+        self,
+        ladder: Sequence[float],
+        kinds: Collection[Kind],
+        steps_per_clock: int | None = None,
+    ) -> None:
+        self._ladder = tuple(ladder)
+        self._kinds = tuple(kinds)
+        self._chosen = tuple(kind for kind in self._kinds if kind.name not in FIXED)
+        self._fixed_steps = steps_per_clock
+        self._rung = 0
+        self._steps_here = 0
+        self._samples: dict[Kind, _Samples] = {kind: _Samples() for kind in self._kinds}
+        self._means: list[dict[Kind, _Mean]] = []
+        self.steps = 0
+        self.done = False
+        self.trouble = ""
+
+    @property
+    def clock(self) -> float:
+        """MHz at which to measure now."""
+        return self._ladder[min(self._rung, len(self._ladder) - 1)]
+
+    def add(self, kind: Kind, time: float, energy: float, uncertainty: float) -> None:
+        """Take note of an instruction that ran at `clock`.
+
+        Args:
+            kind: Which; one that does not belong to the step is left out.
+            time: Seconds.
+            energy: Joules.
+            uncertainty: Joules.
+        """
+        samples = self._samples.get(kind)
+        if samples is not None and time > 0 and not self.done:
+            samples.times.append(time)
+            samples.energies.append(max(energy, 0.0))
+            samples.uncertainties.append(uncertainty)
+
+    def end_of_step(self) -> None:
+        """Go to the next clock, or end, if enough is known of this one."""
+        if self.done or not all(samples.times for samples in self._samples.values()):
+            return
+        self.steps += 1
+        self._steps_here += 1
+        means = {kind: samples.mean() for kind, samples in self._samples.items()}
+        if not self._enough(means):
+            return
+        for kind in self._chosen:
+            if means[kind].uncertainty > _VAGUE * means[kind].energy:
+                self.trouble = (
+                    f"energies must be known to {100 * _VAGUE:.0f} %, but {kind} takes "
+                    f"{means[kind].energy:.3g} J, give or take {means[kind].uncertainty:.3g} J"
+                )
+                return
+        self._means.append(means)
+        self._samples = {kind: _Samples() for kind in self._kinds}
+        self._steps_here = 0
+        self._rung += 1
+        self.done = self._rung == len(self._ladder) or self._risen() or self._too_slow()
+
+    def options(self) -> Mapping[Kind, tuple[Option, ...]]:
+        """What was found, of each kind, the highest clock first."""
+        found: dict[Kind, tuple[Option, ...]] = {}
+        for kind in self._kinds:
+            if kind.name in FIXED:
+                found[kind] = (self._fixed(kind),)
+                continue
+            found[kind] = tuple(
+                Option(clock, means[kind].time, means[kind].energy)
+                for clock, means in zip(self._ladder, self._means, strict=False)
+            )
+        return found
+
+    def _fixed(self, kind: Kind) -> Option:
+        # Whatever is more than the least was spent waiting for others.
+        fastest = min((means[kind] for means in self._means), key=lambda mean: mean.time)
+        return Option(None, fastest.time, fastest.energy)
+
+    def _enough(self, means: Mapping[Kind, _Mean]) -> bool:
+        if self._fixed_steps is not None:
+            return self._steps_here >= self._fixed_steps
+        return self._steps_here >= MOST_STEPS or all(
+            means[kind].uncertainty <= PRECISION * means[kind].energy for kind in self._chosen
+        )
+
+    def _risen(self) -> bool:
+        """Whether every instruction takes more energy now than at a higher clock, beyond noise."""
+        return len(self._means) > 1 and all(map(self._kind_has_risen, self._chosen))
+
+    def _kind_has_risen(self, kind: Kind) -> bool:
+        *before, last = (means[kind] for means in self._means)
+        best = min(before, key=lambda mean: mean.energy)
+        noise = math.hypot(best.uncertainty, last.uncertainty)
+        return last.energy > best.energy + noise
+
+    def _too_slow(self) -> bool:
+        first, last = self._means[0], self._means[-1]
+        return all(last[kind].time > _SLOWEST * first[kind].time for kind in self._chosen)

@@ -1,0 +1,144 @@
+"""Questions to a Zeus server, over HTTP.
+
+Only the standard library is used, because this runs inside training scripts. Every question has a
+deadline for the whole of it, so that a server that is slow, silent or gone costs a bounded time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from zeus.errors import ServerError, ZeusError
+
+_MOST_ANSWER = 64 * 1024 * 1024  # bytes
+
+
+class Wire:
+    """The way to a server.
+
+    Safe to use from several threads: each question has a connection of its own.
+
+    Args:
+        url: Of the server, for example "http://127.0.0.1:8420".
+        token: If the server asks for one.
+        timeout: Seconds for one question, from the first byte to the last.
+        kinds: Errors that the server may answer with; any other is a `ServerError`.
+
+    Raises:
+        ServerError: If the URL is not one of a server.
+    """
+
+    def __init__(
+        self, url: str, token: str | None, timeout: float, kinds: Iterable[type[ZeusError]]
+    ) -> None:
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except (ValueError, TypeError, AttributeError):
+            host, port = None, None
+        if host is None or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
+            raise ServerError(f"a server must be given as http://HOST:PORT, but got {url!r}")
+        self._secure, self._host, self._port = parts.scheme == "https", host, port
+        self._path = parts.path.rstrip("/")
+        self._shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{self._path}"
+        self._timeout = timeout
+        self._kinds = {kind.__name__: kind for kind in kinds}
+        self._headers = {"Accept": "application/json", "Connection": "close"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        patience: float = 0.0,
+    ) -> Any:
+        """Ask, and get the answer; `None` if there is nothing to tell.
+
+        Args:
+            method: Of the request.
+            path: With its query, quoted.
+            body: Sent as JSON.
+            patience: Seconds more than usual, for a question that is answered when something
+                happens.
+
+        Raises:
+            ServerError: If there is no answer, or one that makes no sense.
+            ZeusError: Whatever the server answers with.
+        """
+        try:
+            content = None if body is None else json.dumps(body, allow_nan=False).encode()
+        except (TypeError, ValueError) as error:
+            raise ServerError(f"cannot be sent as JSON: {error}") from error
+        try:
+            status, answer = self._exchange(method, path, content, self._timeout + patience)
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
+            said = str(error) or type(error).__name__
+            raise ServerError(f"the server {self._shown} cannot be reached: {said}") from error
+        if status == 204:
+            return None
+        try:
+            record = json.loads(answer)
+        except ValueError:
+            record = None
+        if status == 200 and record is not None:
+            return record
+        raise self._error(status, record)
+
+    def _exchange(
+        self, method: str, path: str, content: bytes | None, timeout: float
+    ) -> tuple[int, bytes]:
+        began = time.monotonic()
+        connect = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+        connection = connect(self._host, self._port, timeout=timeout)
+        headers = dict(self._headers)
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        connection.connect()
+        # A timeout of the socket is for one read; a server could send a byte now and then for ever.
+        left = max(began + timeout - time.monotonic(), 0.0)
+        guard = threading.Timer(left, _hang_up, [connection.sock])
+        guard.daemon = True
+        guard.start()
+        try:
+            connection.request(method, self._path + path, content, headers)
+            response = connection.getresponse()
+            answer = response.read(_MOST_ANSWER + 1)
+            if len(answer) > _MOST_ANSWER:
+                raise http.client.HTTPException("the answer is too long")
+            if response.length:
+                raise http.client.HTTPException("the answer is cut off")
+            return response.status, answer
+        except (OSError, http.client.HTTPException):
+            if time.monotonic() - began >= timeout:
+                raise TimeoutError(f"no answer within {timeout:g} s") from None
+            raise
+        finally:
+            guard.cancel()
+            connection.close()
+
+    def _error(self, status: int, record: Any) -> ZeusError:
+        fault = record.get("error") if isinstance(record, dict) else None
+        kind, said = ("", "") if not isinstance(fault, dict) else _told(fault)
+        if kind in self._kinds:
+            return self._kinds[kind](said)
+        return ServerError(f"the server {self._shown} answers {status}: {said or 'nonsense'}")
+
+
+def _hang_up(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+def _told(fault: Mapping[str, Any]) -> tuple[str, str]:
+    return str(fault.get("kind", "")), str(fault.get("message", ""))

@@ -1,0 +1,79 @@
+"use strict";
+(() => {
+  // --- instants in the reader's own time zone ---------------------------------------------------
+
+  const two = (number) => String(number).padStart(2, "0");
+
+  function localise(root) {
+    for (const element of root.querySelectorAll("time[datetime]")) {
+      const at = new Date(element.dateTime);
+      if (Number.isNaN(at.valueOf())) continue;
+      const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+      const text = `${day} ${two(at.getHours())}:${two(at.getMinutes())}`;
+      if ("ago" in element.dataset) element.title = text;
+      else [element.textContent, element.title] = [text, element.dateTime];
+    }
+  }
+
+  // --- what has changed, while somebody looks ---------------------------------------------------
+
+  let plain = new Map(); // what each part was before it was localised
+
+  function remember(root) {
+    plain = new Map([...root.querySelectorAll("[id]")].map((part) => [part.id, part.outerHTML]));
+  }
+
+  function update(fresh) {
+    const main = document.getElementById("main");
+    const outermost = (part) => !part.parentElement.closest("main [id]");
+    const parts = [...fresh.querySelectorAll("[id]")].filter(outermost);
+    for (const part of parts) {
+      const old = document.getElementById(part.id);
+      // Nobody's selection, focus or unfolded details are taken away for what is still the same.
+      if (!old || plain.get(part.id) === part.outerHTML || old.contains(document.activeElement)) {
+        continue;
+      }
+      const copy = document.importNode(part, true);
+      for (const opened of old.querySelectorAll("details[open][id]")) {
+        const same = copy.querySelector(`#${CSS.escape(opened.id)}`);
+        if (same) same.open = true;
+      }
+      old.replaceWith(copy);
+      localise(copy);
+    }
+    remember(fresh);
+    if (fresh.dataset.refresh) main.dataset.refresh = fresh.dataset.refresh;
+    else delete main.dataset.refresh;
+  }
+
+  async function refresh() {
+    try {
+      const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+      if (!answer.ok || answer.redirected) return;
+      const text = await answer.text();
+      const fresh = new DOMParser().parseFromString(text, "text/html").getElementById("main");
+      if (fresh) update(fresh);
+    } catch {
+      // The server is away; it is asked again.
+    }
+  }
+
+  function soon() {
+    const seconds = Number(document.getElementById("main").dataset.refresh);
+    if (!seconds) return;
+    setTimeout(async () => {
+      if (!document.hidden) await refresh();
+      soon();
+    }, 1000 * seconds);
+  }
+
+  remember(document.getElementById("main"));
+  localise(document);
+  soon();
+
+  // --- choices that need no button --------------------------------------------------------------
+
+  for (const select of document.querySelectorAll("select[data-submit]")) {
+    select.addEventListener("change", () => select.form.requestSubmit());
+  }
+})();

@@ -1,0 +1,38 @@
+"""How trials end, for people: a word and a mark of its own for each."""
+
+from __future__ import annotations
+
+from zeus.frontier.shapes import Kind
+from zeus.optimizer.batch_size.events import CANCELLED, CONVERGED, EXPIRED, FAILED, STOPPED
+from zeus.optimizer.batch_size.store import RUNNING
+from zeus.server.pages.markup import Markup, tag
+from zeus.server.pages.plotting import sample
+
+KINDS: dict[str, Kind] = {
+    CONVERGED: "best",
+    STOPPED: "stopped",
+    FAILED: "failed",
+    EXPIRED: "other",
+    CANCELLED: "other",
+    RUNNING: "running",
+}
+WORDS = {
+    CONVERGED: "converged",
+    STOPPED: "stopped early",
+    FAILED: "failed",
+    EXPIRED: "expired",
+    CANCELLED: "cancelled",
+    RUNNING: "running",
+}
+
+
+def kind_of(state: str) -> Kind:
+    """The mark of a state; that of one which this version does not know is neutral."""
+    return KINDS.get(state, "other")
+
+
+def outcome(state: str) -> Markup:
+    """A state as a mark and a word."""
+    pulse = " pulse" if state == RUNNING else ""
+    mark = tag("span", sample(kind_of(state), 6.0), class_=f"mark{pulse}")
+    return tag("span", mark, WORDS.get(state, state), class_="outcome")

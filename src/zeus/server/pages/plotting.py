@@ -1,0 +1,81 @@
+"""Charts on pages: pictures of the same shapes as the plots of frontiers, in the page's colours.
+
+A chart is a function from a `Frame` to a `Picture`. It is drawn twice, for wide windows and for
+phones, and the style sheet shows the one that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from zeus.frontier.chart import element
+from zeus.frontier.shapes import COLOURS, Frame, Kind, Mark, Path, Picture, Shape
+from zeus.server.pages.markup import Content, Markup, join, tag, trusted
+
+#: The whole width of a page, half of it, and a phone.
+WIDE = Frame(860, 300, 74, 14, 14, 56, (12, 6))
+HALF = Frame(520, 330, 70, 14, 14, 56, (6, 6))
+NARROW = Frame(350, 290, 62, 10, 12, 54, (5, 6))
+SMALL = Frame(350, 270, 58, 12, 12, 54, (5, 5))
+
+_VARIABLES = {role: f"var(--{role})" for role in COLOURS}
+
+Sample = Kind | str
+"""What a legend explains: a kind of mark, or a line as "line: COLOUR" or "dashed: COLOUR"."""
+
+
+def drawn(picture: Picture, kind: str = "") -> Markup:
+    """A picture as an element; whoever cannot see it is told its name."""
+    frame = picture.frame
+    shapes = (element(shape, _VARIABLES) for shape in picture.shapes)
+    return tag(
+        "svg",
+        trusted("\n".join(shapes)),
+        class_=kind or None,
+        viewBox=f"0 0 {frame.width:g} {frame.height:g}",
+        role="img",
+        aria_label=picture.name,
+    )
+
+
+def figure(
+    chart: Callable[[Frame], Picture],
+    wide: Frame,
+    legend: Iterable[tuple[Sample, str]] = (),
+    *below: Content,
+) -> Markup:
+    """A chart for wide windows and for phones, with what its marks mean.
+
+    Args:
+        chart: Draws it.
+        wide: Its size in wide windows.
+        legend: What is explained, and how.
+        below: What else belongs to it.
+    """
+    entries = [tag("li", sample(each), text) for each, text in legend]
+    listed = tag("ul", *entries, class_="legend") if entries else None
+    caption = tag("figcaption", listed, *below) if listed is not None or below else None
+    return tag("figure", drawn(chart(wide), "wide"), drawn(chart(NARROW), "narrow"), caption)
+
+
+def sample(of: Sample, radius: float = 5.0) -> Markup:
+    """A mark or a line by itself."""
+    shape: Shape
+    if ": " in of:
+        style, _, colour = of.partition(": ")
+        shape = Path(((1.0, 10.0), (19.0, 10.0)), colour, 2.0, dashed=style == "dashed")
+    else:
+        shape = Mark(10.0, 10.0, radius, of)  # type: ignore[arg-type]
+    inner = trusted(element(shape, _VARIABLES))
+    return tag("svg", inner, viewBox="0 0 20 20", aria_hidden="true")
+
+
+def taller(frame: Frame, by: float) -> Frame:
+    """The same with more room for the plot."""
+    return replace(frame, height=frame.height + by)
+
+
+def words(*contents: Content) -> Markup:
+    """What a chart rests on, in small letters below it."""
+    return tag("p", join(*contents), class_="note")

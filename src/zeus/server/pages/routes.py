@@ -1,0 +1,30 @@
+"""The addresses of the pages."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from zeus.server.pages import assets, export, job, job_list, pipelines, sign_in
+
+
+def _home(_request: Request) -> Response:
+    return RedirectResponse("/jobs", 303)
+
+
+routes = [
+    Route("/", _home),
+    Route("/jobs", job_list.show),
+    Route("/jobs/{name}", job.show),
+    Route("/jobs/{name}/export.json", export.show),
+    Route(pipelines.PATH, pipelines.show_list),
+    Route(f"{pipelines.PATH}/{{name}}", pipelines.show),
+    Route(sign_in.SIGN_IN, sign_in.show),
+    Route(sign_in.SIGN_IN, sign_in.enter, methods=["POST"]),
+    Route(sign_in.SIGN_OUT, sign_in.leave, methods=["POST"]),
+    Route(f"{assets.PREFIX}{{name}}", assets.serve),
+]
+
+#: What everybody may see, besides everything under `assets.PREFIX`.
+OPEN = (sign_in.SIGN_IN, sign_in.SIGN_OUT)

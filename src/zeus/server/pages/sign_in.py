@@ -1,0 +1,137 @@
+"""The way in for people, where tokens are required: a form that keeps the token in a cookie.
+
+Scripts cannot read the cookie, other sites cannot send it, and it opens pages only: whatever
+changes something asks for the token in a header, which no browser adds by itself.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, quote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import Scope
+
+from zeus.server.pages.layout import HEADERS, is_page, notice, respond
+from zeus.server.pages.markup import join, tag
+
+COOKIE = "zeus_token"
+SIGN_IN, SIGN_OUT = "/sign-in", "/sign-out"
+_HOME = "/jobs"
+_LONGEST = 4_000  # characters of a form
+
+
+def cookie_token(scope: Scope, headers: dict[bytes, bytes]) -> bytes | None:
+    """The token in a request's cookie, if this is a request that it may open."""
+    if scope["method"] not in ("GET", "HEAD") or not is_page(scope["path"]):
+        return None
+    for part in headers.get(b"cookie", b"").split(b";"):
+        name, _, value = part.strip().partition(b"=")
+        if name == COOKIE.encode() and value:
+            return value
+    return None
+
+
+def to_sign_in(scope: Scope) -> Response:
+    """Sends a person to the form, and from there to where they wanted to go."""
+    query = scope.get("query_string", b"").decode("latin-1")
+    wanted = quote(scope["path"]) + (f"?{query}" if query else "")
+    return _redirect(f"{SIGN_IN}?next={quote(wanted, safe='')}")
+
+
+def show(request: Request) -> Response:
+    """The form."""
+    if request.app.state.doorkeeper is None:
+        return _redirect(_HOME)
+    return _form(request, _inside(request.query_params.get("next", "")))
+
+
+async def enter(request: Request) -> Response:
+    """Take the token, and keep it in a cookie if it is good."""
+    doorkeeper = request.app.state.doorkeeper
+    if doorkeeper is None:
+        return _redirect(_HOME)
+    _own_form(request)
+    body = await request.body()
+    if len(body) > _LONGEST:
+        raise HTTPException(413, "this form is not as long as that")
+    fields = parse_qs(body.decode("ascii", "replace"))
+    token, wanted = (fields.get(name, [""])[0].strip() for name in ("token", "next"))
+    wanted = _inside(wanted)
+    if not token.isascii() or await doorkeeper.admit(b"Bearer " + token.encode()) is None:
+        return _form(request, wanted, "This token is not good, or not any more.")
+    answer = _redirect(wanted)
+    answer.set_cookie(
+        COOKIE, token, path="/", httponly=True, samesite="strict", secure=_is_secure(request)
+    )
+    return answer
+
+
+def leave(request: Request) -> Response:
+    """Forget the token."""
+    _own_form(request)
+    answer = _redirect(_HOME if request.app.state.doorkeeper is None else SIGN_IN)
+    answer.delete_cookie(
+        COOKIE, path="/", httponly=True, samesite="strict", secure=_is_secure(request)
+    )
+    return answer
+
+
+def _form(request: Request, wanted: str, trouble: str = "") -> Response:
+    content = tag(
+        "form",
+        tag("h1", "Sign in"),
+        notice(trouble, kind="bad") if trouble else None,
+        tag("label", "Token", for_="token"),
+        tag(
+            "input",
+            type="password",
+            name="token",
+            id="token",
+            required=True,
+            autofocus=True,
+            autocomplete="current-password",
+            autocapitalize="none",
+            spellcheck="false",
+            placeholder="zeus_…",
+        ),
+        tag("input", type="hidden", name="next", value=wanted),
+        tag("button", "Sign in", class_="main"),
+        tag(
+            "p",
+            join(
+                "Whoever runs this server makes one with ",
+                tag("code", "zeus token create"),
+                ". It is kept in this browser until you sign out or close it.",
+            ),
+            class_="note",
+        ),
+        method="post",
+        action=SIGN_IN,
+        class_="card",
+    )
+    return respond(request, "Sign in", content, status=401 if trouble else 200)
+
+
+def _own_form(request: Request) -> None:
+    """Refuse forms that another site has sent, as far as the browser tells."""
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise HTTPException(403, "this form was sent from another site")
+
+
+def _inside(wanted: str) -> str:
+    """An address of ours to go to; anything else is none."""
+    good = wanted.startswith("/") and not wanted.startswith("//") and wanted.isascii()
+    good = good and wanted.isprintable() and "\\" not in wanted and " " not in wanted
+    return wanted if good and is_page(wanted.partition("?")[0]) else _HOME
+
+
+def _is_secure(request: Request) -> bool:
+    """Whether the browser speaks TLS, perhaps to a proxy before us."""
+    told = request.headers.get("origin", "").split(":")[0]
+    return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"), told)
+
+
+def _redirect(address: str) -> RedirectResponse:
+    return RedirectResponse(address, 303, {**HEADERS})

@@ -1,0 +1,213 @@
+"""What ranks of pipeline jobs send and are answered, as the OpenAPI document states it.
+
+Only shapes and bounds are checked here; the rules between values are those of the job's own room.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from zeus.optimizer.pipeline_frequency.running import messages
+
+Name = Annotated[str, Field(min_length=1, max_length=messages.MOST_NAME)]
+RankNumber = Annotated[int, Field(ge=0, lt=messages.MOST_RANKS)]
+Degree = Annotated[int, Field(ge=1, le=messages.MOST_RANKS)]
+Megahertz = Annotated[int, Field(ge=1, le=int(messages.MOST_MEGAHERTZ))]
+Watts = Annotated[float, Field(ge=0, le=messages.MOST_WATTS)]
+Seconds = Annotated[float, Field(gt=0, le=messages.MOST_SECONDS)]
+Joules = Annotated[float, Field(ge=0, le=messages.MOST_JOULES)]
+Chunk = Annotated[int, Field(ge=0, le=messages.MOST_CHUNKS)]
+Microbatch = Annotated[int, Field(ge=0, le=messages.MOST_INSTRUCTIONS)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+class SeatBody(_Body):
+    """The place of a rank; see `Seat`."""
+
+    rank: RankNumber
+    dp_rank: RankNumber
+    pp_rank: RankNumber
+    tp_rank: RankNumber
+    dp_degree: Degree
+    pp_degree: Degree
+    tp_degree: Degree
+    world_size: Degree
+
+
+class RegistrationBody(_Body):
+    """How a rank introduces itself; see `Registration`."""
+
+    session: Name
+    seat: SeatBody
+    gpu: Name
+    clocks: Annotated[list[Megahertz], Field(max_length=messages.MOST_CLOCKS)]
+    blocking_power: Watts | None = None
+    note: Annotated[str, Field(max_length=2_000)] = ""
+
+
+class SequenceBody(_Body):
+    """What a rank does in a step: name, chunk and microbatch of each instruction."""
+
+    session: Name
+    # A list of lists, because strict mode takes no list for a tuple.
+    instructions: Annotated[
+        list[Annotated[list[str | int | None], Field(min_length=3, max_length=3)]],
+        Field(min_length=1, max_length=messages.MOST_INSTRUCTIONS),
+    ]
+
+
+class OptionsBody(_Body):
+    """What a kind of instruction takes at each clock (MHz, s, J)."""
+
+    name: Name
+    chunk: Chunk
+    clocks: Annotated[
+        list[Megahertz | float | None], Field(min_length=1, max_length=messages.MOST_CLOCKS)
+    ]
+    times: Annotated[list[Seconds], Field(min_length=1, max_length=messages.MOST_CLOCKS)]
+    energies: Annotated[list[Joules], Field(min_length=1, max_length=messages.MOST_CLOCKS)]
+
+
+class MeasurementsBody(_Body):
+    """What a rank has measured; see `Measured`."""
+
+    session: Name
+    options: Annotated[list[OptionsBody], Field(min_length=1, max_length=messages.MOST_KINDS)]
+    blocking_power: Watts | None = None
+    steps: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+
+
+class TroubleBody(_Body):
+    """Why a rank cannot take part."""
+
+    session: Name
+    message: Annotated[str, Field(max_length=10_000)]
+
+
+class LeaveBody(_Body):
+    """Who has ended."""
+
+    session: Name
+
+
+class StragglerBody(_Body):
+    """A pipeline that became slower, or is healthy again; exactly one of the three."""
+
+    dp_rank: RankNumber
+    slowdown: Annotated[float, Field(ge=1, le=messages.MOST_SLOWDOWN)] | None = None
+    iteration_time: Seconds | None = None
+    healthy: bool = False
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+class StragglerAnswer(BaseModel):
+    """A pipeline that is slow."""
+
+    dp_rank: int
+    slowdown: float | None
+    iteration_time: float | None
+    healthy: bool
+
+
+class RankAnswer(BaseModel):
+    """A rank."""
+
+    rank: int
+    dp_rank: int
+    pp_rank: int
+    tp_rank: int
+    gpu: str
+    state: str
+    trouble: str
+    registered: float
+    instructions: int
+    clocks_measured: int
+    steps_measured: int
+
+
+class JobSummary(BaseModel):
+    """A pipeline job."""
+
+    name: str
+    note: str
+    status: str
+    dp_degree: int
+    pp_degree: int
+    tp_degree: int
+    created: float
+    updated: float
+    version: int
+    registered: int
+    alive: int
+    straggling: int
+
+
+class JobAnswer(JobSummary):
+    """A pipeline job with its ranks."""
+
+    stragglers: list[StragglerAnswer]
+    ranks: list[RankAnswer]
+
+
+class Outcome(BaseModel):
+    """Seconds and joules of an iteration."""
+
+    time: float
+    energy: float
+
+
+class PointAnswer(Outcome):
+    """A plan, with the joules that no plan of its time can go below."""
+
+    lower_bound: float
+
+
+class ActiveAnswer(Outcome):
+    """The plan that a pipeline follows."""
+
+    pipeline: int
+
+
+class FrontierAnswer(BaseModel):
+    """What there is to choose from; no points as long as there is no plan."""
+
+    name: str
+    version: int
+    status: str
+    blocking_power: float | None
+    before: Outcome | None
+    points: list[PointAnswer]
+    active: list[ActiveAnswer]
+
+
+class OptionAnswer(BaseModel):
+    """What a computation takes at a clock (MHz), on one GPU."""
+
+    stage: int
+    instruction: str
+    frequency: float | None
+    time: float
+    energy: float
+
+
+class OperationAnswer(OptionAnswer):
+    """A computation of a plan; `start` is in seconds from the beginning of the iteration."""
+
+    device: int
+    microbatch: int
+    start: float
+
+
+class EventAnswer(BaseModel):
+    """Something that happened, in seconds since 1970."""
+
+    at: float
+    kind: str
+    message: str

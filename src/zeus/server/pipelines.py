@@ -1,0 +1,241 @@
+"""The addresses of pipeline jobs, each a few lines around what it asks of the jobs.
+
+They are answered by threads, except for who waits for a plan: that is an event, so that thousands
+may wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated, Any
+
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response
+
+from zeus.errors import PipelineError, TokenError, UnknownJobError
+from zeus.optimizer.pipeline_frequency.running.messages import (
+    MOST_NAME,
+    MOST_RANKS,
+    MOST_SECONDS,
+    Instruction,
+    Measured,
+    Registration,
+    Seat,
+    Standing,
+    Straggler,
+)
+from zeus.optimizer.pipeline_frequency.running.service import Pipelines
+from zeus.server.pipeline_bodies import (
+    EventAnswer,
+    FrontierAnswer,
+    JobAnswer,
+    JobSummary,
+    LeaveBody,
+    MeasurementsBody,
+    OperationAnswer,
+    OptionAnswer,
+    RegistrationBody,
+    SequenceBody,
+    StragglerBody,
+    TroubleBody,
+)
+from zeus.server.planner import Hub
+from zeus.server.responses import ALWAYS, Json, documented
+
+router = APIRouter(responses=ALWAYS)
+
+MOST_WAIT = 60.0  # seconds
+_LOOK_AGAIN = 5.0  # seconds, for what another server on the same store has done
+_Rank = Annotated[int, Path(ge=0, lt=MOST_RANKS)]
+_Session = Annotated[str, Query(min_length=1, max_length=MOST_NAME)]
+_Version = Annotated[int, Query(ge=0, lt=2**31)]
+_Wait = Annotated[float, Query(ge=0, le=MOST_WAIT)]
+_StepTime = Annotated[float | None, Query(ge=0, le=MOST_SECONDS)]
+_Pipeline = Annotated[int, Query(ge=0, lt=MOST_RANKS)]
+_Most = Annotated[int, Query(ge=1, le=1_000)]
+_FOUND = documented(404, 422)
+_KNOWN = {**documented(400, 413, 415, 422), **documented(404, 409)}
+_ASKED = {**_FOUND, **documented(409)}
+
+
+def _pipelines(request: Request) -> Pipelines:
+    pipelines: Pipelines = request.app.state.pipelines
+    return pipelines
+
+
+def _check(request: Request, name: str) -> None:
+    scope = request.state.scope
+    if scope is not None and scope != name:
+        raise TokenError(f"the token is for job {scope!r} only")
+
+
+# --- ranks ----------------------------------------------------------------------------------------
+
+
+@router.put("/api/pipelines/{name}/ranks/{rank}", response_model=Standing, responses=_KNOWN)
+def register_rank(request: Request, name: str, rank: _Rank, body: RegistrationBody) -> Response:
+    """Take a place in a job. Whoever had it is told, and keeps its clocks from before."""
+    _check(request, name)
+    if body.seat.rank != rank:
+        raise PipelineError(f"the rank must be that of the address, but got rank={body.seat.rank}")
+    registration = Registration(
+        body.session,
+        Seat(**vars(body.seat)),
+        body.gpu,
+        tuple(body.clocks),
+        body.blocking_power,
+        body.note,
+    )
+    return Json(_pipelines(request).register(name, registration).to_dict())
+
+
+@router.put(
+    "/api/pipelines/{name}/ranks/{rank}/sequence", response_model=Standing, responses=_KNOWN
+)
+def put_sequence(request: Request, name: str, rank: _Rank, body: SequenceBody) -> Response:
+    """Tell what a rank does in every step."""
+    _check(request, name)
+    sequence = [_instruction(each) for each in body.instructions]
+    return Json(_pipelines(request).put_sequence(name, rank, body.session, sequence).to_dict())
+
+
+@router.put(
+    "/api/pipelines/{name}/ranks/{rank}/measurements", response_model=Standing, responses=_KNOWN
+)
+def put_measurements(request: Request, name: str, rank: _Rank, body: MeasurementsBody) -> Response:
+    """Tell what the instructions of a rank take at each clock."""
+    _check(request, name)
+    measured = Measured.from_dict(body.model_dump())
+    standing = _pipelines(request).put_measurements(name, rank, body.session, measured)
+    return Json(standing.to_dict())
+
+
+@router.post(
+    "/api/pipelines/{name}/ranks/{rank}/trouble", response_model=Standing, responses=_KNOWN
+)
+def report_trouble(request: Request, name: str, rank: _Rank, body: TroubleBody) -> Response:
+    """Tell that a rank cannot measure or set clocks."""
+    _check(request, name)
+    standing = _pipelines(request).report_trouble(name, rank, body.session, body.message)
+    return Json(standing.to_dict())
+
+
+@router.post(
+    "/api/pipelines/{name}/ranks/{rank}/leave",
+    status_code=204,
+    responses=_KNOWN,
+    response_class=Response,
+)
+def leave(request: Request, name: str, rank: _Rank, body: LeaveBody) -> Response:
+    """Tell that a rank has ended."""
+    _check(request, name)
+    _pipelines(request).leave(name, rank, body.session)
+    return Response(status_code=204)
+
+
+@router.get("/api/pipelines/{name}/ranks/{rank}/plan", response_model=Standing, responses=_ASKED)
+async def show_plan(  # noqa: PLR0917  (its parameters are those of the address)
+    request: Request,
+    name: str,
+    rank: _Rank,
+    session: _Session,
+    version: _Version = 0,
+    wait: _Wait = 0.0,
+    step_time: _StepTime = None,
+) -> Response:
+    """What a rank is to do; answered when it is not that of `version` any more, or after `wait`."""
+    _check(request, name)
+    hub: Hub = request.app.state.hub
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait
+    ask = partial(
+        _pipelines(request).standing, name, rank, session, version=version, step_time=step_time
+    )
+    while True:
+        with hub.listening(name) as news:
+            standing = await run_sync(ask)
+            left = deadline - loop.time()
+            if standing.version != version or left <= 0 or hub.stopping:
+                return Json(standing.to_dict())
+            try:
+                await asyncio.wait_for(news.wait(), min(left, _LOOK_AGAIN))
+            except TimeoutError:
+                continue
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+@router.get("/api/pipelines", response_model=list[JobSummary])
+def list_pipelines(request: Request) -> Response:
+    """All pipeline jobs by name, or the one that the token is for."""
+    scope = request.state.scope
+    if scope is None:
+        return Json(_pipelines(request).jobs())
+    try:
+        found = _pipelines(request).job(scope)
+    except UnknownJobError:
+        return Json([])
+    return Json([{key: found[key] for key in JobSummary.model_fields}])
+
+
+@router.get("/api/pipelines/{name}", response_model=JobAnswer, responses=_FOUND)
+def show_pipeline(request: Request, name: str) -> Response:
+    """One pipeline job with its ranks."""
+    _check(request, name)
+    return Json(_pipelines(request).job(name))
+
+
+@router.delete("/api/pipelines/{name}", status_code=204, responses=_FOUND, response_class=Response)
+def delete_pipeline(request: Request, name: str) -> Response:
+    """Forget a pipeline job. Ranks that still run register anew."""
+    _check(request, name)
+    _pipelines(request).delete(name)
+    return Response(status_code=204)
+
+
+@router.get("/api/pipelines/{name}/frontier", response_model=FrontierAnswer, responses=_FOUND)
+def show_frontier(request: Request, name: str) -> Response:
+    """All plans of a job, and which of them each pipeline follows."""
+    _check(request, name)
+    return Json(_pipelines(request).frontier(name))
+
+
+@router.get("/api/pipelines/{name}/profile", response_model=list[OptionAnswer], responses=_FOUND)
+def show_profile(request: Request, name: str) -> Response:
+    """What was measured of each computation; empty until there is a plan."""
+    _check(request, name)
+    return Json(_pipelines(request).profile(name))
+
+
+@router.get("/api/pipelines/{name}/plan", response_model=list[OperationAnswer], responses=_FOUND)
+def show_operations(request: Request, name: str, pipeline: _Pipeline = 0) -> Response:
+    """What a pipeline follows, by start; empty until there is a plan."""
+    _check(request, name)
+    return Json(_pipelines(request).plan(name, pipeline))
+
+
+@router.get("/api/pipelines/{name}/events", response_model=list[EventAnswer], responses=_FOUND)
+def show_events(request: Request, name: str, most: _Most = 100) -> Response:
+    """What happened to a job, the latest first."""
+    _check(request, name)
+    return Json([asdict(each) for each in _pipelines(request).events(name, most)])
+
+
+@router.post("/api/pipelines/{name}/stragglers", response_model=JobAnswer, responses=_KNOWN)
+def report_straggler(request: Request, name: str, body: StragglerBody) -> Response:
+    """Tell that a pipeline became slower, or is healthy again: the others follow at once."""
+    _check(request, name)
+    straggler = Straggler(**vars(body))
+    return Json(_pipelines(request).report_straggler(name, straggler))
+
+
+def _instruction(entry: list[Any]) -> Instruction:
+    name, chunk, microbatch = entry
+    whole = isinstance(chunk, int) and (microbatch is None or isinstance(microbatch, int))
+    if not isinstance(name, str) or not whole:
+        raise PipelineError(f"an instruction must be [name, chunk, microbatch], but got {entry!r}")
+    return Instruction(name, chunk, microbatch)

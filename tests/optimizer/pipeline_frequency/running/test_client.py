@@ -1,0 +1,332 @@
+"""Training runs in virtual time, from the first step to the end: real clients, a real store."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+from tests.optimizer.pipeline_frequency.running.rig import Training
+from tests.optimizer.pipeline_frequency.running.told import registration
+
+from zeus.errors import CapabilityError, PipelineError, Reason, ServerError, UnknownDeviceError
+from zeus.optimizer import PipelineFrequencyOptimizer
+from zeus.optimizer.batch_size.store import Store
+from zeus.optimizer.pipeline_frequency.running.messages import Straggler
+from zeus.optimizer.pipeline_frequency.running.service import Pipelines
+from zeus.testing import SimulatedNode, Workload
+
+LOADS = (1.0, 1.0, 1.2)
+QUICK = {"clock_stride": 60, "steps_per_clock": 1}
+
+
+@pytest.fixture
+def api(tmp_path):
+    store = Store(f"sqlite:///{tmp_path}/jobs.db")
+    yield Pipelines(store)
+    store.close()
+
+
+def plain(**shape):
+    """An iteration without Zeus."""
+    return Training(LOADS, **shape).iterate(2)[-1]
+
+
+def locks(training: Training):
+    return [gpu.locked_graphics_clock() for gpu in training.node.gpus]
+
+
+# --- energy down, time unchanged ------------------------------------------------------------------
+
+
+def test_the_plan_saves_energy_and_takes_no_more_time(api):
+    training = Training(LOADS)
+    training.connect(api, **QUICK)
+    training.until("following")
+    before, after = plain(), training.iterate(2)[-1]
+    assert after.time == pytest.approx(before.time, rel=1e-6)
+    assert after.energy < 0.93 * before.energy
+    # Exactly what the server said it would take, up to what the meters could not see.
+    standing = training.optimizers[0].standing
+    assert standing.time == pytest.approx(after.time, rel=1e-3)
+    assert standing.energy == pytest.approx(after.energy, rel=5e-3)
+    # Every instruction ran at the clock that was planned for it.
+    for optimizer, clocks in zip(training.optimizers, after.clocks, strict=True):
+        assert tuple(clocks[1:]) == optimizer.standing.clocks
+    # The waiting GPUs' power was measured, not told.
+    assert api.frontier("test")["blocking_power"] == pytest.approx(83.0, rel=0.02)
+    training.close()
+    assert locks(training) == [None] * 3
+    assert [rank["state"] for rank in api.job("test")["ranks"]] == ["ended"] * 3
+
+
+def test_interleaved_stages(api):
+    training = Training((1.0, 1.0, 1.1, 1.3), chunks=2, microbatches=4, tell_microbatch=True)
+    before = training.iterate(2)[-1]
+    training.connect(api, clock_stride=120, steps_per_clock=1)
+    training.until("following")
+    after = training.iterate(2)[-1]
+    assert after.time == pytest.approx(before.time, rel=1e-6)
+    assert after.energy < before.energy
+    training.close()
+
+
+def test_a_straggler_changes_the_very_next_iteration_and_so_does_its_recovery(api):
+    training = Training(LOADS, pipelines=2)
+    training.connect(api, **QUICK)
+    training.until("following")
+    (usual,) = training.iterate()
+    training.slow[1] = 1.15
+    (wasteful,) = training.iterate()
+    training.optimizers[4].report_straggler(slowdown=1.15)
+    (frugal,) = training.iterate()
+    assert frugal.time == pytest.approx(wasteful.time, rel=1e-6)
+    assert frugal.energy < 0.99 * wasteful.energy
+    assert frugal.clocks[3:] == wasteful.clocks[3:], "the straggler itself hurries as before"
+    training.slow[1] = 1.0
+    api.report_straggler("test", Straggler(1, healthy=True))
+    (healthy,) = training.iterate()
+    assert healthy.time == pytest.approx(usual.time, rel=1e-6)
+    assert healthy.energy == pytest.approx(usual.energy, rel=1e-6)
+    training.close()
+
+
+def test_a_lock_from_before_is_where_the_walk_begins_and_what_comes_back(api):
+    training = Training(LOADS)
+    with training.node.gpus[0].hold(graphics_clock=(210, 1200)):
+        training.connect(api, **QUICK)
+        training.until("following")
+        measured = api._read("test").ranks[0].measured
+        clocks = [option.frequency for options in measured.options.values() for option in options]
+        assert max(clocks) == 1200
+        training.close()
+        assert locks(training)[0].maximum == 1200
+    assert locks(training) == [None] * 3
+
+
+# --- steps that are not as planned ----------------------------------------------------------------
+
+
+def test_a_last_batch_with_fewer_microbatches_runs_at_the_highest_clocks(api):
+    training = Training(LOADS)
+    training.connect(api, **QUICK)
+    training.until("following")
+    planned = training.iterate()[0]
+    whole = training.order
+    training.order = [[step for step in steps if step.microbatch < 2] for steps in whole]
+    (short,) = training.iterate()
+    assert short.clocks[0][-1] == 1410
+    training.order = whole
+    assert training.iterate(2)[-1].clocks == planned.clocks
+    assert all(optimizer.trouble == "" for optimizer in training.optimizers)
+    training.close()
+
+
+def test_orders_that_do_not_fit_together_leave_training_as_it_was(api):
+    training = Training(LOADS[:2])
+    forwards, backwards = training.order[0][:6], training.order[0][6:]
+    training.order[0] = [*forwards, *backwards]
+    training.connect(api, **QUICK)
+    # As a rank whose hooks miss one forward would tell it.
+    original = training.optimizers[1].on_instruction_begin
+    skipped = []
+
+    def forgetful(name, **details):
+        if name == "forward" and not skipped:
+            skipped.append(name)
+            name = "warm-up"
+        original(name, **details)
+
+    training.optimizers[1].on_instruction_begin = forgetful
+    training.optimizers[1].on_instruction_end = lambda name: (
+        PipelineFrequencyOptimizer.on_instruction_end(
+            training.optimizers[1], training.optimizers[1]._open.name
+        )
+    )
+    for _ in range(40):
+        skipped.clear()
+        training.iterate()
+    standing = training.optimizers[0].standing
+    assert standing.state == "cannot plan"
+    assert "stage 1 has 5 and stage 0 has 6" in standing.message
+    assert locks(training) == [None, None]
+    training.close()
+
+
+def client(api=None, node=None, **options):
+    node = node or SimulatedNode("a100")
+    arguments = {"job": "test", "node": node, "api": api, "sync_execution_with": None, **options}
+    return PipelineFrequencyOptimizer(0, 0, 0, 0, 0, 1, 1, 1, 1, "http://127.0.0.1:1", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        ([("end", "forward")], "'forward' ends, but none began"),
+        ([("begin", "forward"), ("begin", "backward")], "'forward' must end before 'backward'"),
+        ([("begin", "forward"), ("end", "backward")], "'backward' ends, but 'forward' began"),
+        ([("begin", "forward")], "'forward' must end before its step does"),
+    ],
+)
+def test_hooks_in_the_wrong_order_end_in_one_warning(api, caplog, calls, said):
+    optimizer = client(api)
+    with caplog.at_level(logging.WARNING, "zeus"):
+        for _ in range(3):
+            optimizer.on_step_begin()
+            for what, name in calls:
+                getattr(optimizer, f"on_instruction_{what}")(name)
+            optimizer.on_step_end()
+    assert [record for record in caplog.messages if said in record] == caplog.messages
+    assert len(caplog.messages) == 1
+    assert (optimizer.state, said in optimizer.trouble) == ("off", True)
+    optimizer.close()
+
+
+def test_instructions_outside_of_steps_are_evaluation(api):
+    optimizer = client(api)
+    with optimizer.instruction("forward"):
+        pass
+    optimizer.on_instruction_end("never begun")
+    assert optimizer.trouble == ""
+    optimizer.close()
+
+
+# --- trouble elsewhere ----------------------------------------------------------------------------
+
+
+def test_clocks_that_cannot_be_set_are_one_warning_and_told_to_the_server(api, caplog):
+    training = Training(LOADS)
+    refusal = CapabilityError(Reason.NO_PERMISSION, "setting clocks", "run as root")
+
+    def refuse(_):
+        raise refusal
+
+    training.node.gpus[1].driver.lock_graphics_clock = refuse
+    training.connect(api, **QUICK)
+    with caplog.at_level(logging.WARNING, "zeus"):
+        training.iterate(30)
+    assert len(caplog.messages) == 1
+    assert "rank 1 keeps the clocks from before: no permission" in caplog.messages[0]
+    assert "rank 1 cannot take part: no permission" in api.job("test")["status"]
+    assert training.optimizers[0].state == "waiting"
+    assert locks(training) == [None] * 3
+    training.close()
+
+
+def test_a_server_that_has_forgotten_everything_is_told_everything(api, caplog):
+    training = Training(LOADS)
+    training.connect(api, **QUICK)
+    training.until("following")
+    clocks = training.iterate()[0].clocks
+    api.delete("test")
+    training.iterate(3)
+    training.until("following")
+    assert training.iterate(2)[-1].clocks == clocks
+    assert api.job("test")["status"] == "planned"
+    assert caplog.messages == []
+    training.close()
+
+
+def test_a_rank_whose_place_is_taken_is_told_and_keeps_its_clocks(api, caplog):
+    training = Training(LOADS)
+    training.connect(api, **QUICK)
+    training.until("following")
+    taker = PipelineFrequencyOptimizer(
+        0, 0, 0, 0, 0, 1, 3, 1, 3, "http://127.0.0.1:1", job="test", node=training.node, api=api
+    )
+    with caplog.at_level(logging.WARNING, "zeus"):
+        taker.on_step_begin()
+        training.iterate(2)
+    assert training.optimizers[0].state == "off"
+    assert "was registered again by another process" in training.optimizers[0].trouble
+    assert locks(training)[0] is None
+    assert training.optimizers[1].state == "waiting", "the plan is withdrawn until all is measured"
+    assert len(caplog.messages) == 1
+    training.close()
+    taker.close()
+
+
+def test_a_rank_that_the_server_does_not_take_keeps_its_clocks(api, caplog):
+    api.register("test", registration(1, (4, 2, 1)))
+    with caplog.at_level(logging.WARNING, "zeus"):
+        optimizer = client(api)  # the only rank of another shape
+        for _ in range(3):
+            optimizer.on_step_begin()
+            optimizer.on_step_end()
+    assert "give another job another name" in optimizer.trouble
+    assert len(caplog.messages) == 1
+    optimizer.close()
+
+
+def test_gpus_that_compute_together_follow_the_same_clocks(api):
+    node = SimulatedNode("a100x2", load=0.0)
+    pair = [
+        PipelineFrequencyOptimizer(
+            rank, 0, 0, rank, rank, 1, 1, 2, 2, "http://127.0.0.1:1", job="test", node=node,
+            api=api, clock_stride=120, sync_execution_with=None,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    work = Workload("forward", 0.1, activity=0.9, compute_bound=0.8)
+    clocks = []
+    for _ in range(60):
+        for each in pair:
+            each.on_step_begin()
+            each.on_instruction_begin("forward")
+        if any(each.state == "measuring" for each in pair):
+            clocks.append([gpu.locked_graphics_clock() for gpu in node.gpus])
+        work.run(node.gpus)  # the slower one sets the pace
+        for each in pair:
+            each.on_instruction_end("forward")
+            each.on_step_end()
+    assert len(clocks) > 9
+    assert all(first == second for first, second in clocks), "they walk together"
+    assert [each.state for each in pair] == ["following"] * 2
+    (rank, other) = api._read("test").ranks.values()
+    for kind, options in rank.measured.options.items():
+        assert len(options) > 3
+        for ours, theirs in zip(options, other.measured.options[kind], strict=True):
+            assert ours.time == pytest.approx(theirs.time)
+    for each in pair:
+        each.close()
+
+
+def test_the_document_names_what_there_is():
+    text = (Path(__file__).parents[4] / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"optimizer\.(\w+)\(", text))
+    assert {"instruction", "report_straggler", "close"} <= named
+    assert all(hasattr(PipelineFrequencyOptimizer, name) for name in named)
+
+
+# --- what is refused at once ----------------------------------------------------------------------
+
+
+def test_mistakes_are_told_when_it_is_made():
+    node = SimulatedNode("a100")
+    with pytest.raises(PipelineError, match="`0 <= pp_rank < 1` must hold"):
+        PipelineFrequencyOptimizer(0, 0, 1, 0, 0, 1, 1, 1, 1, "http://h:1", node=node)
+    with pytest.raises(ServerError, match="must be given as http://HOST:PORT"):
+        PipelineFrequencyOptimizer(0, 0, 0, 0, 0, 1, 1, 1, 1, "localhost:8420", node=node)
+    with pytest.raises(UnknownDeviceError):
+        PipelineFrequencyOptimizer(0, 0, 0, 0, 5, 1, 1, 1, 1, "http://h:1", node=node)
+    with pytest.raises(PipelineError, match="`0 <= blocking_power"):
+        client(blocking_power=-1.0)
+    with pytest.raises(PipelineError, match="`2 <= warm_up_steps"):
+        client(warm_up_steps=1)
+    optimizer = client(Pipelines.__new__(Pipelines))
+    with pytest.raises(PipelineError, match="exactly one of"):
+        optimizer.report_straggler()
+    with pytest.raises(PipelineError, match="`0 <= dp_rank < 1` must hold, but got dp_rank=4"):
+        optimizer.report_straggler(slowdown=1.2, dp_rank=4)
+
+
+def test_the_job_has_the_name_that_the_launcher_gave_it(api, monkeypatch):
+    for variable in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"):
+        monkeypatch.delenv(variable, raising=False)
+    assert client(api, job=None, job_metadata="GPT-3  175B\n").job == "GPT-3 175B"
+    assert client(api, job=None).job == "pipeline"
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert client(api, job=None, job_metadata="GPT-3").job == "4711"
+    assert client(api, job="mine").job == "mine"

@@ -1,0 +1,185 @@
+"""Pipeline jobs on a store: what outlives a restart, several at once, and who is gone."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from tests.optimizer.pipeline_frequency.running.told import instructions, measured, registration
+
+from zeus.errors import JobConflictError, PipelineError, UnknownJobError
+from zeus.optimizer.batch_size.store import Store
+from zeus.optimizer.pipeline_frequency.running.messages import Instruction, Straggler
+from zeus.optimizer.pipeline_frequency.running.service import LEASE, Pipelines
+from zeus.optimizer.pipeline_frequency.schedules import Shape, one_forward_one_backward
+
+ORDERS = [instructions(steps, 2) for steps in one_forward_one_backward(Shape(2, 2, 4))]
+
+
+class Time:
+    """Seconds since 1970, as told."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time():
+    return Time()
+
+
+@pytest.fixture
+def store(storage):
+    store = Store(storage)
+    yield store
+    store.close()
+
+
+def tell_all(api: Pipelines, degrees=(1, 2, 1), job: str = "test", run: str = "") -> list:
+    """Let every rank tell everything; what each was answered last."""
+    answers = []
+    for rank in range(degrees[0] * degrees[1] * degrees[2]):
+        who = registration(rank, degrees, f"session {rank}{run}")
+        place = who.seat.pp_rank
+        api.register(job, who)
+        api.put_sequence(job, rank, who.session, ORDERS[place])
+        loads = {("forward", 0): 1.0 + 0.3 * place, ("backward", 0): 1.0 + 0.3 * place}
+        answers.append(api.put_measurements(job, rank, who.session, measured(ORDERS[place], loads)))
+    return answers
+
+
+def test_everything_outlives_a_restart(store, storage, time):
+    first = Pipelines(store, time)
+    *_, last = tell_all(first, (2, 2, 1))
+    assert last.state == "plan"
+    first.report_straggler("test", Straggler(1, slowdown=1.2))
+    standings = [first.standing("test", rank, f"session {rank}") for rank in range(4)]
+    assert standings[0].clocks != standings[2].clocks, "the others take their time"
+    again_store = Store(storage)
+    again = Pipelines(again_store, time)
+    assert [again.standing("test", rank, f"session {rank}") for rank in range(4)] == standings
+    assert again.job("test") == first.job("test")
+    assert again.frontier("test") == first.frontier("test")
+    assert again.events("test") == first.events("test")
+    assert [event.kind for event in again.events("test")] == ["straggler", "plan"]
+    assert again.waiting_for_plan() == []
+    again_store.close()
+
+
+def test_two_servers_on_one_store_agree(store, storage, time):
+    other_store = Store(storage)
+    here, there = Pipelines(store, time), Pipelines(other_store, time)
+    tell_all(here, (2, 2, 1))
+    before = there.standing("test", 0, "session 0")
+    assert before.state == "plan"
+    here.report_straggler("test", Straggler(1, slowdown=1.2))
+    # Who waits at the other one hears of it, too.
+    after = there.standing("test", 0, "session 0", version=before.version, wait=30.0)
+    assert after.version > before.version
+    assert after == here.standing("test", 0, "session 0")
+    other_store.close()
+
+
+def test_who_waits_is_answered_when_something_changes(store, time):
+    api = Pipelines(store, time)
+    tell_all(api, (2, 2, 1))
+    version = api.job("test")["version"]
+    heard = []
+    waiting = threading.Thread(
+        target=lambda: heard.append(
+            api.standing("test", 0, "session 0", version=version, wait=60.0)
+        )
+    )
+    waiting.start()
+    api.report_straggler("test", Straggler(1, slowdown=1.3))
+    waiting.join(30.0)
+    assert heard[0].version == version + 1
+
+
+def test_what_is_refused_leaves_no_trace(store, storage, time):
+    api = Pipelines(store, time)
+    tell_all(api)
+    before = api.job("test")
+    with pytest.raises(JobConflictError):
+        api.put_sequence("test", 0, "another session", ORDERS[0])
+    with pytest.raises(PipelineError):
+        api.put_sequence("test", 0, "session 0", [Instruction("a\nb")])
+    with pytest.raises(PipelineError):
+        api.report_straggler("test", Straggler(5, slowdown=1.2))
+    with pytest.raises(PipelineError):
+        api.register("a\0b", registration())
+    for name in ("nobody", "a\0b"):
+        with pytest.raises(UnknownJobError):
+            api.job(name)
+    assert api.job("test") == before
+    assert Pipelines(store, time).job("test") == before
+
+
+def test_a_rank_that_says_nothing_is_lost_and_a_new_run_may_begin(store, time):
+    api = Pipelines(store, time)
+    tell_all(api, (2, 2, 1))
+    api.report_straggler("test", Straggler(1, slowdown=1.2))
+    time.now += 0.9 * LEASE
+    for rank in (0, 1):
+        api.standing("test", rank, f"session {rank}")
+    time.now += 0.2 * LEASE
+    states = [rank["state"] for rank in api.job("test")["ranks"]]
+    assert states == ["measured", "measured", "lost", "lost"]
+    assert api.numbers() == (1, 2)
+    api.sweep()
+    assert api.job("test")["stragglers"] == [], "nobody waits for a pipeline that is gone"
+    api.sweep()
+    said = [event.message for event in api.events("test")]
+    assert said[:2] == ["pipeline 1 is gone", "nothing is heard of ranks 2, 3 any more"]
+    assert len(said) == 4, "it is said once"
+    time.now += 2 * LEASE
+    tell_all(api, (1, 2, 1), run=" of the next run")
+    job = api.job("test")
+    assert (job["dp_degree"], job["registered"], job["status"]) == (1, 2, "planned")
+
+
+def test_a_restarted_server_gives_ranks_time_to_be_heard_of(store, time):
+    tell_all(Pipelines(store, time))
+    time.now += 10 * LEASE
+    again = Pipelines(store, time)
+    assert again.job("test")["alive"] == 2
+    time.now += 1.1 * LEASE
+    assert again.job("test")["alive"] == 0
+
+
+def test_orders_that_do_not_fit_are_told_to_everybody_until_they_do(store, time):
+    api = Pipelines(store, time)
+    api.register("test", registration(0))
+    api.register("test", registration(1))
+    short = ORDERS[1][:2]
+    api.put_sequence("test", 0, "session 0", ORDERS[0])
+    api.put_sequence("test", 1, "session 1", short)
+    api.put_measurements("test", 0, "session 0", measured(ORDERS[0]))
+    answer = api.put_measurements("test", 1, "session 1", measured(short))
+    assert (answer.state, "stage 1 has 1 and stage 0 has 4" in answer.message) == (
+        "cannot plan",
+        True,
+    )
+    assert api.standing("test", 0, "session 0").state == "cannot plan"
+    assert api.frontier("test")["points"] == []
+    api.put_sequence("test", 1, "session 1", ORDERS[1])
+    assert api.standing("test", 0, "session 0").state == "wait"
+    assert api.put_measurements("test", 1, "session 1", measured(ORDERS[1])).state == "plan"
+
+
+def test_jobs_are_listed_and_forgotten(store, time):
+    api = Pipelines(store, time)
+    for name in ("one", "two"):
+        tell_all(api, job=name)
+    assert [job["name"] for job in api.jobs()] == ["one", "two"]
+    api.delete("one")
+    assert [job["name"] for job in api.jobs()] == ["two"]
+    with pytest.raises(UnknownJobError, match="no pipeline job 'one'"):
+        api.delete("one")
+    with pytest.raises(UnknownJobError):
+        api.standing("one", 0, "session 0")
+    tell_all(api, job="one")
+    assert api.job("one")["version"] == 2

@@ -1,0 +1,104 @@
+"""The walk down the clocks, without any device."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from zeus.optimizer.pipeline_frequency.running.messages import Kind
+from zeus.optimizer.pipeline_frequency.running.walk import MOST_STEPS, Walk
+
+FORWARD, BACKWARD = Kind("forward", 0), Kind("backward", 0)
+LADDER = tuple(range(1400, 300, -100))
+
+
+def energy(clock: float, best: float) -> float:
+    """Least at one clock, and more on both sides of it."""
+    return 10.0 + ((clock - best) / 100) ** 2
+
+
+def walked(walk: Walk, best: dict[Kind, float], noise: float = 0.0, seed: int = 1) -> Walk:
+    """To the end, three instructions of each kind per step."""
+    draws = random.Random(seed)
+    for _ in range(1000):
+        if walk.done or walk.trouble:
+            return walk
+        clock = walk.clock
+        for kind, where in best.items():
+            for _ in range(3):
+                joules = energy(clock, where) + draws.gauss(0, noise)
+                walk.add(kind, 100.0 / clock, joules, 2 * noise)
+        walk.end_of_step()
+    raise AssertionError("the walk does not end")
+
+
+def test_it_ends_one_clock_after_the_energy_of_the_last_kind_has_risen():
+    walk = walked(Walk(LADDER, [FORWARD, BACKWARD]), {FORWARD: 1200, BACKWARD: 1000})
+    options = walk.options()
+    assert [option.frequency for option in options[FORWARD]] == [1400, 1300, 1200, 1100, 1000, 900]
+    assert options[BACKWARD][4].energy == pytest.approx(10.0)
+    assert options[FORWARD][0].time == pytest.approx(100 / 1400)
+    assert walk.steps == 6
+
+
+def test_noise_is_not_taken_for_a_rise_and_is_averaged_away():
+    for seed in range(5):
+        walk = walked(Walk(LADDER, [FORWARD]), {FORWARD: 900}, noise=0.4, seed=seed)
+        measured = walk.options()[FORWARD]
+        assert measured[-1].frequency < 900
+        best = min(measured, key=lambda option: option.energy)
+        assert abs(best.frequency - 900) <= 100
+        assert len(measured) < walk.steps <= MOST_STEPS * len(measured)
+
+
+def test_gpus_that_compute_together_measure_equally_long():
+    walk = walked(Walk(LADDER, [FORWARD], steps_per_clock=3), {FORWARD: 1200}, noise=0.0)
+    assert walk.steps == 3 * len(walk.options()[FORWARD])
+
+
+def test_a_hiccup_does_not_count():
+    walk = Walk((1400,), [FORWARD], steps_per_clock=1)
+    for seconds in (0.1, 0.1, 0.1, 9.0):
+        walk.add(FORWARD, seconds, 100 * seconds, 0.0)
+    walk.end_of_step()
+    (option,) = walk.options()[FORWARD]
+    assert (option.time, option.energy) == (pytest.approx(0.1), pytest.approx(10.0))
+
+
+def test_what_takes_its_time_has_one_option_without_a_clock():
+    kinds = [FORWARD, Kind("communication", 0)]
+    walk = Walk(LADDER[:2], kinds)
+    for seconds in (0.3, 0.1):
+        walk.add(FORWARD, 0.1, 10.0, 0.0)
+        walk.add(kinds[1], seconds, 1.0, 0.9)
+        walk.end_of_step()
+    assert walk.done
+    (option,) = walk.options()[kinds[1]]
+    assert (option.frequency, option.time) == (None, 0.1)  # the rest was waiting
+
+
+def test_a_meter_that_knows_nothing_is_a_trouble_and_not_a_measurement():
+    walk = Walk(LADDER, [FORWARD])
+    for _ in range(MOST_STEPS):
+        assert walk.trouble == ""
+        walk.add(FORWARD, 0.1, 10.0, 9.0)
+        walk.end_of_step()
+    assert "must be known to 25 %, but forward takes 10 J, give or take 3.18 J" in walk.trouble
+    assert walk.options()[FORWARD] == ()
+
+
+def test_it_does_not_slow_training_down_beyond_any_use():
+    walk = Walk(tuple(range(1400, 100, -100)), [FORWARD])
+    while not walk.done:
+        walk.add(FORWARD, 100.0 / walk.clock, walk.clock, 0.0)  # the slower the less, for ever
+        walk.end_of_step()
+    assert walk.options()[FORWARD][-1].frequency == 600
+
+
+def test_a_step_without_all_kinds_does_not_count():
+    walk = Walk(LADDER, [FORWARD, BACKWARD])
+    walk.add(FORWARD, 0.1, 1.0, 0.0)
+    walk.add(Kind("evaluation", 0), 0.1, 1.0, 0.0)
+    walk.end_of_step()
+    assert (walk.steps, walk.clock) == (0, 1400)

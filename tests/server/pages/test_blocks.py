@@ -1,0 +1,103 @@
+"""What pages are built of: markup that escapes, and quantities in words."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zeus.server.pages import units
+from zeus.server.pages.layout import is_page, table
+from zeus.server.pages.markup import Markup, escaped, join, tag, trusted
+
+
+class _Seen(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["C"])))
+def test_a_text_is_never_markup(text):
+    seen = _Seen(join(tag("p", text, title=text), "<i>", between=text))
+    assert [name for name, _ in seen.tags] == ["p"]
+    assert seen.tags[0][1] == {"title": text}
+    assert seen.text == text + text + "<i>"
+
+
+def test_markup_is_kept():
+    assert tag("p", tag("b", "x"), trusted("<i>"), None, 3) == "<p><b>x</b><i>3</p>"
+    assert tag("input", type="text", required=True, checked=False, value=None) == (
+        '<input type="text" required>'
+    )
+    assert tag("a", class_="x", aria_label='"') == '<a class="x" aria-label="&quot;"></a>'
+    both = tag("b", "1") + "<"
+    assert (both, type(both)) == ("<b>1</b>&lt;", Markup)
+    assert escaped("a\x00\x1b[1m\udc80b") == "a[1mb"
+    assert "&lt;b&gt;" in table("<b>", ["<b>"], [["<b>", "<b>"]])
+    assert "<b>" not in table("<b>", ["<b>"], [["<b>", "<b>"]])
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (units.joules(None), "unknown"),
+        (units.joules(0.0), "0 J"),
+        (units.joules(12_345.6), "12.35 kJ"),
+        (units.joules(-3.2e6), "−3.2 MJ"),
+        (units.joules(4.56e12), "4560 GJ"),
+        (units.joules(1e20), "100000000000 GJ"),
+        (units.seconds(None), "unknown"),
+        (units.seconds(0.0), "0 s"),
+        (units.seconds(0.25), "250 ms"),
+        (units.seconds(100.0), "100 s"),
+        (units.seconds(7300.0), "2.03 h"),
+        (units.seconds(1e6), "11.6 d"),
+        (units.watts(None), "unknown"),
+        (units.watts(225.0), "225 W"),
+        (units.watts(12_500.0), "12.5 kW"),
+        (units.percent(None), "unknown"),
+        (units.percent(0.1234), "12.3 %"),
+        (units.percent(-0.00001), "0.0 %"),
+        (units.percent(-3.2), "−320 %"),
+        (units.percent(0.05, signed=True), "+5.0 %"),
+        (units.digits(1e150), "1e+150"),
+        (units.digits(float("inf")), "∞"),
+        (units.grouped(9_999), "9999"),
+        (units.grouped(1_234_567), "1 234 567"),
+        (units.counted(1, "trial"), "1 trial"),
+        (units.counted(2, "trial runs", "trials run"), "2 trials run"),
+        (units.listed(["a"]), "a"),
+        (units.listed(["a", "b", "c"]), "a, b and c"),
+    ],
+)
+def test_quantities_for_people(said, words):
+    assert said.replace("\u00a0", " ").replace("\u202f", " ") == words
+
+
+def test_instants_are_told_in_full_to_machines():
+    assert units.instant(0.0) == '<time datetime="1970-01-01T00:00:00Z">1970-01-01 00:00 UTC</time>'
+    assert "unknown" in units.instant(None)
+    for passed, words in (
+        (-5, "a moment"),
+        (30, "30 seconds"),
+        (180, "3 minutes"),
+        (1e6, "11 days"),
+    ):
+        assert f">{words} ago</time>" in units.ago(0.0, passed)
+
+
+def test_only_pages_are_pages():
+    assert all(map(is_page, ("/", "/jobs", "/jobs/x", "/jobs/x/export.json")))
+    assert not any(map(is_page, ("/api/jobs", "/metrics", "/jobsx", "//jobs/x", "jobs", "")))

@@ -1,0 +1,330 @@
+"""Pipeline jobs over a real server: ranks, long questions, restarts, and who may say what."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import threading
+import time
+from urllib.parse import quote
+
+import pytest
+from tests.optimizer.pipeline_frequency.running.rig import Training
+from tests.optimizer.pipeline_frequency.running.told import (
+    instructions,
+    measured,
+    registration,
+)
+from tests.server.child import Server, serving
+
+from zeus.clock import MonotonicClock
+from zeus.errors import JobConflictError, PipelineError, TokenError, UnknownJobError
+from zeus.optimizer import PipelineFrequencyOptimizer
+from zeus.optimizer.batch_size.store import Store, Tokens
+from zeus.optimizer.pipeline_frequency import Option, Profile, build, solve
+from zeus.optimizer.pipeline_frequency.running.messages import Instruction, Straggler
+from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.schedules import Shape, one_forward_one_backward
+from zeus.testing import SimulatedNode
+
+QUICK = {"clock_stride": 120, "steps_per_clock": 1}
+LOADS = (1.0, 1.3)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return f"sqlite:///{tmp_path}/jobs.db"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with serving(f"sqlite:///{tmp_path_factory.mktemp('pipelines')}/jobs.db") as server:
+        yield server
+
+
+@pytest.fixture
+def api(server):
+    return RemotePipelines(server.url, timeout=60.0)
+
+
+def tell_all(api: RemotePipelines, job: str, degrees, orders, ranks=None) -> None:
+    """Every rank tells everything, or some do."""
+    for rank in ranks or range(degrees[0] * degrees[1] * degrees[2]):
+        who = registration(rank, degrees)
+        place = who.seat.pp_rank
+        api.register(job, who)
+        api.put_sequence(job, rank, who.session, orders[place])
+        loads = {(name, 0): 1.0 + 0.1 * place for name in ("forward", "backward")}
+        api.put_measurements(job, rank, who.session, measured(orders[place], loads))
+
+
+def orders_of(places: int, microbatches: int):
+    shape = Shape(places, places, microbatches)
+    return [instructions(steps, places) for steps in one_forward_one_backward(shape)]
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+def test_training_goes_on_without_a_server_and_is_planned_once_there_is_one(file, caplog):
+    first = Server(file)
+    first.stop()
+    training = Training(LOADS, microbatches=4)
+    training.connect(RemotePipelines(first.url, timeout=60.0), **QUICK)
+    with caplog.at_level(logging.WARNING, "zeus"):
+        training.iterate(8)
+        assert {optimizer.state for optimizer in training.optimizers} == {"waiting"}
+        assert len(caplog.messages) == 2, "one warning per rank"
+        second = Server(file, port=first.port)
+        training.until("following")
+        (planned,) = training.iterate()
+        assert second.stop() == ""
+        (later,) = training.iterate()
+        assert later.clocks == planned.clocks, "the last plan stays"
+        third = Server(file, port=first.port)
+        api = RemotePipelines(third.url, timeout=60.0)
+        assert api.job("test")["status"] == "planned", "a restart keeps everything"
+        assert api.standing("test", 0, training.optimizers[0]._link._session).clocks == (
+            training.optimizers[0].standing.clocks
+        )
+        api.report_straggler("test", Straggler(0, slowdown=1.1))
+        for _ in range(40):  # it is asked again at growing intervals
+            if all(each.standing.version == 3 for each in training.optimizers):
+                break
+            training.iterate()
+        assert [each.standing.version for each in training.optimizers] == [3, 3]
+    training.close()
+    assert [gpu.locked_graphics_clock() for gpu in training.node.gpus] == [None, None]
+    assert third.stop() == ""
+
+
+# --- 8 pipelines of 8 places ----------------------------------------------------------------------
+
+
+class Ranks:
+    """The ranks of a job, with all their threads, in one process and in real time.
+
+    Those of the first pipeline have told everything by hand. The others see two steps and get the
+    plan: nothing has to be measured again.
+    """
+
+    def __init__(self, server: Server, api: RemotePipelines, degrees: tuple[int, int, int]) -> None:
+        self.pipelines, self.places, _ = self.degrees = degrees
+        self.world = self.pipelines * self.places
+        self.orders = orders_of(self.places, 4)
+        tell_all(api, "wide", degrees, self.orders, range(self.places))
+        self.node = SimulatedNode(f"a100x{self.world}", clock=MonotonicClock())
+        self.clients = [
+            PipelineFrequencyOptimizer(
+                rank, *divmod(rank, self.places), 0, rank, *degrees, self.world, server.url,
+                job="wide", node=self.node, sync_execution_with=None, warm_up_steps=2, timeout=60.0,
+            )
+            for rank in range(self.places, self.world)
+        ]  # fmt: skip
+
+    def iterate(self) -> dict[int, tuple[float, ...] | None]:
+        """One iteration of all; the clocks that each rank followed in it."""
+        for client in self.clients:
+            client.on_step_begin()
+            for instruction in self.orders[client.seat.pp_rank]:
+                with client.instruction(instruction.name):
+                    pass
+            client.on_step_end()
+        return {client.seat.rank: client.clocks for client in self.clients}
+
+    def hear(self, version: int) -> None:
+        """Wait until what was told has come down the open questions."""
+        deadline = time.monotonic() + 15.0  # a question that is asked again would take longer
+        while any(
+            client.standing is None or client.standing.version < version for client in self.clients
+        ):
+            assert time.monotonic() < deadline, "a rank was not told"
+            time.sleep(0.01)
+
+
+def test_8_pipelines_of_8_places_follow_a_report_in_their_next_iteration(server, api):
+    ranks = Ranks(server, api, (8, 8, 1))
+    before = _planned(api, "wide")
+    ranks.hear(before["version"])
+    for _ in range(3):
+        ranks.iterate()  # what a step does has been seen, and told
+    deadline = time.monotonic() + 60.0
+    while None in (fastest := ranks.iterate()).values():
+        assert time.monotonic() < deadline, {client.trouble for client in ranks.clients}
+    times = []
+
+    def after(straggler: Straggler) -> dict:
+        """A report comes in amid an iteration; the clocks of the next one."""
+        ranks.hear(api.report_straggler("wide", straggler)["version"])
+        clocks = ranks.iterate()
+        times.append({client.seat.dp_rank: client.standing.time for client in ranks.clients})
+        return clocks
+
+    slower = after(Straggler(3, slowdown=1.2))
+    for rank, clocks in slower.items():
+        straggles = rank // 8 == 3
+        assert (clocks == fastest[rank]) == straggles, "all others take their time, at once"
+        assert straggles or clocks == slower[56 + rank % 8]
+    usual = before["active"][0]["time"]
+    assert times[0][3] == usual < times[0][5] <= 1.2 * usual
+    worse = after(Straggler(5, slowdown=1.3))
+    assert worse[40] == fastest[40]
+    assert worse[24] != fastest[24], "who is less slow than the worst has time, too"
+    assert after(Straggler(5, healthy=True)) == slower
+    assert after(Straggler(3, healthy=True)) == fastest
+    for client in ranks.clients:
+        assert client.trouble == ""
+        client.close()
+    assert [gpu.locked_graphics_clock() for gpu in ranks.node.gpus] == [None] * 64
+
+
+def _planned(api: RemotePipelines, job: str):
+    """Its frontier, once the server has solved it beside answering."""
+    version = api.job(job)["version"]
+    while not (found := api.frontier(job))["points"]:
+        version = api.standing(job, 0, "session 0", version=version, wait=30.0).version
+    assert found["active"][0]["energy"] < found["before"]["energy"]
+    assert all(p["lower_bound"] <= p["energy"] for p in found["points"])
+    return found
+
+
+def test_what_was_measured_and_planned_can_be_had(api):
+    orders = orders_of(2, 2)
+    tell_all(api, "told", (2, 2, 1), orders)
+    fastest = _planned(api, "told")["points"][0]
+    rows = api.profile("told")
+    profile = Profile(
+        {
+            (stage, name): [
+                Option(row["frequency"], row["time"], row["energy"])
+                for row in rows
+                if (row["stage"], row["instruction"]) == (stage, name)
+            ]
+            for stage in range(2)
+            for name in ("forward", "backward")
+        }
+    )
+    again = solve(build(profile, "1f1b", 2, 80.0, data_parallel=2)).frontier.fastest
+    assert (fastest["time"], fastest["energy"]) == pytest.approx((again.time, again.energy))
+    operations = api.plan("told", 1)
+    assert len(operations) == 8
+    assert max(each["start"] + each["time"] for each in operations) == pytest.approx(again.time)
+    with pytest.raises(PipelineError, match="`0 <= pipeline < 2` must hold, but got pipeline=2"):
+        api.plan("told", 2)
+    api.register("silent", registration(0))
+    assert (api.plan("silent"), api.profile("silent")) == ([], [])
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+def test_what_is_wrong_is_told_as_in_this_process(api):
+    with pytest.raises(UnknownJobError, match="no pipeline job 'nobody'"):
+        api.job("nobody")
+    api.register("errors", registration(0))
+    with pytest.raises(UnknownJobError, match=r"rank 1 .* not registered"):
+        api.standing("errors", 1, "session 1")
+    with pytest.raises(JobConflictError, match="registered again by another process"):
+        api.put_sequence("errors", 0, "another", [Instruction("forward")])
+    api.put_sequence("errors", 0, "session 0", [Instruction("forward")])
+    with pytest.raises(PipelineError, match="lacks forward and has, beyond that, backward"):
+        api.put_measurements("errors", 0, "session 0", measured([Instruction("backward")]))
+    with pytest.raises(PipelineError, match="`0 <= dp_rank < 1` must hold"):
+        api.report_straggler("errors", Straggler(4, healthy=True))
+    assert api.job("errors")["status"] == "waits for rank 1 to register"
+    api.delete("errors")
+    with pytest.raises(UnknownJobError):
+        api.delete("errors")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "ranks/0/measurements", '{"session": "s", "options": [], "blocking_power": NaN}'),
+        ("PUT", "ranks/0/measurements", '{"session": "s", "options": [{"name": "forward"}]}'),
+        ("PUT", "ranks/0/sequence", '{"session": "s", "instructions": [[1, 2, 3]]}'),
+        ("PUT", "ranks/0/sequence", '{"session": "s", "instructions": [["f", 0]]}'),
+        ("PUT", "ranks/-1", "{}"),
+        ("GET", "ranks/0/plan?session=s&wait=nan", None),
+        ("GET", "ranks/0/plan?session=s&wait=1e9", None),
+        ("GET", "ranks/0/plan", None),
+        ("POST", "stragglers", '{"dp_rank": 0, "slowdown": -1}'),
+        ("POST", "stragglers", '{"dp_rank": 0}'),
+    ],
+)
+def test_nonsense_is_a_422_and_no_traceback(server, method, path, body):
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+    address = f"/api/pipelines/{quote('a b')}/{path}"
+    connection.request(method, address, body, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    answer = response.read()
+    connection.close()
+    assert response.status == 422
+    assert set(json.loads(answer)["error"]) == {"kind", "message"}
+    assert b"Traceback" not in answer
+
+
+def test_a_token_for_one_job_is_for_its_pipeline_too(file):
+    store = Store(file)
+    secret, _ = Tokens(store).create("mine", now=0.0)
+    store.close()
+    with serving(file, "--require-token") as server:
+        api = RemotePipelines(server.url, secret, timeout=60.0)
+        api.register("mine", registration(0))
+        assert [job["name"] for job in api.jobs()] == ["mine"]
+        for ask in (api.job, api.frontier, api.delete):
+            with pytest.raises(TokenError, match="for job 'mine' only"):
+                ask("another")
+        with pytest.raises(TokenError):
+            api.register("another", registration(0))
+        with pytest.raises(TokenError, match="a token is needed"):
+            RemotePipelines(server.url, timeout=60.0).jobs()
+
+
+# --- the server itself ----------------------------------------------------------------------------
+
+
+def test_a_server_that_is_told_to_stop_answers_those_who_wait(file):
+    server = Server(file)
+    api = RemotePipelines(server.url, timeout=60.0)
+    standing = api.register("waiting", registration(0))
+    answers = []
+
+    def ask() -> None:
+        answers.append(api.standing("waiting", 0, "session 0", version=standing.version, wait=30.0))
+
+    waiting = threading.Thread(target=ask)
+    waiting.start()
+    # Once its question is there: the next one that is answered came after it.
+    api.standing("waiting", 0, "session 0", version=standing.version, wait=0.1)
+    assert server.stop() == ""
+    waiting.join(30.0)
+    assert answers == [standing]
+    assert server.process.returncode == 0
+
+
+def test_metrics_count_jobs_and_plans(server, api):
+    orders = orders_of(2, 2)
+    tell_all(api, "counted", (1, 2, 1), orders)
+    _planned(api, "counted")
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+    connection.request("GET", "/metrics")
+    lines = dict(
+        line.rsplit(" ", 1)
+        for line in connection.getresponse().read().decode().splitlines()
+        if not line.startswith("#")
+    )
+    connection.close()
+    assert int(lines["zeus_pipelines"]) >= 1
+    assert int(lines["zeus_pipeline_ranks_heard"]) >= 2
+    assert int(lines["zeus_pipeline_plans_total"]) >= 1
+    assert [event["kind"] for event in _events(server, "counted")] == ["plan"]
+
+
+def _events(server: Server, job: str):
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+    connection.request("GET", f"/api/pipelines/{job}/events")
+    found = json.loads(connection.getresponse().read())
+    connection.close()
+    return found

@@ -1,0 +1,131 @@
+"""The pages of pipeline jobs in a real browser: by day, by night, on a phone, and live."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+import pytest
+from tests.optimizer.pipeline_frequency.running.told import registration
+from tests.server.child import serving
+from tests.server.test_pipelines import _planned, orders_of, tell_all
+
+from zeus.optimizer.batch_size.store import Store, Tokens
+from zeus.optimizer.pipeline_frequency.running.messages import Straggler
+from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+DESK = {"viewport": {"width": 1280, "height": 900}}
+HOSTILE = "<img src=x onerror=alert(1)> \"&' ..?#+ü"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with serving(f"sqlite:///{tmp_path_factory.mktemp('pages')}/jobs.db") as server:
+        api = RemotePipelines(server.url, timeout=60.0)
+        tell_all(api, "gpt3", (3, 4, 1), orders_of(4, 6))
+        _planned(api, "gpt3")
+        api.register(HOSTILE, registration(0, (2, 4, 2), note="<script>alert(2)</script>"))
+        api.report_trouble(HOSTILE, 0, "session 0", "<b>no permission</b>")
+        yield server
+
+
+@pytest.fixture
+def api(server):
+    return RemotePipelines(server.url, timeout=60.0)
+
+
+def fits(page) -> bool:
+    return page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_a_job_shows_its_pipeline_plan_frontier_and_ranks(server, open_page):
+    page = open_page(f"{server.url}/pipelines", **DESK)
+    assert page.locator("header nav [aria-current]").inner_text() == "Pipelines"
+    page.get_by_role("link", name="gpt3", exact=True).click()
+    assert page.get_by_role("heading", level=1).inner_text() == "gpt3"
+    facts = page.locator("#facts").inner_text()
+    assert "planned" in facts
+    assert "as fast as without a plan" in facts
+    assert "12 of 12" in facts
+    # Every operation, before and now, with words for those who point at it.
+    boxes = page.locator("#plan rect:has(title)")
+    assert boxes.count() == 2 * 4 * 6 * 2
+    assert "MHz" in boxes.last.locator("title").text_content()
+    assert page.locator("#frontier svg.wide").is_visible()
+    assert page.locator("#ranks tbody tr").count() == 4
+    assert page.locator("#clocks tbody tr").count() == 8
+    page.locator("#pipelines").get_by_role("link", name="2", exact=True).click()
+    page.wait_for_url("**/pipelines/gpt3?pipeline=2*")
+    assert page.locator("#ranks tbody th").all_inner_texts() == ["8", "9", "10", "11"]
+    assert fits(page)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_can_be_read_on_a_phone_by_day_and_by_night(server, open_page, scheme):
+    page = open_page(f"{server.url}/pipelines", color_scheme=scheme, **PHONE)
+    hostile = quote(HOSTILE, safe="")
+    for path in ("/pipelines", "/pipelines/gpt3", f"/pipelines/{hostile}"):
+        page.goto(server.url + path)
+        assert fits(page), path
+    page.goto(f"{server.url}/pipelines/gpt3")
+    assert page.locator("#frontier svg.narrow").is_visible()
+    colours = page.eval_on_selector(
+        "#plan svg text", "e => [getComputedStyle(e).fill, getComputedStyle(document.body).color]"
+    )
+    dark = page.eval_on_selector("body", "e => getComputedStyle(e).backgroundColor")
+    assert (dark == "rgb(255, 255, 255)") == (scheme == "light")
+    assert colours[0] != dark
+    # The picture keeps its size, and scrolls by itself.
+    assert page.locator("#plan svg").bounding_box()["width"] > 800
+
+
+def test_a_page_keeps_up_with_stragglers(server, api, open_page):
+    from playwright.sync_api import expect
+
+    page = open_page(f"{server.url}/pipelines", **DESK)
+    page.clock.install()
+    page.goto(f"{server.url}/pipelines/gpt3")
+    usual = page.locator("#pipelines td").nth(1).inner_text()
+    api.report_straggler("gpt3", Straggler(1, slowdown=1.2))
+    page.clock.run_for(6_000)
+    expect(page.locator("#pipelines tbody tr").nth(1)).to_contain_text("takes 1.2 times as long")
+    expect(page.locator("#events")).to_contain_text("pipeline 1 takes 1.2 times as long")
+    expect(page.locator("#facts")).to_contain_text("if no pipeline straggled")
+    assert page.locator("#pipelines td").nth(1).inner_text() != usual
+    api.report_straggler("gpt3", Straggler(1, healthy=True))
+    page.clock.run_for(6_000)
+    expect(page.locator("#facts")).to_contain_text("as fast as without a plan")
+
+
+def test_names_do_nothing(server, open_page):
+    page = open_page(f"{server.url}/pipelines", **DESK)
+    dialogs: list[str] = []
+    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    page.get_by_role("link", name=HOSTILE).click()
+    assert page.get_by_role("heading", level=1).inner_text() == HOSTILE
+    assert "rank 0 cannot take part: <b>no permission</b>" in page.locator(".notice").inner_text()
+    assert page.locator("img").count() == 0
+    assert dialogs == []
+
+
+def test_a_token_shows_its_own_job_only(tmp_path):
+    storage = f"sqlite:///{tmp_path}/jobs.db"
+    store = Store(storage)
+    secret, _ = Tokens(store).create("mine", now=0.0)
+    other, _ = Tokens(store).create("another", now=0.0)
+    store.close()
+    with serving(storage, "--require-token") as server:
+        RemotePipelines(server.url, secret, timeout=60.0).register("mine", registration(0))
+
+        def read(path: str, token: str) -> str:
+            headers = {"Authorization": f"Bearer {token}", "Accept": "text/html"}
+            with urlopen(Request(server.url + path, headers=headers), timeout=60) as answer:
+                return answer.read().decode()
+
+        assert "mine" in read("/pipelines", secret)
+        assert "mine" not in read("/pipelines", other)
+        with pytest.raises(OSError, match="403"):
+            read("/pipelines/mine", other)
+        with pytest.raises(OSError, match="404"):
+            read("/pipelines/another", other)

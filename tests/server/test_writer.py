@@ -1,0 +1,38 @@
+"""The thread that writes: what it does while nobody asks for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.optimizer.batch_size.histories import spec
+
+from zeus.optimizer.batch_size.commands import Decide
+from zeus.optimizer.batch_size.service import Jobs
+from zeus.optimizer.batch_size.store import Store
+from zeus.server import writer as writer_module
+from zeus.server.writer import Writer
+
+GPU = {"gpu": "NVIDIA A40", "max_power": 300.0}
+
+
+def test_leases_end_however_busy_others_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer_module, "_SWEEP_PERIOD", 0.05)
+    now = 1000.0
+    jobs = Jobs(Store(f"sqlite:///{tmp_path}/jobs.db"), lambda: now)
+    for name in ("forgotten", "busy"):
+        jobs.create(spec(name))
+    jobs.decide("forgotten", **GPU, lease=10.0)
+    now += 11.0
+
+    async def ask() -> None:
+        writer = Writer(jobs)
+        writer.start()
+        turn = 0
+        while jobs.job("forgotten").running:
+            turn += 1
+            await writer.do(Decide(job="busy", request=str(turn), **GPU))
+        await asyncio.to_thread(writer.stop)
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
+    assert jobs.trials("forgotten")[0].state == "expired"
+    jobs.close()
