@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import cluster
 import monitoring
 import pipeline_training
 import pipelines
@@ -39,6 +40,7 @@ TASKS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "pipelines": pipelines.bench_pipelines,
     "pipeline_training": pipeline_training.bench_pipeline_training,
     "replay": replay_policies.bench_replay,
+    "cluster": cluster.bench_cluster,
     "recurring_jobs": recurring_jobs.bench_recurring_jobs,
 }
 

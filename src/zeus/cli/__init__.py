@@ -26,11 +26,13 @@ _INTERRUPTED = 128 + signal.SIGINT
 _READER_LEFT = 128 + signal.SIGPIPE
 
 COMMANDS = {
+    "cluster": "replay every recurring job of a GPU cluster, to prove what a policy saves",
     "demo": "measure a training run, on simulated GPUs if there are none",
     "env": "show what can be measured and controlled here, and how to mend the rest",
     "frontier": "show what a knob trades between time and energy, and what to choose",
     "jobs": "list, show, export and delete recurring jobs",
     "measure": "run a command and print the time and energy it took",
+    "paper": "recompute the figures and tables of the Zeus paper from its traces",
     "plan": "find the clocks at which a training pipeline wastes the least energy",
     "replay": "replay recurring jobs on recorded traces, to prove what a policy saves",
     "restore": "put back GPU settings left behind by processes that are gone",

@@ -1,0 +1,89 @@
+"""Which recorded workload stands in for which group of jobs, and how much longer a job takes.
+
+As in the Zeus paper (section 6.3): K-means on the mean runtime of each group, as many clusters as
+there are workloads, matched in the order of their mean runtime; a job is as much larger than the
+workload as its runtime is than the mean of its cluster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from zeus.errors import TraceError
+from zeus.optimizer.batch_size.lanes import Floats, Ints
+from zeus.replay.cluster.kmeans import kmeans
+from zeus.replay.cluster.trace import ClusterTrace
+from zeus.replay.table import JobTable
+
+Scale = Literal["linear", "log"]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What stands in for what.
+
+    Attributes:
+        table: Number of the table of each group.
+        mean_runtime: Seconds; mean of the cluster that each table stands for.
+        weight: How many times the recorded run of the workload each job is.
+        stretch: Seconds in the cluster for each second of the recorded run, by job. A job that
+            takes as long as the default is expected to take lasts as long as it did in the cluster,
+            so that jobs overlap as they did there.
+    """
+
+    table: Ints
+    mean_runtime: Floats
+    weight: Floats
+    stretch: Floats
+
+
+def assigned(
+    trace: ClusterTrace, tables: Sequence[JobTable], scale: Scale = "linear"
+) -> Assignment:
+    """Match groups with workloads.
+
+    Args:
+        trace: The cluster.
+        tables: The workloads, on one GPU.
+        scale: What K-means is done on: runtimes as they are, as in the paper; or their logarithms,
+            which spreads groups more evenly over the workloads, because a few groups take very
+            long.
+
+    Raises:
+        TraceError: If there are fewer different groups than workloads.
+    """
+    means = trace.mean_runtime()
+    try:
+        cluster = kmeans(means if scale == "linear" else np.log(means), len(tables))
+    except ValueError:
+        raise TraceError(
+            f"the cluster must have groups of at least {len(tables)} different mean runtimes, one "
+            f"for each workload, but has {len(np.unique(means))}"
+        ) from None
+    expected = np.array([usual_time(table) for table in tables])
+    order = np.argsort(expected, kind="stable")  # from the shortest workload to the longest
+    centre = np.bincount(cluster, means) / np.bincount(cluster)
+    table = order[cluster]
+    mean_runtime = np.empty(len(tables))
+    mean_runtime[order] = centre
+    sizes = trace.sizes
+    return Assignment(
+        table=table,
+        mean_runtime=mean_runtime,
+        weight=trace.runtime / np.repeat(centre[cluster], sizes),
+        stretch=trace.runtime / np.repeat(expected[table], sizes),
+    )
+
+
+def usual_time(table: JobTable) -> float:
+    """Seconds that a run with the default is expected to take; with the best, if it never ends."""
+    time = table.default_expectation()[1]
+    if math.isfinite(time):
+        return time
+    best = table.optimum
+    return float(table.expected_epochs[best.arm] * table.time[best.arm, best.power])

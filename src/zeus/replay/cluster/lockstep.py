@@ -1,0 +1,339 @@
+"""Replays many groups of overlapping jobs at once, each event by event.
+
+Groups do not notice each other, so nothing is lost if each has a clock of its own: in every sweep
+every group takes its next events, an end of a trial and then a start, in the order in which they
+happen. A decision is made when a job starts and knows only of trials that have ended by then. A
+trial that misses its target is followed at once by another of the same job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from heapq import heappop, heappush
+
+import numpy as np
+
+from zeus.optimizer.batch_size.lanes import ALL, Floats, Ints, Lanes, Rows, Trials
+from zeus.optimizer.batch_size.policies import policy_named
+from zeus.replay.engine import MOST_ATTEMPTS
+from zeus.replay.table import JobTable
+from zeus.replay.world import World
+
+Options = Mapping[str, float | int | None]
+
+# Sweeps between two reports.
+_REPORT = 128
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Some groups of jobs.
+
+    Attributes:
+        table: Number of the table of each group.
+        seed: Of each group's draws.
+        first: Number of the first job of each group, and at the end the number of all jobs.
+        start: Seconds; when each job starts.
+        weight: How many times the recorded run each job is.
+        stretch: Seconds that pass for each recorded second, by job.
+    """
+
+    table: Ints
+    seed: Ints
+    first: Ints
+    start: Floats
+    weight: Floats
+    stretch: Floats
+
+
+@dataclass
+class Sums:
+    """What the jobs of each group took.
+
+    Attributes:
+        jobs: How many there are.
+        trials: How many trials they took.
+        unreached: Jobs that were given up.
+        energy: Joules, `time` seconds, of jobs in their own size.
+        runs: Cost in units of the oracle's expected cost of one run, whatever the jobs' sizes.
+        overlapping: Jobs that started while another was running.
+        most_at_once: Jobs running at the same time, at most.
+    """
+
+    jobs: Ints
+    trials: Ints
+    unreached: Ints
+    energy: Floats
+    time: Floats
+    runs: Floats
+    overlapping: Ints
+    most_at_once: Ints
+
+    @classmethod
+    def blank(cls, groups: int) -> Sums:
+        """Nothing yet."""
+
+        def whole() -> Ints:
+            return np.zeros(groups, dtype=np.int64)
+
+        def real() -> Floats:
+            return np.zeros(groups)
+
+        return cls(
+            jobs=whole(),
+            trials=whole(),
+            unreached=whole(),
+            energy=real(),
+            time=real(),
+            runs=real(),
+            overlapping=whole(),
+            most_at_once=whole(),
+        )
+
+    def put(self, groups: Ints, sums: Sums) -> None:
+        """Fill in what is known of some groups."""
+        for field in fields(self):
+            getattr(self, field.name)[groups] = getattr(sums, field.name)
+
+
+def run_groups(
+    groups: Groups,
+    tables: Sequence[JobTable],
+    policy: str,
+    options: Options,
+    progress: Callable[[int], None] | None = None,
+) -> Sums:
+    """Replay groups with one policy.
+
+    Args:
+        groups: The jobs.
+        tables: The workloads they are made of.
+        policy: Name of the policy.
+        options: Of the specifications: `beta`, `window`, `pruning_rounds`.
+        progress: Called now and then with how many jobs have started since.
+    """
+    return _Replay(groups, tables, policy, options).run(progress)
+
+
+class _Replay:
+    """State of a replay. Groups that are done leave; `origin` remembers who is who.
+
+    A job has one trial at a time, so what is running is kept by job (`trial`). A group knows which
+    of its trials ends first, and when; the others, if there are any, are in a heap.
+    """
+
+    def __init__(
+        self, groups: Groups, tables: Sequence[JobTable], policy: str, options: Options
+    ) -> None:
+        self.world = World.of(tables)
+        self.policy = policy_named(policy)
+        used, kind = np.unique(groups.table, return_inverse=True)
+        kinds = Lanes.of([tables[number].spec(policy, 0, **options) for number in used])
+        lanes = replace(kinds.take(kind), seed=groups.seed)
+        self.state = self.policy.begin(lanes)
+        count, jobs = len(groups.table), len(groups.start)
+        self.groups = groups
+        self.table = groups.table.astype(np.int64)
+        self.seed = groups.seed
+        self.origin = np.arange(count)
+        self.base = groups.first[:-1].astype(np.int64)
+        self.last_job = groups.first[1:].astype(np.int64)
+        self.next_job = self.base.copy()
+        # One start more, which never comes, for groups whose last job has started.
+        self.start = np.concatenate((groups.start, [np.inf]))
+        self.coming = self.start[self.next_job]
+        self.profiled = np.zeros((count, lanes.arms), dtype=np.bool_)
+        self.soonest = np.full(count, np.inf)
+        self.front = np.zeros(count, dtype=np.int64)
+        self.flying = np.zeros(count, dtype=np.int64)
+        self.behind: list[list[tuple[float, int]]] = [[] for _ in range(count)]
+        self.attempt = np.zeros(jobs, dtype=np.int64)
+        self.trial = _Trial.blank(jobs)
+        self.sums = Sums.blank(count)
+        self.sums.jobs[:] = np.diff(groups.first)
+
+    def run(self, progress: Callable[[int], None] | None) -> Sums:
+        sweeps = 0
+        while len(self.origin):
+            self._sweep()
+            sweeps += 1
+            self._leave()
+            if progress is not None and sweeps % _REPORT == 0:
+                progress(self._started())
+        return self.sums
+
+    def _started(self) -> int:
+        gone = np.ones(len(self.sums.jobs), dtype=np.bool_)
+        gone[self.origin] = False
+        return int(self.sums.jobs[gone].sum() + (self.next_job - self.base).sum())
+
+    def _leave(self) -> None:
+        """Drop groups that are done, once enough of them are to be worth the copying."""
+        over = (self.flying == 0) & (self.next_job == self.last_job)
+        count = int(over.sum())
+        if not count or (count < len(over) // 16 and count < len(over)):
+            return
+        kept = np.flatnonzero(~over)
+        self.state = self.state.take(kept)
+        for name in _PER_GROUP:
+            setattr(self, name, getattr(self, name)[kept])
+
+    def _sweep(self) -> None:
+        # What ends at the very instant of a start is known to it.
+        ending = np.flatnonzero((self.soonest <= self.coming) & (self.soonest < np.inf))
+        free = np.ones(len(self.origin), dtype=np.bool_)
+        rows, job, when = ending[:0], ending[:0], self.soonest[:0]
+        if len(ending):
+            rows, job, when = self._end(ending)
+            # A trial that failed is repeated before anything else happens.
+            free[rows] = False
+        new = np.flatnonzero(free & (self.coming < self.soonest))
+        if len(new):
+            started = self._submit(new)
+            rows = np.concatenate((rows, new))
+            job = np.concatenate((job, started))
+            when = np.concatenate((when, self.start[started]))
+            if len(rows) > len(new):
+                order = np.argsort(rows)
+                rows, job, when = rows[order], job[order], when[order]
+        if len(rows):
+            self._begin(rows, job, when)
+
+    def _submit(self, rows: Ints) -> Ints:
+        """Let the next job of each of these groups start."""
+        job: Ints = self.next_job[rows]
+        self.next_job[rows] = job + 1
+        self.coming[rows] = np.where(job + 1 < self.last_job[rows], self.start[job + 1], np.inf)
+        flying = self.flying[rows] + 1
+        self.flying[rows] = flying
+        who = self.origin[rows]
+        self.sums.overlapping[who] += flying > 1
+        self.sums.most_at_once[who] = np.maximum(self.sums.most_at_once[who], flying)
+        return job
+
+    def _begin(self, rows: Ints, job: Ints, when: Floats) -> None:
+        attempt = self.attempt[job]
+        which: Rows = ALL if len(rows) == len(self.origin) else rows
+        choices = self.policy.choose(self.state, which, np.zeros_like(rows), attempt)
+        self.policy.decided(self.state, which, choices)
+        table = self.table[rows]
+        ran = self.world.run(
+            table,
+            choices,
+            self.profiled[rows, choices.arm],
+            seed=self.seed[rows],
+            recurrence=job - self.base[rows],
+            attempt=attempt,
+        )
+        self.attempt[job] = attempt + 1
+        trial = self.trial
+        trial.arm[job], trial.role[job], trial.power[job] = choices.arm, choices.role, choices.power
+        trial.converged[job], trial.epochs[job] = ran.converged, ran.epochs
+        trial.cost[job], trial.epoch_cost[job] = ran.cost, ran.epoch_cost
+        trial.load[job] = ran.load
+        who, weight, sums = self.origin[rows], self.groups.weight[job], self.sums
+        sums.trials[who] += 1
+        sums.energy[who] += ran.energy * weight
+        sums.time[who] += ran.time * weight
+        sums.runs[who] += ran.cost / self.world.oracle[table]
+        self._queue(rows, job, when + ran.time * self.groups.stretch[job])
+
+    def _end(self, rows: Ints) -> tuple[Ints, Ints, Floats]:
+        """End the first trial of each of these groups.
+
+        Returns:
+            Groups whose job must try again, the job, and when.
+        """
+        job, when = self.front[rows], self.soonest[rows]
+        trial = self.trial
+        arm, converged, epochs = trial.arm[job], trial.converged[job], trial.epochs[job]
+        nothing = np.zeros(len(rows), dtype=np.bool_)
+        self.policy.ended(
+            self.state,
+            ALL if len(rows) == len(self.origin) else rows,
+            Trials(
+                arm=arm,
+                role=trial.role[job],
+                power=trial.power[job],
+                gpu=np.zeros_like(rows),
+                converged=converged,
+                void=nothing,
+                unfit=nothing,
+                epochs=epochs,
+                cost=trial.cost[job],
+                epoch_cost=trial.epoch_cost[job],
+                load=trial.load[job],
+            ),
+        )
+        self.profiled[rows, arm] |= epochs > 0
+        self._advance(rows)
+        over = converged | (self.attempt[job] >= MOST_ATTEMPTS)
+        done, again = rows[over], ~over
+        self.flying[done] -= 1
+        self.sums.unreached[self.origin[done]] += ~converged[over]
+        return rows[again], job[again], when[again]
+
+    # --- which trial ends next: of several at the same time, that of the job submitted first ------
+
+    def _queue(self, rows: Ints, job: Ints, end: Floats) -> None:
+        """Let trials run until they end."""
+        soonest, front = self.soonest[rows], self.front[rows]
+        sooner = (end < soonest) | ((end == soonest) & (job < front))
+        taken = np.flatnonzero(soonest < np.inf)
+        if len(taken):
+            first = sooner[taken]
+            ends = np.where(first, soonest[taken], end[taken]).tolist()
+            jobs = np.where(first, front[taken], job[taken]).tolist()
+            for who, late, whose in zip(self.origin[rows[taken]].tolist(), ends, jobs, strict=True):
+                heappush(self.behind[who], (late, whose))
+        self.soonest[rows] = np.where(sooner, end, soonest)
+        self.front[rows] = np.where(sooner, job, front)
+
+    def _advance(self, rows: Ints) -> None:
+        """Bring the next trial to the front."""
+        self.soonest[rows] = np.inf
+        several = rows[self.flying[rows] > 1]
+        if len(several):
+            behind = self.behind
+            taken = [heappop(behind[who]) for who in self.origin[several].tolist()]
+            self.soonest[several], self.front[several] = zip(*taken, strict=True)
+
+
+_PER_GROUP = (
+    "table",
+    "seed",
+    "origin",
+    "next_job",
+    "base",
+    "last_job",
+    "coming",
+    "profiled",
+    "soonest",
+    "front",
+    "flying",
+)
+
+
+@dataclass
+class _Trial:
+    """The trial of each job that is running, as it will end."""
+
+    arm: Ints
+    role: Ints
+    power: Ints
+    converged: np.ndarray
+    epochs: Floats
+    cost: Floats
+    epoch_cost: Floats
+    load: Floats
+
+    @classmethod
+    def blank(cls, jobs: int) -> _Trial:
+        kinds = {"arm": np.int64, "role": np.int64, "power": np.int64, "converged": np.bool_}
+        return cls(
+            **{
+                field.name: np.zeros(jobs, dtype=kinds.get(field.name, np.float64))
+                for field in fields(cls)
+            }
+        )

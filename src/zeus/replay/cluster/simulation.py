@@ -1,0 +1,185 @@
+"""Replays a whole cluster with several policies, and adds up what each would have taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from zeus.optimizer.batch_size.lanes import Floats, Ints
+from zeus.replay.cluster.assignment import Assignment, Scale, assigned
+from zeus.replay.cluster.engines import run_tasks
+from zeus.replay.cluster.lockstep import Sums
+from zeus.replay.cluster.tasks import cut
+from zeus.replay.cluster.trace import ClusterTrace
+from zeus.replay.table import JobTable
+
+ALL_WORKLOADS = "all"
+POLICIES = ("default", "grid", "paper", "zeus")
+
+
+@dataclass(frozen=True)
+class ClusterRecord:
+    """What the jobs of one workload took with one policy.
+
+    Attributes:
+        gpu: Name of the GPU model.
+        workload: Name of the workload, or "all" for the whole cluster.
+        policy: Name of the policy.
+        seed: Of all draws.
+        groups: How many groups the workload stands for, with how many `jobs`.
+        mean_runtime: Seconds in the cluster, of the groups on average.
+        trials: How many runs the jobs took, retries included.
+        unreached: Jobs that were given up.
+        energy: Joules.
+        time: Seconds.
+        energy_vs_default: Energy over what the default is expected to take; `None` if it never
+            reaches the target. `time_vs_default` is the same of time.
+        cumulative_regret: Cost beyond that of the oracle, in units of the oracle's cost of one run.
+        overlapping_jobs: Jobs that started while another one of their group was running.
+        most_at_once: Jobs of one group that were running at the same time, at most.
+    """
+
+    gpu: str
+    workload: str
+    policy: str
+    seed: int
+    groups: int
+    jobs: int
+    mean_runtime: float
+    trials: int
+    unreached: int
+    energy: float
+    time: float
+    energy_vs_default: float | None
+    time_vs_default: float | None
+    cumulative_regret: float
+    overlapping_jobs: int
+    most_at_once: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class ClusterResult:
+    """What came out.
+
+    Attributes:
+        records: One for each workload, from the shortest to the longest, and one for all of them;
+            for each policy.
+        by_group: What each group took, by policy; in the order of the trace's groups.
+        table: Number of the table that stands in for each group.
+        size: Of each group: the sum of its jobs' sizes, in recorded runs of the workload.
+    """
+
+    records: list[ClusterRecord]
+    by_group: dict[str, Sums]
+    table: Ints
+    size: Floats
+
+
+def simulate(
+    trace: ClusterTrace,
+    tables: Sequence[JobTable],
+    policies: Sequence[str] = POLICIES,
+    *,
+    seed: int = 0,
+    scale: Scale = "linear",
+    engine: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    progress: Callable[[float], None] | None = None,
+    **options: float | int | None,
+) -> ClusterResult:
+    """Replay all jobs of a cluster with each policy.
+
+    Args:
+        trace: From `read_trace`, or `made_up_trace`.
+        tables: The workloads, on one GPU; `job_table` makes them, with the weight of energy.
+        policies: Names of policies.
+        seed: Of all draws.
+        scale: What groups are clustered by: mean runtime as it is ("linear", as in the paper), or
+            its logarithm ("log").
+        engine: "local" or "ray"; the result is the same.
+        workers: Processes at once; by default one for each core.
+        address: Of a Ray cluster; see `zeus.replay.cluster.engines`.
+        progress: Called now and then with the share that is done.
+        options: Of the specifications: `beta`, `window`, `pruning_rounds`.
+
+    Raises:
+        TraceError: If the trace has fewer different groups than there are workloads.
+        MissingExtraError: If Ray is asked for and not installed.
+    """
+    assignment = assigned(trace, tables, scale)
+    tasks = cut(trace, assignment, tables, policies, seed=seed, options=options)
+    work, begun = max(trace.jobs * len(policies), 1), 0
+
+    def started(jobs: int) -> None:
+        nonlocal begun
+        begun += jobs
+        if progress is not None:
+            progress(begun / work)
+
+    by_group = {policy: Sums.blank(trace.groups) for policy in policies}
+    for number, sums in run_tasks(tasks, engine, workers, address, started):
+        task = tasks[number]
+        by_group[task.policy].put(task.members, sums)
+    size = np.add.reduceat(assignment.weight, trace.first[:-1])
+    records = [
+        record
+        for policy in policies
+        for record in _records(
+            trace, tables, assignment, size, policy=policy, seed=seed, sums=by_group[policy]
+        )
+    ]
+    return ClusterResult(records, by_group, assignment.table, size)
+
+
+def _records(
+    trace: ClusterTrace,
+    tables: Sequence[JobTable],
+    assignment: Assignment,
+    size: Floats,
+    *,
+    policy: str,
+    seed: int,
+    sums: Sums,
+) -> Iterator[ClusterRecord]:
+    usual = np.array([table.default_expectation() for table in tables])
+    means = trace.mean_runtime()
+
+    def record(name: str, groups: Ints) -> ClusterRecord:
+        default = usual[assignment.table[groups]] * size[groups, None]
+        energy, time = math.fsum(sums.energy[groups]), math.fsum(sums.time[groups])
+        jobs = int(sums.jobs[groups].sum())
+        return ClusterRecord(
+            gpu=tables[0].gpu,
+            workload=name,
+            policy=policy,
+            seed=seed,
+            groups=len(groups),
+            jobs=jobs,
+            mean_runtime=math.fsum(means[groups]) / len(groups),
+            trials=int(sums.trials[groups].sum()),
+            unreached=int(sums.unreached[groups].sum()),
+            energy=energy,
+            time=time,
+            energy_vs_default=_ratio(energy, math.fsum(default[:, 0])),
+            time_vs_default=_ratio(time, math.fsum(default[:, 1])),
+            cumulative_regret=math.fsum(sums.runs[groups]) - jobs,
+            overlapping_jobs=int(sums.overlapping[groups].sum()),
+            most_at_once=int(sums.most_at_once[groups].max()),
+        )
+
+    for number in np.argsort(assignment.mean_runtime):
+        yield record(tables[number].workload, np.flatnonzero(assignment.table == number))
+    yield record(ALL_WORKLOADS, np.arange(trace.groups))
+
+
+def _ratio(value: float, reference: float) -> float | None:
+    return value / reference if math.isfinite(reference) else None

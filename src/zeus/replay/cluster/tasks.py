@@ -1,0 +1,104 @@
+"""Cuts a replay of a cluster into tasks that any process can do, in any order.
+
+How it is cut depends on the jobs only, never on how many workers there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from zeus.optimizer.batch_size.lanes import Ints
+from zeus.optimizer.batch_size.randomness import uniform
+from zeus.replay.cluster.assignment import Assignment
+from zeus.replay.cluster.lockstep import Groups, Options, Sums, run_groups
+from zeus.replay.cluster.trace import ClusterTrace
+from zeus.replay.table import JobTable
+
+# Groups that are replayed at once: enough that a sweep is worth its overhead.
+_AT_ONCE = 2048
+# The largest groups take as many sweeps as they have jobs, with hardly anybody beside them. Cut
+# into more parts they would take more sweeps in all, into fewer they could not share two cores.
+_LARGEST_PARTS = 2
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Some groups with one policy.
+
+    Attributes:
+        policy: Its name.
+        members: Numbers of the groups.
+        groups: Their jobs.
+        tables: The workloads.
+        options: Of the policy.
+    """
+
+    policy: str
+    members: Ints
+    groups: Groups
+    tables: Sequence[JobTable]
+    options: Options
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs it has."""
+        return len(self.groups.start)
+
+    def run(self, progress: Progress | None = None) -> Sums:
+        """Replay them."""
+        return run_groups(self.groups, self.tables, self.policy, self.options, progress)
+
+
+def cut(
+    trace: ClusterTrace,
+    assignment: Assignment,
+    tables: Sequence[JobTable],
+    policies: Sequence[str],
+    *,
+    seed: int,
+    options: Options,
+) -> list[Task]:
+    """All tasks, those that take longest first."""
+    # A group's draws depend on the seed and on its name, not on which others there are.
+    seeds = (uniform(seed, trace.names) * 2.0**53).astype(np.int64)
+    return [
+        Task(policy, members, groups, tables, options)
+        for members, groups in _parts(trace, assignment, seeds)
+        for policy in policies
+    ]
+
+
+def _parts(
+    trace: ClusterTrace, assignment: Assignment, seeds: Ints
+) -> Iterator[tuple[Ints, Groups]]:
+    # Groups of about the same size finish together.
+    order = np.argsort(-trace.sizes, kind="stable")
+    largest, rest = order[:_AT_ONCE], order[_AT_ONCE:]
+    parts = [largest[part::_LARGEST_PARTS] for part in range(_LARGEST_PARTS)]
+    # Of one workload all have the same batch sizes, and none is padded to another's.
+    for table in np.unique(assignment.table):
+        alike = rest[assignment.table[rest] == table]
+        parts += [alike[at : at + _AT_ONCE] for at in range(0, len(alike), _AT_ONCE)]
+    parts.sort(key=lambda members: -int(trace.sizes[members].sum()))
+    for members in parts:
+        if not len(members):
+            continue
+        sizes = trace.sizes[members]
+        first = np.concatenate(([0], np.cumsum(sizes)))
+        jobs = np.arange(first[-1]) + np.repeat(trace.first[members] - first[:-1], sizes)
+        yield (
+            members,
+            Groups(
+                table=assignment.table[members],
+                seed=seeds[members],
+                first=first,
+                start=trace.start[jobs],
+                weight=assignment.weight[jobs],
+                stretch=assignment.stretch[jobs],
+            ),
+        )

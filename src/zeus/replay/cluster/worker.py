@@ -1,0 +1,29 @@
+"""What a process of the local engine runs: tasks from a pipe, until it is closed."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zeus.replay.cluster.tasks import Task
+
+
+def main() -> None:
+    """Do tasks; answer each with numbers of jobs that have started, then with its sums."""
+    # Ctrl-C goes to all processes of a terminal; the parent ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with Connection(int(sys.argv[2])) as pipe:
+        while True:
+            try:
+                task: Task = pipe.recv()
+            except EOFError:
+                return
+            try:
+                pipe.send(task.run(pipe.send))
+            except BrokenPipeError:
+                return
+            except Exception as error:
+                pipe.send(error)

@@ -1,0 +1,111 @@
+"""A job whose data really drift: 38 slices of a stream, each trained at every batch size.
+
+The traces come with the package (`drift_traces/`); `examples/drift` says what they are of and
+records them anew. What `scenarios.py` makes of other traces is a mixture; this was trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zeus.errors import TraceError
+from zeus.replay.engine import Job, replay
+from zeus.replay.table import JobTable, job_table
+from zeus.replay.traces import Traces, load_traces
+from zeus.replay.workloads import Workload
+
+Floats = NDArray[np.float64]
+
+#: As in the paper (section 6.4): only so many of the latest observations count.
+WINDOW = 10
+_JOB = Workload("digits", "Digits", "digits", "mlp", "sgd", 256, 0.83, "accuracy", 30)
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What a policy did on the slices, by job and slice.
+
+    Attributes:
+        batch_size: The one that reached the target.
+        power_limit: Watts that went with it.
+        cost: Joules of cost, `energy` in joules and `time` in seconds, retries included.
+        trials: How many runs a slice took.
+        reached: Whether the target was reached.
+        regret: Cost beyond the best of the slice, in units of that.
+    """
+
+    batch_size: Floats
+    power_limit: Floats
+    cost: Floats
+    energy: Floats
+    time: Floats
+    trials: Floats
+    reached: Floats
+    regret: Floats
+
+
+def recorded_slices(folder: Path | str | None = None) -> list[JobTable]:
+    """What each slice takes at each batch size and power limit, in order.
+
+    Args:
+        folder: Of traces that `examples/drift/record.py` wrote; by default those of the package.
+
+    Raises:
+        TraceError: If the folder has no such traces.
+    """
+    if folder is not None:
+        return _slices(load_traces(folder))
+    with resources.as_file(resources.files("zeus.replay").joinpath("drift_traces")) as path:
+        return _slices(load_traces(path))
+
+
+def _slices(traces: Traces) -> list[JobTable]:
+    keys = sorted(key for key in traces.training if key[0].startswith(f"{_JOB.dataset}-"))
+    if not keys:
+        raise TraceError(
+            f"{traces.folder} must have slices named {_JOB.dataset}-00 and so on, but has none"
+        )
+    tables = []
+    for gpu, power in traces.power.items():
+        # An epoch of any slice has as many images, so it takes as long.
+        shared = replace(traces, power={gpu: {key: power.get(_JOB.key, []) for key in keys}})
+        tables += [
+            job_table(shared, gpu, replace(_JOB, dataset=key[0], name=key[0])) for key in keys
+        ]
+    return tables
+
+
+def follow(
+    slices: Sequence[JobTable], policy: str, seeds: Sequence[int], window: int = WINDOW
+) -> Followed:
+    """Let a policy choose for each slice in turn.
+
+    Args:
+        slices: From `recorded_slices`.
+        policy: Name of the policy.
+        seeds: One job for each.
+        window: How many of the latest observations count; 0 is all.
+    """
+    schedule = range(len(slices))
+    jobs = [
+        Job(slices[0].spec(policy, seed, window=window), slices, schedule, seed) for seed in seeds
+    ]
+    history = replay(jobs, history=True).history
+    best = np.array([table.optimum.cost for table in slices])
+    sizes, limits = np.array(slices[0].batch_sizes), np.array(slices[0].power_limits)
+    return Followed(
+        batch_size=sizes[history["arm"].astype(int)],
+        power_limit=limits[history["power"].astype(int)],
+        cost=history["cost"],
+        energy=history["energy"],
+        time=history["time"],
+        trials=history["trials"],
+        reached=history["reached"],
+        regret=history["cost"] / best - 1,
+    )

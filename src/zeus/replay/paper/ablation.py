@@ -1,0 +1,104 @@
+"""The paper's policy with one component taken out (section 6.7, Figure 13).
+
+Without early stopping is a setting (`beta` of `None`). The two others change what the policy does,
+so they are variants of it; how the paper's text is read is said at each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar
+
+import numpy as np
+
+from zeus.optimizer.batch_size.lanes import Bools, Choices, Floats, Ints, Lanes, Rows, Trials
+from zeus.optimizer.batch_size.policies.paper import PaperPolicy, PaperState
+
+
+class WithoutPruning(PaperPolicy):
+    """Keeps batch sizes that missed the target (as the paper words it).
+
+    Exploration does not end at a miss, nothing is taken out of the set, and the cost that a run was
+    about to exceed when it was stopped counts as an observation, else a batch size that never
+    converges would stay the most promising one forever.
+    """
+
+    name: ClassVar[str] = "paper-without-pruning"
+
+    def _observe(self, state: PaperState, rows: Rows, trials: Trials) -> None:
+        floor, least = state.floor[rows].copy(), state.least[rows].copy()
+        missed = ~trials.converged
+        threshold = state.lanes.beta[rows] * floor
+        bound = np.where(missed & np.isfinite(threshold), threshold, 0.0)
+        seen = replace(trials, converged=~trials.void, cost=np.maximum(trials.cost, bound))
+        super()._observe(state, rows, seen)
+        # The stopping threshold, and the best known batch size, rest on runs that converged.
+        lanes = np.arange(len(state.lanes))[rows][missed]
+        state.floor[lanes], state.least[lanes] = floor[missed], least[missed]
+
+    def _advance(
+        self, state: PaperState, lanes: Ints, arms: Ints, converged: Bools, costs: Floats
+    ) -> None:
+        # The best of a round must still be one that converged.
+        finite = np.where(converged, costs, costs + _MISSED)
+        super()._advance(state, lanes, arms, np.ones_like(converged), finite)
+
+
+# Joules, more than anything costs: a run that missed the target is behind all that did not.
+_MISSED = 1e15
+
+
+@dataclass
+class UnprofiledState(PaperState):
+    """What the policy without just-in-time profiling knows.
+
+    Attributes:
+        next_power: Number of the power limit that a batch size is to run with next, from the
+            highest down; -1 once all were tried.
+        best_power: The one whose epochs cost least so far, and that cost (`best_cost`).
+    """
+
+    next_power: Ints
+    best_power: Ints
+    best_cost: Floats
+
+
+class WithoutJitProfiling(PaperPolicy):
+    """Learns about power limits in different recurrences, one in each.
+
+    The first runs of a batch size take one power limit after the other, from the highest down;
+    then the one whose epochs cost least is used.
+    """
+
+    name: ClassVar[str] = "paper-without-jit-profiling"
+
+    def begin(self, lanes: Lanes, gpus: int = 1) -> UnprofiledState:
+        """State of jobs of which nothing is known yet."""
+        plain = super().begin(lanes, gpus)
+        known = {field.name: getattr(plain, field.name) for field in fields(plain)}
+        highest = np.broadcast_to((lanes.power_limits - 1)[:, None], lanes.valid.shape)
+        return UnprofiledState(
+            **known,
+            next_power=highest.copy(),
+            best_power=highest.copy(),
+            best_cost=np.full(lanes.valid.shape, np.inf),
+        )
+
+    def choose(self, state: PaperState, rows: Rows, gpu: Ints, attempt: Ints) -> Choices:
+        """The same batch size, with a power limit of its own."""
+        assert isinstance(state, UnprofiledState)
+        choices = super().choose(state, rows, gpu, attempt)
+        at = np.arange(len(state.lanes))[rows], choices.arm
+        pending = state.next_power[at]
+        return replace(choices, power=np.where(pending >= 0, pending, state.best_power[at]))
+
+    def ended(self, state: PaperState, rows: Rows, trials: Trials) -> None:
+        """Keep what an epoch cost at this power limit."""
+        assert isinstance(state, UnprofiledState)
+        at = np.arange(len(state.lanes))[rows], trials.arm
+        better = trials.epoch_cost < state.best_cost[at]
+        state.best_power[at] = np.where(better, trials.power, state.best_power[at])
+        state.best_cost[at] = np.where(better, trials.epoch_cost, state.best_cost[at])
+        pending = state.next_power[at]
+        state.next_power[at] = np.where(trials.power == pending, pending - 1, pending)
+        super().ended(state, rows, trials)

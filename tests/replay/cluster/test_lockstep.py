@@ -1,0 +1,116 @@
+"""Many groups at once: the very events that one group after the other would have."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.replay.cluster.naive import replayed
+from tests.replay.tables import VALLEY, table
+
+from zeus.replay.cluster.lockstep import Groups, Sums, run_groups
+from zeus.replay.engine import MOST_ATTEMPTS
+
+POLICIES = ("default", "grid", "paper", "zeus")
+TABLES = (
+    table(VALLEY, default=256),
+    table({16: [5, 7], 64: [4, np.inf], 256: [9]}, default=64),
+)
+
+
+def groups(sizes, *, gap, seed=0, stretch=1.0, tables=2):
+    """Jobs with starts and sizes that are drawn; whole seconds, so that many are the same."""
+    generator = np.random.default_rng(seed)
+    first = np.concatenate(([0], np.cumsum(sizes)))
+    number = np.repeat(np.arange(len(sizes)), sizes)
+    start = np.round(generator.random(first[-1]) * gap * np.repeat(sizes, sizes))
+    weight = np.round(generator.lognormal(0, 0.5, first[-1]), 1) + 0.1
+    return Groups(
+        table=np.arange(len(sizes)) % tables,
+        seed=generator.integers(0, 2**53, len(sizes)),
+        first=first,
+        start=start[np.lexsort((start, number))],
+        weight=weight,
+        stretch=stretch * weight,
+    )
+
+
+def row(sums, number):
+    return {field.name: getattr(sums, field.name)[number].item() for field in fields(Sums)}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("gap", [20.0, 3000.0])
+def test_all_groups_at_once_are_as_one_after_the_other(policy, gap):
+    work = groups([1, 2, 60, 3, 25, 7, 2, 40], gap=gap)
+    together = run_groups(work, TABLES, policy, {"beta": 1.5})
+    for number, (sums, _) in enumerate(replayed(work, TABLES, policy, beta=1.5)):
+        assert row(together, number) == sums, number
+    assert together.overlapping.sum() > 0
+    if policy != "default":
+        assert together.trials.sum() > together.jobs.sum()
+
+
+@settings(max_examples=15)
+@given(
+    st.sampled_from(POLICIES),
+    st.lists(st.integers(1, 12), min_size=1, max_size=6),
+    st.sampled_from([0.0, 1.0, 100.0, 1000.0]),
+    st.integers(0, 1000),
+    st.sampled_from([0.0, 0.5, 1.0]),
+)
+def test_whatever_the_jobs(policy, sizes, gap, seed, stretch):
+    work = groups(sizes, gap=gap, seed=seed, stretch=stretch)
+    together = run_groups(work, TABLES, policy, {"window": 3})
+    for number, (sums, _) in enumerate(replayed(work, TABLES, policy, window=3)):
+        assert row(together, number) == sums
+
+
+def test_a_decision_knows_only_what_has_ended():
+    # Alone, the paper's policy goes from the default to the next batch size after one run.
+    def batch_sizes(starts):
+        work = Groups(
+            table=np.zeros(1, dtype=np.int64),
+            seed=np.array([7]),
+            first=np.array([0, len(starts)]),
+            start=np.array(starts, dtype=np.float64),
+            weight=np.ones(len(starts)),
+            stretch=np.ones(len(starts)),
+        )
+        assert run_groups(work, TABLES, "paper", {}).trials.sum() >= len(starts)
+        ((_, story),) = replayed(work, TABLES, "paper")
+        return [TABLES[0].batch_sizes[arm] for _, _, attempt, arm, _ in story if not attempt], story
+
+    alone, story = batch_sizes([0, 1e6])
+    assert alone == [256, 128]
+    first_end = story[0][-1]
+    assert batch_sizes([0, first_end])[0] == [256, 128]
+    assert batch_sizes([0, np.nextafter(first_end, 0)])[0] == [256, 256]
+
+
+def test_sizes_scale_what_is_spent_and_when_it_ends():
+    world = table({64: [5]}, default=64)
+    work = groups([3], gap=0.0, tables=1)
+    sums = run_groups(work, [world], "default", {})
+    time = 5 * world.time[0, -1]
+    assert sums.time[0] == pytest.approx(time * work.weight.sum())
+    assert sums.energy[0] == pytest.approx(time * work.weight.sum() * 0.9 * 200)
+    assert sums.runs[0] == pytest.approx(3 * 5 * world.epoch_cost[0, -1] / world.optimum.cost)
+    assert (sums.jobs[0], sums.overlapping[0], sums.most_at_once[0]) == (3, 2, 3)
+
+
+def test_a_job_that_never_converges_is_given_up():
+    world = table({32: [4], 64: [np.inf]}, default=64)
+    sums = run_groups(groups([2, 2], gap=10.0, tables=1), [world], "default", {})
+    assert sums.unreached.tolist() == [2, 2]
+    assert sums.trials.tolist() == [2 * MOST_ATTEMPTS] * 2
+
+
+def test_progress_counts_jobs():
+    told = []
+    run_groups(groups([300, 5], gap=1000.0), TABLES, "default", {}, told.append)
+    assert told == sorted(told)
+    assert 0 < told[-1] <= 305
