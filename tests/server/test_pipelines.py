@@ -181,8 +181,9 @@ def test_8_pipelines_of_8_places_follow_a_report_in_their_next_iteration(server,
 
 def _planned(api: RemotePipelines, job: str):
     """Its frontier, once the server has solved it beside answering."""
-    version = api.job(job)["version"]
+    version, deadline = api.job(job)["version"], time.monotonic() + 120.0
     while not (found := api.frontier(job))["points"]:
+        assert time.monotonic() < deadline, api.job(job)["status"]
         version = api.standing(job, 0, "session 0", version=version, wait=30.0).version
     assert found["active"][0]["energy"] < found["before"]["energy"]
     assert all(p["lower_bound"] <= p["energy"] for p in found["points"])

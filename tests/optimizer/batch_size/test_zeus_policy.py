@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.optimizer.batch_size.trials import Lane
 
-from zeus.optimizer.batch_size.lanes import Role
+from zeus.optimizer.batch_size.lanes import ALL, Role
 
 SIZES = (8, 16, 32, 64, 128, 256)
 
@@ -205,6 +207,25 @@ def test_a_near_tie_is_not_explored_for_ever():
     assert roles[-40:].count(Role.EXPLORE) < 10
     # Which of the two is better can only be told by running both.
     assert min(sizes.count(128), sizes.count(256)) > 5
+
+
+def test_what_has_converged_is_run_again_though_one_before_it_had_bad_luck():
+    sizes = (64, 128, 256, 512)
+    prices = {64: 584.0, 128: 368.0, 256: 312.0, 512: 244.0}
+    job = Lane("zeus", sizes, 64)
+    # The only runs of 256 and, behind it, of 512 take far longer than they do as a rule.
+    for size, epochs in ((64, 4), (128, 4), (512, 7), (256, 7)):
+        choices = replace(job.choose(), arm=np.array([sizes.index(size)]))
+        job.policy.decided(job.state, ALL, choices)
+        job.end(choices, epochs, epoch_cost=prices[size])
+    chosen = []
+    for turn in range(150):
+        choices = job.begin()
+        size = job.size(choices)
+        epochs = {128: 5 if turn % 3 == 2 else 4, 256: 5}.get(size, 4)
+        job.end(choices, epochs, epoch_cost=prices[size])
+        chosen.append(size)
+    assert chosen[-20:] == [512] * 20
 
 
 def test_batch_sizes_that_would_take_too_many_epochs_are_not_looked_at_first():

@@ -69,6 +69,53 @@ def test_everything_outlives_a_restart(store, storage, time):
     again_store.close()
 
 
+class Interruption(Time):
+    """Has something happen when the time is asked for next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.happen = None
+
+    def __call__(self) -> float:
+        happen, self.happen = self.happen, None
+        if happen is not None:
+            happen()
+        return self.now
+
+
+def test_who_registers_while_a_plan_is_made_does_not_leave_the_others_without(store):
+    """What the plan was made of has changed then, although nothing else will be measured."""
+    time, asked = Interruption(), []
+    pipelines = Pipelines(store, time, plan_soon=asked.append)
+    tell_all(pipelines, (1, 2, 1))
+    for rank in (0, 1):
+        who = registration(rank, (2, 2, 1), f"session {rank}")
+        pipelines.register("wide", who)
+        pipelines.put_sequence("wide", rank, who.session, ORDERS[rank])
+        pipelines.put_measurements("wide", rank, who.session, measured(ORDERS[rank]))
+    assert asked == ["test", "wide"]
+    late = registration(2, (2, 2, 1), "session 2")
+    time.happen = lambda: pipelines.register("wide", late)
+    pipelines.solve("wide")
+    assert time.happen is None, "it did happen"
+    assert pipelines.standing("wide", 0, "session 0").state == "plan"
+
+
+def test_who_could_not_take_part_and_leaves_makes_way_for_a_plan(store, time):
+    pipelines = Pipelines(store, time)
+    first = registration(2, (2, 2, 1), "session 2")
+    pipelines.register("test", first)
+    pipelines.report_trouble("test", 2, first.session, "no permission")
+    for rank in (0, 1):
+        who = registration(rank, (2, 2, 1), f"session {rank}")
+        pipelines.register("test", who)
+        pipelines.put_sequence("test", rank, who.session, ORDERS[rank])
+        pipelines.put_measurements("test", rank, who.session, measured(ORDERS[rank]))
+    assert pipelines.standing("test", 0, "session 0").state != "plan"
+    pipelines.leave("test", 2, first.session)
+    assert pipelines.standing("test", 0, "session 0").state == "plan"
+
+
 def test_two_servers_on_one_store_agree(store, storage, time):
     other_store = Store(storage)
     here, there = Pipelines(store, time), Pipelines(other_store, time)

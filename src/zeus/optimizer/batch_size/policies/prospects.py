@@ -97,8 +97,8 @@ def most_gain(assume: Assumptions, state: ZeusState, rows: Rows, view: View) -> 
     dearer = view.price - view.price[at][:, None]
     dearer = dearer - margin * np.sqrt(np.maximum(view.spread - view.apart, 0.0))
     saved = steepest(longer) * distance - dearer
-    # Runs of the batch size itself tell more, and older runs of data that drift do not tell it.
-    loose = view.proven | (state.lanes.window[rows][:, None] > 0)
-    saved = np.where(loose, np.inf, saved)
-    bounded: Floats = np.clip(np.minimum(most, saved), 0.0, 50.0)
+    # Older runs of data that drift do not tell that. Runs of the batch size itself tell more than
+    # others do: one between it and the best may have had bad luck.
+    saved = np.where(state.lanes.window[rows][:, None] > 0, np.inf, saved)
+    bounded: Floats = np.where(view.proven, 50.0, np.clip(np.minimum(most, saved), 0.0, 50.0))
     return bounded

@@ -102,13 +102,7 @@ class Pipelines:
         standing = self._change(
             job, lambda found, at: found.put_measurements(rank, session, measured, at), rank
         )
-        if not self._wants_plan(job):
-            return standing
-        if self._plan_soon is not None:
-            self._plan_soon(job)
-            return standing
-        self.solve(job)
-        return self.standing(job, rank, session)
+        return self.standing(job, rank, session) if self._see_to_plan(job) else standing
 
     def report_trouble(self, job: str, rank: int, session: str, said: str) -> Standing:
         """Tell that something cannot be; see `PipelinesApi`."""
@@ -117,6 +111,7 @@ class Pipelines:
     def leave(self, job: str, rank: int, session: str) -> None:
         """Tell the end of a rank; see `PipelinesApi`."""
         self._change(job, lambda found, at: found.leave(rank, session, at), rank)
+        self._see_to_plan(job)  # it may have been the one who could not take part
 
     def standing(
         self,
@@ -255,12 +250,13 @@ class Pipelines:
     def solve(self, name: str) -> None:
         """Make the plan of a job, if it can be and is not; takes milliseconds to seconds."""
         with self._solving:
-            with self._lock:
-                found = self._read(name)
-                wanted, inputs = found.wants_plan(), found.inputs
-                copied = _copy(found)
-            if wanted:
-                self._solve(name, copied, inputs)
+            while True:
+                with self._lock:
+                    found = self._read(name)
+                    if not found.wants_plan():
+                        return
+                    copied = _copy(found)
+                self._solve(name, copied, copied.inputs)
 
     def planned(self, name: str) -> Planned | None:
         """The plans of a job, made again if they were made by another process; `None` if none."""
@@ -352,7 +348,7 @@ class Pipelines:
 
         def deploy(found: PipelineJob, at: float) -> None:
             if found.inputs != inputs:
-                return  # something else was told meanwhile, and will be planned
+                return  # something else was told meanwhile, and is planned next
             if planned is None:
                 found.fail(said, at)
             else:
@@ -453,9 +449,16 @@ class Pipelines:
         clocks = planned.clocks(point, place)
         return Standing(version, "plan", "", clocks, point.time, point.energy)
 
-    def _wants_plan(self, name: str) -> bool:
+    def _see_to_plan(self, name: str) -> bool:
+        """Have a job planned, if it can be and is not; whether that is done already."""
         with self._lock:
-            return self._read(name).wants_plan()
+            if not self._read(name).wants_plan():
+                return False
+        if self._plan_soon is not None:
+            self._plan_soon(name)
+            return False
+        self.solve(name)
+        return True
 
     def _living(self, job: PipelineJob) -> Callable[[int], bool]:
         """Whether a rank of a job was heard of lately; after a restart, all were."""
