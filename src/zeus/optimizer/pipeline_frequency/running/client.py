@@ -332,8 +332,9 @@ class PipelineFrequencyOptimizer(Callback):
             self._know_sequence(self._watching.sequence)
         if isinstance(self._phase, Measuring):
             self._look_at(self._phase.meter)
-        standing = link.standing
-        if not self._closed and self._sequence and standing is not None:
+        # What the server says before it knows what a step does is not about this rank yet.
+        standing = link.standing if link.sequence_is_told else None
+        if not self._closed and standing is not None:
             self._heed(standing)
 
     def _know_sequence(self, sequence: tuple[Instruction, ...]) -> None:

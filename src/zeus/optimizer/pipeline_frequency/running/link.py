@@ -75,6 +75,7 @@ class Link:
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._warned = False
+        self._answers = 0  # to what was told
         self._virtual = virtual
         self._pause, self._skip = _FIRST_PAUSE, 0
         self._threads: list[threading.Thread] = []
@@ -90,6 +91,13 @@ class Link:
         """Have the server know what the rank does in a step."""
         ask = self._api.put_sequence
         self._tell("sequence", lambda: ask(self._job, self._rank, self._session, sequence))
+        self.step()  # in virtual time the answer is there at once
+
+    @property
+    def sequence_is_told(self) -> bool:
+        """Whether `standing` is from after the server knew what the rank does in a step."""
+        with self._lock:
+            return "sequence" in self._facts and "sequence" not in self._untold
 
     def tell_measurements(self, measured: Measured) -> None:
         """Have the server know what was measured."""
@@ -157,7 +165,9 @@ class Link:
             if telling is None:
                 return self._report_stragglers()
             try:
-                self.standing = self._newer(telling())
+                answer = telling()
+                self._answers += 1
+                self.standing = self._newer(answer)
             except (ServerError, StorageError) as error:
                 return self._not_heard(error)
             except UnknownJobError:
@@ -242,6 +252,7 @@ class Link:
 
     def _ask_for_plan(self, wait: float) -> bool:
         version = 0 if self.standing is None else self.standing.version
+        answers = self._answers
         try:
             heard = self._api.standing(
                 self._job,
@@ -260,11 +271,12 @@ class Link:
             return False
         except ZeusError as error:
             return self._not_heard(error)
-        self.standing = heard
+        # What was told meanwhile may have been answered before this, and not be counted in it.
+        self.standing = heard if answers == self._answers else self._newer(heard, strictly=True)
         self._warned = False
         return True
 
-    def _newer(self, heard: Standing) -> Standing:
+    def _newer(self, heard: Standing, *, strictly: bool = False) -> Standing:
         """An answer may have been overtaken by that of the other thread."""
         known = self.standing
-        return heard if known is None or heard.version >= known.version else known
+        return heard if known is None or heard.version >= known.version + strictly else known
