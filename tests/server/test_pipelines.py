@@ -28,6 +28,8 @@ from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.schedules import Shape, one_forward_one_backward
 from zeus.testing import SimulatedNode
 
+pytestmark = pytest.mark.real_time
+
 QUICK = {"clock_stride": 120, "steps_per_clock": 1}
 LOADS = (1.0, 1.3)
 

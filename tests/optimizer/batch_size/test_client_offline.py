@@ -34,6 +34,8 @@ from zeus.optimizer.batch_size.store import Store, Tokens
 from zeus.optimizer.training_run import Outcome
 from zeus.testing import SimulatedNode
 
+pytestmark = pytest.mark.real_time
+
 FEW = {"steps": 3}
 
 

@@ -21,6 +21,8 @@ from zeus.optimizer.batch_size.store import Store
 from zeus.optimizer.pipeline_frequency.running.messages import Instruction, Straggler
 from zeus.optimizer.pipeline_frequency.running.service import Pipelines
 
+pytestmark = pytest.mark.real_time
+
 ODD = (615, 1395)
 """MHz that nobody would put back by mistake."""
 STEP = [Instruction("forward"), Instruction("backward")]
