@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from zeus.cli._terminal import Console
@@ -79,3 +80,17 @@ class PreparedFile:
         mask = os.umask(0)
         os.umask(mask)
         return 0o666 & ~mask
+
+
+@contextlib.contextmanager
+def prepared(name: str | None) -> Iterator[PreparedFile | None]:
+    """A file for the result that an option asks for; none if it was not given.
+
+    Raises:
+        OSError: If nothing can be written there.
+    """
+    if name is None:
+        yield None
+        return
+    with contextlib.closing(PreparedFile(name)) as output:
+        yield output

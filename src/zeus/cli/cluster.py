@@ -13,7 +13,6 @@ where the default never reaches the target.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zeus.cli._output import PreparedFile
+from zeus.cli._output import prepared
 from zeus.cli._parser import UsageError
 from zeus.cli._replaying import POLICIES, beta, names, progress_bar, share, whole
 from zeus.cli._terminal import MISSING, Console
@@ -162,10 +161,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     from zeus.replay.cluster import read_trace  # noqa: PLC0415
 
     policies = names(arguments.policy, POLICIES, "policy")
-    with contextlib.ExitStack() as stack:
-        output = None
-        if arguments.json is not None:
-            output = stack.enter_context(contextlib.closing(PreparedFile(arguments.json)))
+    with prepared(arguments.json) as output:
         tables = _tables(arguments)
         with progress_bar() as show:
             show(0.0, "reading tables")

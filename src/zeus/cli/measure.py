@@ -16,7 +16,7 @@ from typing import Any
 
 from zeus.cli import FAILED, complain
 from zeus.cli._child import Child, Ended, StartError, inherited_files
-from zeus.cli._output import PreparedFile
+from zeus.cli._output import PreparedFile, prepared
 from zeus.cli._parser import UsageError, indices
 from zeus.cli._terminal import Console
 from zeus.monitor import Measurement, ZeusMonitor
@@ -67,9 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     files = inherited_files()
     with contextlib.ExitStack() as stack:
-        output = None
-        if arguments.json is not None:
-            output = stack.enter_context(contextlib.closing(PreparedFile(arguments.json)))
+        output = stack.enter_context(prepared(arguments.json))
         monitor = stack.enter_context(
             ZeusMonitor(arguments.gpus, arguments.cpus, sync_execution_with=None)
         )

@@ -10,7 +10,6 @@ With `--json`, a list of objects, one for each GPU, workload, policy and seed: `
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
 from collections import Counter
@@ -18,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zeus.cli._output import PreparedFile
+from zeus.cli._output import prepared
 from zeus.cli._parser import UsageError
 from zeus.cli._replaying import POLICIES, beta, names, progress_bar, share, whole
 from zeus.cli._terminal import MISSING, Console
@@ -102,10 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ImportError:
         raise MissingExtraError("`zeus replay`", "batch-size") from None
     policies = names(arguments.policy, POLICIES, "policy")
-    with contextlib.ExitStack() as stack:
-        output = None
-        if arguments.json is not None:
-            output = stack.enter_context(contextlib.closing(PreparedFile(arguments.json)))
+    with prepared(arguments.json) as output:
         tables = _tables(arguments)
         records = _replayed(arguments, tables, policies)
         # One stream cannot carry a table and JSON.

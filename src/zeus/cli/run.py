@@ -21,7 +21,7 @@ from typing import Any
 from zeus.cli import FAILED as EXIT_FAILED
 from zeus.cli import complain
 from zeus.cli._child import Child, StartError, inherited_files
-from zeus.cli._output import PreparedFile
+from zeus.cli._output import prepared
 from zeus.cli._parser import UsageError, count, indices
 from zeus.cli._storage import add_storage_option
 from zeus.cli._terminal import MISSING, Console
@@ -107,9 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     file, place = _job(arguments)
     console = Console(sys.stderr)
     with contextlib.ExitStack() as stack:
-        output = None
-        if arguments.json is not None:
-            output = stack.enter_context(contextlib.closing(PreparedFile(arguments.json)))
+        output = stack.enter_context(prepared(arguments.json))
         monitor = stack.enter_context(ZeusMonitor(arguments.gpus, [], sync_execution_with=None))
 
         def start(words: Sequence[str], environment: Mapping[str, str]) -> ProgramEnd:

@@ -52,17 +52,31 @@ class Axis:
 
     def ticks(self, most: int) -> list[tuple[float, str]]:
         """Places of round values, with their labels."""
-        rough = (self.high - self.low) / most
-        if self.whole:
-            rough = max(rough, 1.0)
-        power = 10.0 ** math.floor(math.log10(rough))
-        sizes = (1, 2, 5, 10) if self.whole else (1, 2, 2.5, 5, 10)
-        step = next(power * size for size in sizes if power * size >= rough)
-        places = (d for d in range(18) if math.isclose(step, round(step, d), rel_tol=1e-6))
-        decimals = next(places, 18)
-        first, last = math.ceil(self.low / step), math.floor(self.high / step)
-        values = [number * step for number in range(first, last + 1)]
-        return [(self.place(v * self.unit.size), f"{v:.{decimals}f}") for v in values]
+        values = round_values(self.low, self.high, most, whole=self.whole)
+        return [(self.place(value * self.unit.size), label) for value, label in values]
+
+
+def round_values(
+    low: float, high: float, most: int, *, whole: bool = False
+) -> list[tuple[float, str]]:
+    """Round values within a range, with their labels.
+
+    Args:
+        low: Where the range begins.
+        high: Where it ends.
+        most: About how many.
+        whole: Whether only whole numbers count.
+    """
+    if not high > low:
+        return [(low, f"{low:g}")]
+    rough = max((high - low) / most, 1.0 if whole else 0.0)
+    power = 10.0 ** math.floor(math.log10(rough))
+    sizes = (1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)
+    step = next(power * size for size in sizes if power * size >= rough)
+    places = (d for d in range(18) if math.isclose(step, round(step, d), rel_tol=1e-6))
+    decimals = next(places, 18)
+    numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return [(number * step, f"{number * step:.{decimals}f}") for number in numbers]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from zeus.errors import PipelineError
+from zeus.frontier.axes import round_values
 from zeus.optimizer.pipeline_frequency import build, solve
 from zeus.optimizer.pipeline_frequency.drawing import (
     INK,
@@ -17,7 +18,6 @@ from zeus.optimizer.pipeline_frequency.drawing import (
     Drawing,
     readable_on,
     shade,
-    ticks,
 )
 from zeus.optimizer.pipeline_frequency.figure import Others, draw, kind_of
 from zeus.optimizer.pipeline_frequency.trace import to_trace
@@ -126,8 +126,15 @@ def test_shades_and_ticks():
     ]  # fmt: skip
     assert readable_on("#000000") == PAPER
     assert readable_on("#ffffff") == INK
-    assert [label for _, label in ticks(0, 1, 5)] == ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]
-    assert ticks(3.0, 3.0, 5) == [(3.0, "3")]
+    assert [label for _, label in round_values(0, 1, 5)] == [
+        "0.0",
+        "0.2",
+        "0.4",
+        "0.6",
+        "0.8",
+        "1.0",
+    ]
+    assert round_values(3.0, 3.0, 5) == [(3.0, "3")]
     assert Drawing(10, 20, "empty").rendered(".svg").startswith(b"<svg")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -98,19 +97,6 @@ class Drawing:
 def text_width(text: str, size: float) -> float:
     """About how wide a text is."""
     return len(text) * size * _LETTER
-
-
-def ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
-    """Round values within a range, with their labels."""
-    if not high > low:
-        return [(low, f"{low:g}")]
-    rough = (high - low) / most
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * size for size in (1, 2, 2.5, 5, 10) if power * size >= rough)
-    places = (count for count in range(18) if math.isclose(step, round(step, count), rel_tol=1e-6))
-    decimals = next(places, 18)
-    numbers = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
-    return [(number * step, f"{number * step:.{decimals}f}") for number in numbers]
 
 
 def shade(share: float, colours: Sequence[str]) -> str:

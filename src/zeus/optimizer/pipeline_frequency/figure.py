@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from zeus.errors import PipelineError
+from zeus.frontier.axes import round_values
 from zeus.optimizer.pipeline_frequency.drawing import (
     AXIS,
     GRID,
@@ -21,7 +22,6 @@ from zeus.optimizer.pipeline_frequency.drawing import (
     readable_on,
     shade,
     text_width,
-    ticks,
 )
 from zeus.optimizer.pipeline_frequency.pipeline import Execution, Operation
 from zeus.optimizer.pipeline_frequency.plan import Plan
@@ -265,7 +265,7 @@ def _label(operation: Operation) -> str:
 
 def _time_axis(scale: _Scale, top: float) -> Iterator[Shape]:
     yield Line(((scale.start, top + 4), (scale.end, top + 4)), AXIS)
-    for value, label in ticks(0, scale.high, 12):
+    for value, label in round_values(0, scale.high, 12):
         yield Line(((scale(value), top + 4), (scale(value), top + 9)), AXIS)
         yield Text(scale(value), top + 23, label, 11.5, MUTED, "middle")
     yield Text(_LEFT - 26, top + 23, "s", 11.5, MUTED, "end")
@@ -329,12 +329,12 @@ class _Frontier:
 
     def _axes(self) -> Iterator[Shape]:
         bottom = self.top + _PANEL
-        for value, label in ticks(self.x.low, self.x.high, 10):
+        for value, label in round_values(self.x.low, self.x.high, 10):
             yield Line(((self.x(value), self.top), (self.x(value), bottom)), GRID)
             yield Text(self.x(value), bottom + 18, label, 11.5, MUTED, "middle")
         kilo = self.y.high >= 10_000
         size = 1e3 if kilo else 1.0
-        for value, label in ticks(self.y.low / size, self.y.high / size, 6):
+        for value, label in round_values(self.y.low / size, self.y.high / size, 6):
             y = self.y(value * size)
             yield Line(((_LEFT, y), (_WIDTH - _RIGHT, y)), GRID)
             yield Text(_LEFT - 9, y + 4, label, 11.5, MUTED, "end")
