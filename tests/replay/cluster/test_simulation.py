@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -106,6 +108,25 @@ def test_a_worker_that_dies_is_an_error_and_leaves_nobody_behind(trace):
     with pytest.raises(WorkerError, match=f"{victim} ended with exit code -9"):
         list(done)
     assert children() == before
+
+
+def test_a_worker_that_died_before_it_was_given_work_is_the_same_error(trace):
+    task, *_ = cut(trace, assigned(trace, TABLES), TABLES, ("zeus",), seed=0, options={})
+    before = children()
+    # All tasks but the first two are given after the kill: a finished worker is found dead then.
+    done = run_tasks([task] * 6, "local", 2, None, lambda jobs: None)
+    next(done)
+    for worker in children() - before:
+        os.kill(worker, signal.SIGKILL)
+        wait_until_dead(worker)
+    with pytest.raises(WorkerError, match="ended with exit code -9"):
+        next(done)
+    assert children() == before
+
+
+def wait_until_dead(process):
+    while "State:\tZ" not in Path(f"/proc/{process}/status").read_text():
+        time.sleep(0.001)
 
 
 def test_engines_that_are_not_there(trace, monkeypatch):

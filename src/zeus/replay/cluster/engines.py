@@ -116,7 +116,28 @@ class _Worker:
 
     def give(self, number: int, task: Task) -> None:
         self.number, self.seen = number, 0
-        self.pipe.send(task)
+        with self._alive():
+            self.pipe.send(task)
+
+    def answer(self) -> Any:
+        """How many jobs have started, or the sums of a task that is done."""
+        with self._alive():
+            answer = self.pipe.recv()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    @contextlib.contextmanager
+    def _alive(self) -> Iterator[None]:
+        # It may die between any two messages, so telling it and hearing it both may find it gone.
+        try:
+            yield
+        except (EOFError, OSError):
+            code = self.process.wait()
+            raise WorkerError(
+                "a process that replays jobs must live until it is told to end, but "
+                f"{self.process.pid} ended with exit code {code}"
+            ) from None
 
     def end(self) -> None:
         self.pipe.close()
@@ -136,7 +157,7 @@ def _on_cores(tasks: Sequence[Task], count: int, started: Started) -> Done:
         while busy:
             for pipe in wait(list(busy)):
                 worker = busy[pipe]  # type: ignore[index]
-                answer = _answer(worker)
+                answer = worker.answer()
                 if isinstance(answer, int):
                     started(answer - worker.seen)
                     worker.seen = answer
@@ -148,21 +169,6 @@ def _on_cores(tasks: Sequence[Task], count: int, started: Started) -> Done:
                     del busy[worker.pipe]
                 else:
                     worker.give(following, tasks[following])
-
-
-def _answer(worker: _Worker) -> Any:
-    """How many jobs have started, or the sums of a task that is done."""
-    try:
-        answer = worker.pipe.recv()
-    except (EOFError, OSError):
-        code = worker.process.wait()
-        raise WorkerError(
-            "a process that replays jobs must live until it is told to end, but "
-            f"{worker.process.pid} ended with exit code {code}"
-        ) from None
-    if isinstance(answer, BaseException):
-        raise answer
-    return answer
 
 
 # --- Ray ------------------------------------------------------------------------------------------
