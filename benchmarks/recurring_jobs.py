@@ -18,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,15 +51,14 @@ class Amount:
     """How much to measure."""
 
     clients: int = 64
-    seconds: float = 8.0
+    seconds: float = 5.0
     turns: int = 3
-    kills: int = 50
+    kills: int = 25  # on each kind of store
     reports: int = 1_000
     jobs: int = 100_000
-    jobs_postgresql: int = 10_000
     trials: int = 100
     decisions: int = 300
-    cases: int = 2_000
+    cases: int = 250  # `python -m tests.server.fuzz 2000 SEED` sends more
 
 
 _QUICK = Amount(
@@ -67,10 +67,9 @@ _QUICK = Amount(
     kills=2,
     reports=100,
     jobs=500,
-    jobs_postgresql=200,
     trials=20,
     decisions=40,
-    cases=50,
+    cases=25,
 )
 
 
@@ -178,6 +177,7 @@ class _Rounds:
             url = f"postgresql+asyncpg://zeus@/{name}?host={self.server.url.partition('host=')[2]}"
         port = _free_port()
         variables = {"ZEUS_BSO_DATABASE_URL": url, "ZEUS_BSO_LOG_LEVEL": "WARN"}
+        variables["PYTHONPATH"] = ""  # it may lead to our package, whose name is the same
         # The tables must be made by hand, and their making is a part of setting it up.
         program = f"exec({_CREATE!r}); import uvicorn; uvicorn.run("
         program += f"'zeus.optimizer.batch_size.server.router:app', port={port}, access_log=False, "
@@ -288,18 +288,26 @@ def _kills(scratch: Path, server: Any, amount: Amount) -> Iterator[Row]:
 
 
 def _large(scratch: Path, server: Any, amount: Amount) -> Iterator[Row]:
-    for kind, jobs in (("SQLite", amount.jobs), ("PostgreSQL", amount.jobs_postgresql)):
+    kinds: dict[str, Callable[[str], str]] = {
+        "SQLite": lambda name: f"sqlite:///{scratch}/{name}.db",
+        "PostgreSQL": lambda _: server.new_storage(),
+    }
 
-        def storage(name: str, kind: str = kind) -> str:
-            return f"sqlite:///{scratch}/{name}.db" if kind == "SQLite" else server.new_storage()
-
-        large = storage("large")
+    def filled(kind: str) -> tuple[str, list[str]]:
+        large = kinds[kind]("large")
         began = time.monotonic()
-        names = _fill(large, jobs, amount.trials)
-        say(f"  {kind}: {jobs} jobs x {amount.trials} trials in {time.monotonic() - began:.0f} s")
+        names = _fill(large, amount.jobs, amount.trials)
+        took = time.monotonic() - began
+        say(f"  {kind}: {amount.jobs} jobs x {amount.trials} trials in {took:.0f} s")
+        return large, names
+
+    # Most of it is work of the databases, which need not wait for each other.
+    with ThreadPoolExecutor() as threads:
+        stores = dict(zip(kinds, threads.map(filled, kinds), strict=True))
+    for kind, (large, names) in stores.items():
         chosen = random.Random(1).sample(names, amount.decisions)
-        case = f"{kind}, {jobs} jobs x {amount.trials} trials"
-        yield from _decision_rows(case, storage("empty"), large, chosen)
+        case = f"{kind}, {amount.jobs} jobs x {amount.trials} trials"
+        yield from _decision_rows(case, kinds[kind]("empty"), large, chosen)
 
 
 def _decision_rows(case: str, empty: str, large: str, names: list[str]) -> Iterator[Row]:
@@ -370,8 +378,6 @@ class _Decisions:
 
 def _fill(storage: str, count: int, trials: int) -> list[str]:
     """Copy a job with so many trials so many times; the names of the copies."""
-    from sqlalchemy import text
-
     from zeus.optimizer.batch_size.service import Jobs
     from zeus.optimizer.batch_size.store import Store
 
@@ -384,49 +390,75 @@ def _fill(storage: str, count: int, trials: int) -> list[str]:
         energy = 2000 + abs(decision.batch_size - 100) * chance.uniform(5, 10)
         jobs.report_epoch(decision.trial, epoch=1, time=10.0, energy=energy, metric=0.95)
     names = [f"copy {number}" for number in range(count)]
-    with store.engine.connect() as connection:
-        columns = {
-            table: [
-                column["name"]
-                for column in _columns(connection, table)
-                if column["name"] not in ("id", "job")
-            ]
-            for table in ("zeus_jobs", "zeus_events", "zeus_trials", "zeus_snapshots")
-        }
-    for at in range(0, count, 2_000):
-        with store.transaction() as transaction:
-            connection = transaction._connection
-            rest = ", ".join(c for c in columns["zeus_jobs"] if c not in ("name", "spec"))
-            connection.execute(
-                text(
-                    f"INSERT INTO zeus_jobs (name, spec, {rest}) SELECT CAST(:name AS TEXT), "
-                    "replace(spec, '\"template\"', '\"' || CAST(:name AS TEXT) || '\"'), "
-                    f"{rest} FROM zeus_jobs WHERE name = 'template'"
-                ),
-                [{"name": name} for name in names[at : at + 2_000]],
-            )
-            for table in ("zeus_events", "zeus_trials", "zeus_snapshots"):
-                rest = ", ".join(columns[table])
-                listed = ", ".join(f"e.{column}" for column in columns[table])
-                connection.execute(
-                    text(
-                        f"INSERT INTO {table} (job, {rest}) SELECT j.id, {listed} "
-                        f"FROM zeus_jobs j CROSS JOIN {table} e WHERE e.job = 1 AND j.id > 1 "
-                        f"AND NOT EXISTS (SELECT 1 FROM {table} o WHERE o.job = j.id) "
-                        "AND j.id > (SELECT max(id) FROM zeus_jobs) - 2000 ORDER BY j.id"
-                    )
-                )
-    if store.engine.dialect.name == "postgresql":
-        with store.engine.connect() as connection:
-            connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql("ANALYZE")
+    columns = {table: _columns(store.engine, table) for table in ("zeus_jobs", *_BELONGINGS)}
+    with _loading(store) as connection:
+        for at in range(0, count, 2_000):
+            _copy(connection, columns, names[at : at + 2_000])
     jobs.close()
     return names
 
 
-def _columns(connection: Any, table: str) -> list[Any]:
+_BELONGINGS = ("zeus_events", "zeus_trials", "zeus_snapshots")
+
+
+@contextlib.contextmanager
+def _loading(store: Any) -> Iterator[Any]:
+    """A connection to write very much, with no heed to power failures and foreign keys."""
+    if store.engine.dialect.name == "sqlite":
+        import sqlite3
+
+        connection: Any = sqlite3.connect(store.engine.url.database, isolation_level=None)
+        before = ("PRAGMA synchronous = OFF", "PRAGMA wal_autocheckpoint = 100000")
+        after: tuple[str, ...] = ("PRAGMA wal_checkpoint(TRUNCATE)",)
+    else:
+        import psycopg
+
+        url = store.engine.url.set(drivername="postgresql")
+        connection = psycopg.connect(url.render_as_string(hide_password=False), autocommit=True)
+        before = (
+            "ALTER SYSTEM SET max_wal_size = '8GB'",
+            "SELECT pg_reload_conf()",
+            "SET session_replication_role = replica",
+            "SET synchronous_commit = off",
+            "SET work_mem = '256MB'",
+        )
+        # As after years, and not minutes, of life.
+        after = ("VACUUM ANALYZE", "CHECKPOINT")
+    with contextlib.closing(connection):
+        for statement in before:
+            connection.execute(statement)
+        yield connection
+        for statement in after:
+            connection.execute(statement)
+
+
+def _copy(connection: Any, columns: dict[str, list[str]], names: Sequence[str]) -> None:
+    """Copy the first job under other names, which are our own and need no quotes."""
+    connection.execute("BEGIN")
+    (last,) = connection.execute("SELECT max(id) FROM zeus_jobs").fetchone()
+    rest = ", ".join(c for c in columns["zeus_jobs"] if c not in ("name", "spec"))
+    listed = ", ".join(f"('{name}')" for name in names)
+    connection.execute(
+        f"WITH n (name) AS (VALUES {listed}) INSERT INTO zeus_jobs (name, spec, {rest}) "
+        "SELECT n.name, replace(j.spec, '\"template\"', '\"' || n.name || '\"'), "
+        + ", ".join(f"j.{c}" for c in rest.split(", "))
+        + " FROM n CROSS JOIN zeus_jobs j WHERE j.id = 1"
+    )
+    for table in _BELONGINGS:
+        rest = ", ".join(columns[table])
+        listed = ", ".join(f"e.{column}" for column in columns[table])
+        connection.execute(
+            f"INSERT INTO {table} (job, {rest}) SELECT j.id, {listed} FROM zeus_jobs j "
+            f"CROSS JOIN {table} e WHERE e.job = 1 AND j.id > {last} ORDER BY j.id"
+        )
+    connection.execute("COMMIT")
+
+
+def _columns(engine: Any, table: str) -> list[str]:
     from sqlalchemy import inspect
 
-    return inspect(connection).get_columns(table)
+    found = (column["name"] for column in inspect(engine).get_columns(table))
+    return [name for name in found if name not in ("id", "job")]
 
 
 # --- hostile requests ---------------------------------------------------------------------------
@@ -450,4 +482,5 @@ def _fuzzed(scratch: Path, amount: Amount) -> Iterator[Row]:
         cases=dict(found.cases),
         answers=answers,
         problems=found.problems,
+        failures=found.failures,
     )

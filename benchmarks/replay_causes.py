@@ -5,6 +5,8 @@ costs, what trials cost that were given up after their first epoch or cut off la
 that converged elsewhere than at the best batch size, and what luck the runs had. Beside the sum
 stand the paper's policy, and ours if it knew Epochs beforehand: what is left without any learning.
 
+Overlapping recurrences are kept at `--slots` here: as soon as one ends, the next begins.
+
     python benchmarks/replay_causes.py [--slots N] [--seeds N] [--traces DIR]
 """
 

@@ -295,7 +295,8 @@ def run(job: Job, kind: type[Recorded] | type[Fitted], seed: int) -> tuple[Run, 
                     step += 1
                     done += length
                 if step < job.steps:
-                    finish_epoch(optimizer, work, job.steps - step)
+                    # Not told as steps, which are many; they are like the first ones.
+                    work.play(job.steps - step)
                     done += job.steps - step
                 optimizer.on_epoch_end()
             if not optimizer.decided:
@@ -303,16 +304,6 @@ def run(job: Job, kind: type[Recorded] | type[Fitted], seed: int) -> tuple[Run, 
             ended = node.clock.now(), node.exact_energy()
             chosen = float(optimizer.selection.point.knob)
     return Run(chosen, Use(ended[0] - begun[0], ended[1] - begun[1]), done, deciding), work
-
-
-def finish_epoch(optimizer, work: Recorded | Fitted, steps: int) -> None:
-    """Many steps at once: the first of them takes the time of all."""
-    optimizer.on_step_begin()
-    work.play(steps)
-    optimizer.on_step_end()
-    for _ in range(steps - 1):
-        optimizer.on_step_begin()
-        optimizer.on_step_end()
 
 
 # --- the report ---------------------------------------------------------------------------------

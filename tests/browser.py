@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+_PATIENCE = 60_000  # milliseconds; a busy host holds up browsers, too
 
 
 def installed() -> str | None:
@@ -29,9 +30,12 @@ def browser() -> Iterator[Any]:
     # Of a module and no longer: while it is there, no other event loop can run in this thread.
     playwright = pytest.importorskip("playwright.sync_api")
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    playwright.expect.set_options(timeout=_PATIENCE)
     with playwright.sync_playwright() as steering:
         try:
-            started = steering.chromium.launch(executable_path=installed(), args=arguments)
+            started = steering.chromium.launch(
+                executable_path=installed(), args=arguments, timeout=2 * _PATIENCE
+            )
         except playwright.Error as error:
             reason = f"no browser starts here; `make browser` gets one ({error})"
             (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
@@ -56,7 +60,7 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
         context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(_PATIENCE)
         page.on("console", complain)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         address = where.as_uri() if isinstance(where, Path) else where
@@ -76,6 +80,12 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
     for context in contexts:
         context.close()
     assert complaints == []
+
+
+def follow(page: Any, link: Any) -> None:
+    """Click on what leads to another page, and wait until all of that is there."""
+    with page.expect_navigation():
+        link.click()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -28,11 +29,22 @@ settings.register_profile("desk", deadline=None)
 settings.register_profile("build", deadline=None, derandomize=True)
 settings.load_profile("build" if os.environ.get("CI") else "desk")
 
+# What a shell starts in its background ignores Ctrl-C and Ctrl-\, as would all children of it.
+for _number, _usual in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _usual)
+
 _TRIES_AGAIN = 2  # for a test in real time
 
 
 def pytest_collection_modifyitems(items):
-    """Try tests in real time again: a busy host holds programs up, a mistake fails every time."""
+    """Try tests in real time again: a busy host holds programs up, a mistake fails every time.
+
+    The summary lists what was tried again (-rR). What shows up there often has a race.
+    """
     for item in items:
         if item.get_closest_marker("real_time"):
             item.add_marker(pytest.mark.flaky(reruns=_TRIES_AGAIN))

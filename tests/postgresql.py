@@ -145,7 +145,7 @@ def _die_with_parent() -> None:
 
 
 def _await(process: subprocess.Popen[bytes], folder: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline and process.poll() is None:
         # It writes this word once it takes connections.
         with contextlib.suppress(OSError):

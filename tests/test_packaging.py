@@ -36,7 +36,7 @@ def build(project: Path, target: str, **variables: str) -> Path:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = (project / "dist").iterdir()

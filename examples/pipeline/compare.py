@@ -88,7 +88,8 @@ def main() -> None:
             after = both["with"][what]
             digits, unit = (3, "s") if what == "time" else (0, "J")
             columns = f"{before:12.{digits}f} {unit}{after:12.{digits}f} {unit}"
-            print(f"  {what:22}{columns}{after / before - 1:+10.2%}")
+            change = round(after / before - 1, 4) + 0  # without a sign of its own if there is none
+            print(f"  {what:22}{columns}{change:+10.2%}")
     if options.json is not None:
         result = {
             "steps": steps,

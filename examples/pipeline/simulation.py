@@ -28,18 +28,19 @@ class SimulatedRank:
             clock is stopped for part of the time.
     """
 
-    def __init__(self, node: SimulatedNode, gpu: int, ranks: list[int]) -> None:
+    def __init__(self, node: SimulatedNode, gpu: int, ranks: list[int], owners: list[int]) -> None:
         """Take part in the simulation.
 
         Args:
             node: Of this process.
             gpu: Which one of it.
             ranks: Of the pipeline, in order.
+            owners: Rank of each stage.
         """
         self.slowdown = 1.0
         self._node = node
         self._gpu = node.gpus[gpu]
-        self._ranks = ranks
+        self._owners = owners
         self._group = dist.new_group(ranks, use_local_synchronization=True)
         self._sent: list[tuple[Any, torch.Tensor]] = []
 
@@ -63,9 +64,8 @@ class SimulatedRank:
 
     def connect(self, stage: Any) -> None:
         """Let them wait for their input. To be called after Zeus is attached."""
-        index, last = stage.stage_index, stage.num_stages - 1
-        before = None if index == 0 else index - 1
-        after = None if index == last else index + 1
+        index = stage.stage_index
+        before, after = self._elsewhere(index, index - 1), self._elsewhere(index, index + 1)
         forward, backward = stage.forward_one_chunk, stage.backward_one_chunk
         stage.forward_one_chunk = self._between(forward, index, before, after)
         stage.backward_one_chunk = self._between(backward, index, after, before)
@@ -98,19 +98,23 @@ class SimulatedRank:
         def connected(microbatch: int, *args: Any, **kwargs: Any) -> Any:
             if source is not None:
                 time = torch.empty(1, dtype=torch.float64)
-                dist.recv(time, self._rank(source), self._group, _tag(source, stage, microbatch))
+                dist.recv(time, self._owners[source], self._group, _tag(source, stage, microbatch))
                 self._wait_until(time.item())
             result = function(microbatch, *args, **kwargs)
             if target is not None:
                 time = torch.tensor([self._node.clock.now()], dtype=torch.float64)
                 tag = _tag(stage, target, microbatch)
-                self._sent.append((dist.isend(time, self._rank(target), self._group, tag), time))
+                owner = self._owners[target]
+                self._sent.append((dist.isend(time, owner, self._group, tag), time))
             return result
 
         return connected
 
-    def _rank(self, stage: int) -> int:
-        return self._ranks[stage % len(self._ranks)]
+    def _elsewhere(self, stage: int, other: int) -> int | None:
+        """The other stage, if there is one and another rank has it."""
+        if not 0 <= other < len(self._owners) or self._owners[other] == self._owners[stage]:
+            return None
+        return other
 
     def _wait_until(self, time: float) -> None:
         self._node.sleep(max(0.0, time - self._node.clock.now()))

@@ -28,6 +28,7 @@ from torch.distributed.pipelining import (
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
     ScheduleInterleavedZeroBubble,
+    ScheduleZBVZeroBubble,
 )
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -44,7 +45,13 @@ SCHEDULES = {
     "gpipe": (ScheduleGPipe, (3, 3, 2, 3)),
     "interleaved": (ScheduleInterleaved1F1B, (2, 2, 1, 1, 1, 1, 1, 2)),
     "zero-bubble": (ScheduleInterleavedZeroBubble, (3, 3, 2, 3)),
+    "zbv": (ScheduleZBVZeroBubble, (2, 2, 1, 1, 1, 1, 1, 2)),
 }
+
+
+def place_of(stage: int, stages: int, schedule: str) -> int:
+    """Stages are dealt out to places in turn, or in a V: down to the last place and up again."""
+    return min(stage, stages - 1 - stage) if schedule == "zbv" else stage % PLACES
 
 
 def arguments() -> argparse.Namespace:
@@ -83,10 +90,12 @@ class Rank:
         self._replicas, _ = dist.new_subgroups_by_enumeration(same_place)
         self._pipelines = options.pipelines
 
-        self.simulated = SimulatedRank(node, self.rank, pipelines[self.pipeline])
         kind, layers = SCHEDULES[options.schedule]
+        places = [place_of(stage, len(layers), options.schedule) for stage in range(len(layers))]
+        ranks = pipelines[self.pipeline]
+        self.simulated = SimulatedRank(node, self.rank, ranks, [ranks[place] for place in places])
         self._stages = []
-        for index in range(self.place, len(layers), PLACES):
+        for index in [stage for stage, place in enumerate(places) if place == self.place]:
             torch.manual_seed(index)  # the same in all pipelines
             module = Stage(layers[index], index == 0, index == len(layers) - 1)
             stage = PipelineStage(module, index, len(layers), torch.device("cpu"), group=group)

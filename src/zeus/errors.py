@@ -11,6 +11,7 @@ the exact name::
     ├── SimulationError (ValueError)        a simulated node that cannot be built as asked
     ├── LogFileError (ValueError)           a window log that cannot be read or continued
     ├── FrontierError (ValueError)          points or objectives that break their rules
+    ├── PictureError (ValueError)           a picture of a kind that there is not
     ├── ProfileError (ValueError)           a file of profiles that is not one
     ├── RunError (ValueError)               a training run told something out of order or range
     ├── RanksError (RuntimeError)           processes of a job that do not answer each other
@@ -91,6 +92,10 @@ class FrontierError(ZeusError, ValueError):
     """A point, a frontier or an objective breaks a rule; says which, and the value."""
 
 
+class PictureError(ZeusError, ValueError):
+    """A picture is asked for of a kind that there is not."""
+
+
 class ProfileError(ZeusError, ValueError):
     """A file of profiles cannot be read; says where and why."""
 
@@ -162,5 +167,9 @@ class FrameworkError(ZeusError, RuntimeError):
 class MissingExtraError(ZeusError, ImportError):
     """An optional dependency is not installed."""
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs the extra `{extra}`: pip install 'zeus-energy[{extra}]'")
+    def __init__(self, what: str, *extras: str) -> None:
+        named = " and ".join(f"`{extra}`" for extra in extras)
+        super().__init__(
+            f"{what} needs the extra{'s' if len(extras) > 1 else ''} {named}: "
+            f"pip install 'zeus-energy[{','.join(extras)}]'"
+        )

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.real_time
+
 RUN = Path(__file__).parents[2] / "benchmarks" / "run.py"
 
 
@@ -15,7 +17,7 @@ def bench(*arguments):
         [sys.executable, str(RUN), *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.real_time
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -15,7 +17,7 @@ def bench(*arguments):
         [sys.executable, str(BENCHMARKS / "run.py"), "--quick", "--no-peers", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@ def rows(traces):
         [sys.executable, str(RUN), "--quick", "--no-peers", "--only", "pipelines"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 ZEUS = [sys.executable, "-m", "zeus"]
+LONG_ENOUGH = 240.0
+"""Seconds after which something hangs for sure."""
 
 
 def environment(**changes: str | None) -> dict[str, str]:
@@ -35,7 +37,7 @@ def zeus(
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LONG_ENOUGH,
         check=False,
     )
 

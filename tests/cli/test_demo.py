@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 
@@ -9,7 +10,12 @@ import pytest
 from tests.cli.support import zeus
 from tests.drivers.nvml_state import GpuSpec
 
+from zeus.cli._terminal import Console
+from zeus.cli.demo import Optimized
 from zeus.frontier import Frontier, MaxSlowdownConstraint
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer import GlobalPowerLimitOptimizer
+from zeus.testing import SimulatedNode, Workload
 
 pytestmark = pytest.mark.real_time
 
@@ -52,7 +58,7 @@ def test_its_numbers_are_right(hidden):
 
 
 def test_on_a_simulated_node_it_runs_in_real_time():
-    done = zeus("demo", "--json", ZEUS_SIMULATE="v100x2")
+    done = zeus("demo", "--json", ZEUS_SIMULATE="v100,a40")
     result = json.loads(done.stdout)
     assert result["node"] == "simulated"
     assert set(result["training"]["gpu_energy"]) == {"0", "1"}
@@ -61,6 +67,30 @@ def test_on_a_simulated_node_it_runs_in_real_time():
     assert frontier.at(result["power_limit"]["limit"])
     powers = [point.average_power for point in frontier]
     assert powers[-1] < 0.95 * powers[0]
+    assert len(result["power_limit"]["default"]) == 2, "models that differ have limits of their own"
+
+
+def test_models_that_differ_have_limits_of_their_own():
+    with SimulatedNode("v100,a40") as node:
+        monitor = ZeusMonitor()
+        step = Workload("a step", gpu_time=0.2)
+        with GlobalPowerLimitOptimizer(monitor, MaxSlowdownConstraint(1.1)) as optimizer:
+            while not optimizer.decided:
+                optimizer.on_step_begin()
+                step.run(node.gpus)
+                optimizer.on_step_end()
+            with monitor.window("steps") as window:
+                step.run(node.gpus)
+            taken = window.measurement
+            found = Optimized(optimizer.report(), optimizer.frontier, "A step:", taken, taken)
+    lines = found.lines(Console(io.StringIO()))
+    assert any(
+        line.startswith("  300, 250 W            +0.0%              +0.0%") for line in lines
+    )
+    assert sum(line.endswith("chosen") for line in lines) == 1
+    assert "300 W (NVIDIA A40 (simulated)), 250 W" in str(optimizer.report())
+    assert "at the chosen setting throughout" in str(optimizer.report())
+    assert re.match(r"<pre>\d+ W \(NVIDIA A40 \(sim", optimizer.report()._repr_html_())
 
 
 def test_with_a_gpu_but_no_framework_it_measures_idling_and_says_so(nvml, tmp_path):

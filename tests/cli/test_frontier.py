@@ -11,6 +11,8 @@ from tests.cli.support import one_error_line, zeus
 from zeus.frontier import Frontier, Point, ZeusCost
 from zeus.optimizer.jit.profiles import Profile, ProfileFile, ProfileKey
 
+pytestmark = pytest.mark.real_time
+
 SWEEP = Frontier(
     [
         Point(250, 3515, 774_000, 20, 9000),
@@ -78,6 +80,20 @@ def test_a_saved_frontier(saved):
         "Δ is against 250 W. * is on the frontier: no other setting beats it.",
         "Deadline 3000 s: no point takes 3000 s or less; the fastest takes 3515 s.",
     ]
+
+
+def test_a_bound_on_latency_chooses_where_latencies_are_known(tmp_path):
+    path = tmp_path / "served.json"
+    slow = Point(900, 42, 5000, latencies={"p99": 0.3})
+    path.write_text(Frontier([Point(1410, 40, 7000, latencies={"p99": 0.1}), slow]).to_json())
+    done = zeus("frontier", str(path), "--latency-bound", "p99:0.2", "--max-power", "400")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"p99 \(ms\)\n +1410 .* 100.0 +\*\n +900 .* 300.0 +\*\n", done.stdout)
+    assert re.search(r"LatencyBound p99 0.2 s +1410 +\+0.0 % +\+0.0 %\n", done.stdout)
+    done = zeus("frontier", str(path), "--latency-bound", "99.9:0.2")
+    assert "LatencyBound p99.9 0.2 s: LatencyBound needs points that state 'p99.9'" in done.stdout
+    done = zeus("frontier", str(path), "--latency-bound", "p99")
+    assert (done.returncode, "seconds such as p99:0.2, but got 'p99'" in done.stderr) == (2, True)
 
 
 def test_a_tie_is_marked_and_explained(tmp_path):
@@ -389,6 +405,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, where):
             "profiles.json has no profile for --job bert; it has: one step of",
         ),
         (["profiles.json", "--profile", "4"], "`1 <= profile <= 3` must hold for profiles.json"),
+        (
+            ["profiles.json", "--deadlne=2"],
+            "`zeus frontier` takes no --deadlne=2; did you mean `--deadline`?",
+        ),
     ],
 )
 def test_wrong_use_is_told(profiles, arguments, said):

@@ -14,6 +14,8 @@ from tests.server.child import serving
 
 from zeus.optimizer.batch_size.commands import Create, Decide, End
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture
 def zeus(capfd):
@@ -75,6 +77,10 @@ def test_everything_can_be_seen_exported_and_deleted(zeus, place, tmp_path):
     assert "175 W" in shown
     assert "=HYPERLINK() was?out of memory" in shown
     assert "and 3 earlier ones" in shown
+    (failed,) = [row for row in shown.splitlines() if "failed" in row]
+    attempt, epochs, time, energy = (failed.split()[at] for at in (1, 5, 6, 7))
+    assert (attempt, epochs) == ("1", "0"), "people count from one"
+    assert (time, energy) == ("-", "-"), "nothing was told of it, which is not 0 J"
     record = json.loads(zeus("jobs", "show", "nightly", "--json", *place).stdout)
     assert [trial["number"] for trial in record["latest"]] == [5, 4, 3, 2, 1]
     assert record["profiles"][0]["power_limit"] == 175
@@ -127,12 +133,12 @@ def test_an_empty_store_has_no_jobs(zeus, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["show"], 2, "a NAME is given"),
-        (["list", "nightly"], 2, "a NAME is given"),
+        (["show"], 2, "`zeus jobs show` needs the NAME of a job"),
+        (["list", "nightly"], 2, "`zeus jobs list` takes no NAME, but got 'nightly'"),
         (["list", "--format", "csv"], 2, "--format is for `zeus jobs export`"),
         (["export", "a", "--json"], 2, "--json is for"),
         (["show", "a", "--trials", "0"], 2, "at least 1"),
-        (["rename", "a"], 2, "invalid choice: 'rename'"),
+        (["shwo", "a"], 2, "but got 'shwo'; did you mean `show`?"),
         (["list", "--server", "http://a", "--storage", "sqlite:///b"], 2, "--server or --storage"),
         (["list", "--server", "http://127.0.0.1:9"], 1, "cannot be reached"),
     ],

@@ -13,7 +13,7 @@ import sys
 import time
 
 import pytest
-from tests.cli.support import ZEUS, environment, one_error_line, start, zeus
+from tests.cli.support import LONG_ENOUGH, ZEUS, environment, one_error_line, start, zeus
 
 from zeus.monitor import Measurement
 
@@ -158,7 +158,7 @@ def test_the_file_is_written_and_the_code_kept_when_nobody_reads(tmp_path):
         stderr=writer,
         env=environment(ZEUS_SIMULATE="v100"),
         check=False,
-        timeout=30,
+        timeout=LONG_ENOUGH,
     )
     os.close(writer)
     assert done.returncode == 6
@@ -173,7 +173,7 @@ def tell(number, frame):
 for name in sys.argv[1:]:
     signal.signal(getattr(signal, name), tell)
 print("ready", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -186,7 +186,7 @@ def test_signals_reach_the_command_and_the_report_is_still_printed(name):
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(getattr(signal, name))
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=LONG_ENOUGH)
     assert out == f"{name}\n"
     assert process.returncode == 7
     assert "GPU 0" in err
@@ -201,7 +201,7 @@ def test_a_signal_the_caller_ignores_stays_ignored():
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=LONG_ENOUGH,
     )
     assert done.stdout == "True\n"
 
@@ -250,7 +250,7 @@ def test_open_files_are_handed_down(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=LONG_ENOUGH,
     )  # fmt: skip
     assert done.stdout == "handed down\n"
 

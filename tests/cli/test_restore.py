@@ -12,12 +12,14 @@ from tests.drivers.nvml_state import GpuSpec
 
 from zeus.device import get_gpus
 
+pytestmark = pytest.mark.real_time
+
 HOLD = """
 import sys, time
 from zeus.device import get_gpus
 get_gpus()[1].hold(power_limit=150, graphics_clock=(900, 1200)).acquire()
 print("held", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -86,7 +88,7 @@ def test_a_hold_above_a_dead_one_inherits(monkeypatch):
     # A process that runs holds the limit on top of the dead one's.
     text = json.loads(record.read_text())
     dead = text["knobs"]["power_limit"][0]
-    alive = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    alive = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         from zeus.device.state import process_start
 

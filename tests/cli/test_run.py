@@ -10,12 +10,14 @@ import sys
 import uuid
 
 import pytest
-from tests.cli.support import one_error_line, start, zeus
+from tests.cli.support import LONG_ENOUGH, one_error_line, start, zeus
 from tests.optimizer.batch_size.clients import free_port, trials
 from tests.server.child import Server
 
 from zeus.cli import main
 from zeus.optimizer.batch_size.remote import RemoteJobs
+
+pytestmark = pytest.mark.real_time
 
 JOB = """
 name = "nightly"
@@ -75,7 +77,7 @@ class Here:
         needs = {"16": 4, "32": 3, "64": 5, **(needed or {})}
         os.environ["NEEDED"] = json.dumps(needs)
         self._capfd.readouterr()
-        place = ("--server", url or self.url, "--timeout", "30")
+        place = ("--server", url or self.url, "--timeout", "60")
         code = main(
             ["run", "--job", "JOB.toml", *place, *options, "--", sys.executable, program, *words]
         )
@@ -83,7 +85,7 @@ class Here:
         return subprocess.CompletedProcess([], code, out, err)
 
     def trials(self):
-        return RemoteJobs(self.url, timeout=30).trials(self.name)[::-1]
+        return RemoteJobs(self.url, timeout=60).trials(self.name)[::-1]
 
 
 @pytest.fixture
@@ -251,7 +253,7 @@ def started(here, *options):
     """A program that runs for ever, from the moment it is up; the command in its own process."""
     code = "import os, signal, time; signal.signal(2, signal.SIG_DFL); print(os.getpid(), flush=1)"
     process = start(
-        *("run", "--job", "JOB.toml", "--server", here.url, *options),
+        *("run", "--job", "JOB.toml", "--server", here.url, "--timeout", "60", *options),
         *("--", sys.executable, "-c", f"{code}; time.sleep(600)"),
         cwd=here.path,
         start_new_session=True,
@@ -263,7 +265,7 @@ def started(here, *options):
 def test_a_signal_ends_the_program_and_nothing_is_tried_again(here, number):
     process, _ = started(here)
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=LONG_ENOUGH)
     assert process.returncode == 128 + number
     assert f"killed by {number.name}" in said
     assert [trial.state for trial in here.trials()] == ["cancelled"]
@@ -273,7 +275,7 @@ def test_a_command_that_is_killed_leaves_its_trial_to_the_lease(here):
     process, program = started(here)
     process.kill()
     os.kill(program, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=LONG_ENOUGH)
     (trial,) = here.trials()
     assert trial.state == "running"  # until ten minutes later
 

@@ -11,6 +11,8 @@ from tests.server.child import serving
 
 from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):

@@ -29,7 +29,7 @@ from zeus.device.base import (
 
 TREE = Path(__file__).parents[2]
 SPEC = "v100x2"
-LONG_ENOUGH = 60.0
+LONG_ENOUGH = 240.0
 """Seconds after which something hangs for sure."""
 
 PRELUDE = """
@@ -68,12 +68,13 @@ class Client:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            process_group=0,
         )
         self._errors: list[str] = []
         self._reader = threading.Thread(target=self._read_errors, daemon=True)
         self._reader.start()
         # A script that hangs ends like one that crashes: with a test that says so.
-        self._limit = threading.Timer(LONG_ENOUGH, self._process.kill)
+        self._limit = threading.Timer(LONG_ENOUGH, self._kill)
         self._limit.daemon = True
         self._limit.start()
 
@@ -121,10 +122,14 @@ class Client:
         return "".join(self._errors)
 
     def stop(self) -> None:
-        """Kill it, whatever it does."""
-        if self._process.poll() is None:
-            self._process.kill()
-            self._end()
+        """Kill it, whatever it does, or tidy up after it if it has ended."""
+        self._kill()
+        self._end()
+
+    def _kill(self) -> None:
+        # With whom it has forked: they hold the other ends of our pipes.
+        if self._process.returncode is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
 
 
 class Clients:

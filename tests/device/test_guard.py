@@ -15,6 +15,8 @@ from zeus.device import guard as guards
 from zeus.device.guard import Guard
 from zeus.errors import CapabilityError, Reason
 
+pytestmark = pytest.mark.real_time
+
 PATIENCE = 30.0
 
 
@@ -137,16 +139,16 @@ def _refused(guard: Guard) -> bool:
 
 
 def test_waiting_for_others_is_not_hanging() -> None:
-    # Callers of a driver that takes a fifth of the limit each: the last waits for longer than it.
-    guard = Guard("GPU 0", timeout=0.5)
+    # Callers of a driver that takes a sixth of the limit each: the last waits for longer than it.
+    guard = Guard("GPU 0", timeout=1.2)
     answers: list[int] = []
     threads = [
-        in_thread(lambda: answers.append(guard.call(lambda: time.sleep(0.1) or 1)))
-        for _ in range(8)
+        in_thread(lambda: answers.append(guard.call(lambda: time.sleep(0.2) or 1)))
+        for _ in range(7)
     ]
     for thread in threads:
         thread.join(PATIENCE)
-    assert answers == [1] * 8
+    assert answers == [1] * 7
 
 
 def test_the_default_limit_is_read_at_the_time_of_the_call(

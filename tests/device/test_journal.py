@@ -27,6 +27,8 @@ from zeus.device.node import Node
 from zeus.device.state import boot_id, locked, process_start, state_directory, write_atomically
 from zeus.errors import CapabilityError, KnobError, Reason
 
+pytestmark = pytest.mark.real_time
+
 KEY = "GPU-stand-in"
 
 

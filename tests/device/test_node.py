@@ -15,6 +15,8 @@ from zeus.device import node as nodes
 from zeus.device.node import Node, current_node, override, simulated_node
 from zeus.errors import CapabilityError, Reason, SimulationError, UnknownDeviceError
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture
 def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

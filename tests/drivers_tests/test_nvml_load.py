@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -16,58 +13,34 @@ import pytest
 from tests.drivers import parts
 from tests.drivers.nvml_state import MAX_SEGMENTS, SimulatedNvml
 from tests.drivers.responses import Operation
+from tests.drivers_tests.nvml_clients import Clients
 
 from zeus.device.simulated_models import MODELS
 
 pytestmark = pytest.mark.real_time
 
-PRELUDE = """
-import json, sys, time
-import pynvml as N
-N.nvmlInit()
-gpu = N.nvmlDeviceGetHandleByIndex(0)
+# What every client starts with: the GPU, and a hand on its limit.
+HANDS = """
+gpu = start()[0]
 
 def limit(watts):
     N.nvmlDeviceSetPowerManagementLimit(gpu, round(watts * 1000))
-
-def outcome(function, *arguments):
-    try:
-        return function(*arguments)
-    except N.NVMLError as error:
-        return f"error {error.value}"
-
-def answer(value):
-    print(json.dumps(value), flush=True)
 """
 
 A100 = MODELS["a100"]
 HEAVY = {"activity": 1.0, "compute_bound": 0.5}
 
 
-class Bench:
+class Bench(Clients):
     """One simulated GPU under load, and processes that turn its knobs."""
 
     def __init__(self, folder: Path, library: Path, **changes: Any) -> None:
         self.load = parts.load(A100, **HEAVY)
         self.sim = SimulatedNvml.create(folder / "state", [parts.spec("a100", HEAVY, **changes)])
-        self._environment = os.environ | self.sim.environment(library)
+        super().__init__(self.sim, library)
 
     def start(self, code: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + code],
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def finish(self, client: subprocess.Popen[str]) -> Any:
-        out, err = client.communicate(timeout=60)
-        assert client.returncode == 0, err
-        return json.loads(out.splitlines()[-1]) if out else None
-
-    def run(self, code: str) -> Any:
-        return self.finish(self.start(code))
+        return super().start(HANDS + code)
 
     def now(self) -> Operation:
         return Operation(self.sim.power(0, time.monotonic()), self.sim.speed(0))

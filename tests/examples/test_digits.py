@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from tests.cli.support import environment
 
+pytestmark = pytest.mark.real_time
+
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 

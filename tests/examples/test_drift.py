@@ -54,7 +54,7 @@ def test_following_tells_what_each_policy_costs(tmp_path):
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -10,9 +10,10 @@ import sys
 import pytest
 from tests.frontier.test_show import SWEEP
 
+from zeus.drawing.colours import DAY, parts
+from zeus.drawing.shapes import Mark, Text
 from zeus.frontier import Frontier, Point
 from zeus.frontier.layout import lay_out
-from zeus.frontier.shapes import COLOURS, Mark, Text
 
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("matplotlib")
@@ -27,7 +28,7 @@ def image_of(frontier, tmp_path, **options):
 
 
 def colour(name):
-    return tuple(int(COLOURS[name][at : at + 2], 16) for at in (1, 3, 5))
+    return parts(DAY[name])
 
 
 def test_each_mark_is_where_the_svg_has_it(tmp_path):
@@ -35,9 +36,9 @@ def test_each_mark_is_where_the_svg_has_it(tmp_path):
     assert image.size == (1520, 960)
     marks = [shape for shape in lay_out(SWEEP, CHOSEN, "").shapes if isinstance(shape, Mark)]
     found = [
-        (mark.kind, mark.point.knob, image.getpixel((round(2 * mark.x), round(2 * mark.y))))
+        (mark.kind, mark.about.knob, image.getpixel((round(2 * mark.x), round(2 * mark.y))))
         for mark in marks
-        if mark.point is not None
+        if mark.about is not None
     ]
     assert found == [
         ("other", 100, colour("paper")),  # hollow
@@ -56,7 +57,7 @@ def test_each_text_is_drawn_and_stays_on_the_sheet(tmp_path):
     assert right <= 2 * (760 - 28) + 12  # a tick's label may stick out by half
     assert bottom < 960 - 20
     for text in (shape for shape in lay_out(SWEEP, CHOSEN, "").shapes if isinstance(shape, Text)):
-        if not text.rotated and text.point is None and text.size < 12:  # ticks
+        if not text.rotated and text.about is None and text.size < 12:  # ticks
             x, y = 2 * text.x, 2 * text.y
             area = image.crop((round(x - 24), round(y - 14), round(x + 24), round(y)))
             assert min(low for low, _ in area.getextrema()) < 150, text

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.frontier.strategies import frontiers, joules, seconds, settings_of_a_knob
 
-from zeus.errors import FrontierError
+from zeus.errors import PictureError
 from zeus.frontier import Deadline, Energy, Frontier, Point
 
 SWEEP = Frontier(
@@ -34,6 +34,15 @@ def test_text_table():
         "            175         64.20        641.0      166.4   +9.6 %   -17.2 %  *",
         "            150         69.15        600.0      144.6  +18.0 %   -22.5 %  *",
         "            100        113.02        667.0       98.4  +92.9 %   -13.8 %",
+    ]
+
+
+def test_latencies_have_columns_of_their_own():
+    points = [Point(1410, 40, 7000, latencies={"p99": 0.1165, "p50": 0.04}), Point(1005, 41, 5000)]
+    assert str(Frontier(points, "requests")).splitlines()[1:] == [
+        "knob  time (s)  energy (kJ)  power (W)  Δ time  Δ energy  p99 (ms)  p50 (ms)",
+        "1410     40.00        7.000      175.0  +0.0 %    +0.0 %    116.50     40.00  *",
+        "1005     41.00        5.000      122.0  +2.5 %   -28.6 %         -         -  *",
     ]
 
 
@@ -134,7 +143,7 @@ def test_plot_into_a_file(tmp_path):
     path = tmp_path / "frontier.svg"
     SWEEP.plot(path)
     assert path.read_text(encoding="utf-8") == SWEEP.to_svg()
-    with pytest.raises(FrontierError, match=r"one of '\.svg', '\.png', '\.html', but got '.*pdf'"):
+    with pytest.raises(PictureError, match=r"one of '\.svg', '\.png', '\.html', but got '.*pdf'"):
         SWEEP.plot(tmp_path / "frontier.pdf")
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
+from tests.integrations.support import Recorder
+
+from zeus.testing import SimulatedNode
 
 
 @pytest.fixture(autouse=True)
@@ -18,3 +21,16 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def node():
+    """Stands in for the machine, in virtual time."""
+    with SimulatedNode("v100") as node:
+        yield node
+
+
+@pytest.fixture
+def recorder():
+    """Told by an integration, tells the story."""
+    return Recorder()

@@ -10,9 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.integrations.support import ENOUGH_STEPS, Limits, Recorder, run_example
-
-from zeus.testing import SimulatedNode
+from tests.integrations.support import ENOUGH_STEPS, Limits, run_example
 
 pytest.importorskip("accelerate")
 
@@ -22,6 +20,8 @@ from accelerate.state import AcceleratorState, GradientState
 from accelerate.tracking import GeneralTracker, on_main_process
 
 from zeus.integrations.accelerate import ZeusCallback
+
+pytestmark = [pytest.mark.usefixtures("node"), pytest.mark.real_time]
 
 
 class TrainingError(Exception):
@@ -71,21 +71,10 @@ class Tracker(GeneralTracker):
 
 
 @pytest.fixture(autouse=True)
-def node():
-    with SimulatedNode("v100") as node:
-        yield node
-
-
-@pytest.fixture(autouse=True)
 def fresh_accelerator():
     yield
     AcceleratorState._reset_state(True)
     GradientState._reset_state()
-
-
-@pytest.fixture
-def recorder():
-    return Recorder()
 
 
 def test_epochs_and_steps(recorder):

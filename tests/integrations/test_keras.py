@@ -6,15 +6,15 @@ import os
 import threading
 
 import pytest
-from tests.integrations.support import ENOUGH_STEPS, Limits, Recorder, run_example
-
-from zeus.testing import SimulatedNode
+from tests.integrations.support import ENOUGH_STEPS, Limits, run_example
 
 os.environ["KERAS_BACKEND"] = "torch"  # read when Keras is first imported
 keras = pytest.importorskip("keras")
 numpy = pytest.importorskip("numpy")
 
 from zeus.integrations.keras import ZeusCallback  # noqa: E402
+
+pytestmark = [pytest.mark.usefixtures("node"), pytest.mark.real_time]
 
 
 class TrainingError(Exception):
@@ -44,17 +44,6 @@ def fit(model, *callbacks, batches=4, **options):
         callbacks=list(callbacks),
         **{"epochs": 2, **options},
     )
-
-
-@pytest.fixture(autouse=True)
-def node():
-    with SimulatedNode("v100") as node:
-        yield node
-
-
-@pytest.fixture
-def recorder():
-    return Recorder()
 
 
 def test_epochs_and_steps(recorder):

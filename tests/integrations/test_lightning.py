@@ -13,7 +13,6 @@ import pytest
 from tests.integrations.support import ENOUGH_STEPS, Limits, Recorder, run_example
 
 import zeus.integrations
-from zeus.testing import SimulatedNode
 
 pytest.importorskip("lightning")
 
@@ -25,6 +24,8 @@ from lightning.pytorch.loggers import CSVLogger
 from zeus.integrations.lightning import ZeusCallback
 
 pytestmark = [
+    pytest.mark.usefixtures("node"),
+    pytest.mark.real_time,
     # Lightning asks PyTorch in a way that is going out of use.
     pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\):FutureWarning"),
     # Advice on data, of which there is hardly any here.
@@ -79,17 +80,6 @@ def loader(batches=4):
 def quiet(monkeypatch):
     for name in ("lightning.pytorch", "pytorch_lightning"):
         monkeypatch.setattr(logging.getLogger(f"{name}.utilities.rank_zero"), "disabled", True)
-
-
-@pytest.fixture(autouse=True)
-def node():
-    with SimulatedNode("v100") as node:
-        yield node
-
-
-@pytest.fixture
-def recorder():
-    return Recorder()
 
 
 def test_epochs_and_steps(recorder):

@@ -22,6 +22,8 @@ from zeus.optimizer.pipeline_frequency.schedules import (
     Shape,
 )
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
@@ -48,7 +50,7 @@ def told(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("name", "chunks"), [("gpipe", 1), ("1f1b", 1), ("interleaved", 2),
-                                              ("zero-bubble", 1)])  # fmt: skip
+                                              ("zero-bubble", 1), ("zbv", 2)])  # fmt: skip
 def test_computations_are_told_in_the_order_of_the_schedule(told, name, chunks):
     order = SCHEDULES[name](Shape(2, 2 * chunks, 4))
     for rank, steps in enumerate(order):
@@ -63,14 +65,36 @@ def test_computations_are_told_in_the_order_of_the_schedule(told, name, chunks):
         assert told[rank][name]["story"] == ["step", *expected, "end"] * 2
 
 
-def test_stages_in_a_v_are_refused(told):
-    assert [rank["v"] for rank in told] == [
-        "stages must be dealt out to ranks in turn, but rank 0 of 2 has stage 3 where 2 should be",
-        "stages must be dealt out to ranks in turn, but rank 1 of 2 has stage 2 where 3 should be",
-    ]
+@pytest.mark.parametrize(
+    ("name", "stages"),
+    [("interleaved", [[None, None]] * 2), ("zbv", [[None, 3], [None, 2]])],
+)
+def test_the_stage_is_told_where_it_does_not_follow_from_the_chunk(told, name, stages):
+    assert [rank[name]["stages"] for rank in told] == stages
 
 
-@pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved", "zero-bubble"])
+def test_what_dual_pipe_computes_at_once_is_told_one_after_the_other(told):
+    names = {
+        "FORWARD": "forward",
+        "FULL_BACKWARD": "backward",
+        "BACKWARD_INPUT": BACKWARD_INPUT,
+        "BACKWARD_WEIGHT": BACKWARD_WEIGHT,
+    }
+    for rank in told:
+        expected = []
+        for kind, stage, microbatch in rank["dualpipev"]["order"]:
+            name = names[kind]
+            if stage == 0 and name == BACKWARD_INPUT:
+                continue
+            if stage == 0 and name == BACKWARD_WEIGHT:
+                name = "backward"
+            expected.append([name, stage // 2, microbatch, name])
+        assert rank["dualpipev"]["story"] == ["step", *expected, "end"] * 2
+
+
+@pytest.mark.parametrize(
+    "name", ["gpipe", "1f1b", "interleaved", "zero-bubble", "zbv", "dualpipev"]
+)
 def test_nothing_is_changed_and_no_wait_is_taken_for_a_computation(told, name):
     for rank in told:
         assert rank[name]["same"]

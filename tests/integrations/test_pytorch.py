@@ -15,6 +15,8 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.training_run import Outcome
 from zeus.testing import SimulatedNode, Workload
 
+pytestmark = pytest.mark.real_time
+
 STEP = Workload("step", gpu_time=0.1)
 EVALUATE = Workload("evaluate", gpu_time=0.03, activity=0.5)
 
@@ -220,7 +222,7 @@ def test_it_is_a_data_loader_in_every_other_respect(node):
     settings = {
         "sampler": SequentialSampler(dataset),
         "drop_last": True,
-        "num_workers": 2,
+        "num_workers": 1,  # no more than a machine with one core likes
         "persistent_workers": True,
         "collate_fn": torch.utils.data.default_collate,
     }

@@ -8,8 +8,6 @@ import threading
 import pytest
 from tests.integrations.support import ENOUGH_STEPS, Limits, Recorder, run_example
 
-from zeus.testing import SimulatedNode
-
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
@@ -24,6 +22,8 @@ from transformers import (
 
 from zeus.integrations.transformers import ZeusCallback
 
+pytestmark = pytest.mark.real_time
+
 BATCH_SIZE = 2
 TOKENS = torch.tensor([1, 2, 3, 4])
 CONFIG = GPT2Config(
@@ -33,17 +33,6 @@ CONFIG = GPT2Config(
 
 class TrainingError(Exception):
     pass
-
-
-@pytest.fixture
-def node():
-    with SimulatedNode("v100") as node:
-        yield node
-
-
-@pytest.fixture
-def recorder():
-    return Recorder()
 
 
 @pytest.fixture

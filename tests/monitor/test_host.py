@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.device.trees import Jetson
 
@@ -9,8 +11,9 @@ from zeus.clock import VirtualClock
 from zeus.device.base import Cpu, CpuDriver, DeviceSet, Soc
 from zeus.device.jetson import discover as discover_jetson
 from zeus.device.node import Node
+from zeus.device.state import boot_id
 from zeus.errors import CapabilityError, Reason
-from zeus.monitor import Method, ZeusMonitor
+from zeus.monitor import Measurement, Method, ZeusMonitor
 
 pytestmark = pytest.mark.real_time
 
@@ -66,6 +69,18 @@ def test_cpu_and_dram_in_a_window(clock):
     assert measurement.complete
 
 
+def test_packages_of_two_machines_are_two_and_those_of_one_machine_one(clock):
+    monitor = ZeusMonitor(node=node_with(clock, CountingCpu(clock, 100.0, dram=20.0)))
+    monitor.begin_window("w")
+    clock.sleep(3.0)
+    here = monitor.end_window("w")
+    there = Measurement.from_dict(json.loads(here.to_json().replace(boot_id(), "another boot")))
+    assert Measurement.combined([here, here]).energy == pytest.approx(360.0)
+    together = Measurement.combined([here, here, there])
+    assert together.cpu_energy == {0: pytest.approx(300.0), 1: pytest.approx(300.0)}
+    assert together.energy == pytest.approx(720.0)
+
+
 def test_a_counter_that_wraps_many_times_in_one_window(clock):
     """The sampler looks often enough on the way; a day of 100 W wraps 8,640 times."""
     monitor = ZeusMonitor(node=node_with(clock, CountingCpu(clock, 100.0)))
@@ -103,8 +118,11 @@ class AppleLike(Soc):
 
     def __init__(self, clock):
         self.clock = clock
+        self.broken = None
 
     def energies(self):
+        if self.broken:
+            raise self.broken
         return {"cpu": 5.0 * self.clock.now(), "gpu": 8.0 * self.clock.now()}
 
 
@@ -115,6 +133,96 @@ def test_system_on_a_chip_with_counters(clock):
     measurement = monitor.end_window("w")
     assert measurement.soc_energy == {"cpu": pytest.approx(20.0), "gpu": pytest.approx(32.0)}
     assert measurement.energy == pytest.approx(52.0)
+
+
+def test_a_chip_that_fails_costs_only_itself(clock):
+    chip = AppleLike(clock)
+    monitor = ZeusMonitor(node=node_with(clock, CountingCpu(clock, 50.0), soc=chip))
+    monitor.begin_window("whole")
+    chip.broken = CapabilityError(Reason.LOST, "energy counters of macOS: busy")
+    monitor.begin_window("first half")
+    clock.sleep(2.0)
+    first_half = monitor.end_window("first half")
+    assert first_half.cpu_energy == {0: pytest.approx(100.0)}
+    assert first_half.soc_energy is None
+    assert {r.index: r.note for r in first_half.unavailable} == {
+        "cpu": str(chip.broken),
+        "gpu": str(chip.broken),
+    }
+    chip.broken = None
+    clock.sleep(2.0)
+    assert monitor.end_window("whole").soc_energy["gpu"] == pytest.approx(32.0)
+
+
+def test_a_chip_that_does_not_answer_at_first_is_not_left_out(clock):
+    chip = AppleLike(clock)
+    chip.broken = CapabilityError(Reason.LOST, "energy counters of macOS: busy")
+    monitor = ZeusMonitor(node=node_with(clock, soc=chip))
+    monitor.begin_window("w")
+    clock.sleep(1.0)
+    assert not monitor.end_window("w").complete
+
+
+def test_what_a_chip_only_estimates_is_marked(clock):
+    chip = AppleLike(clock)
+    chip.estimated = True
+    monitor = ZeusMonitor(node=node_with(clock, soc=chip))
+    monitor.begin_window("w")
+    clock.sleep(4.0)
+    measurement = monitor.end_window("w")
+    assert measurement.energy == pytest.approx(52.0)
+    assert {reading.method for reading in measurement.readings} == {Method.ESTIMATED}
+
+
+class Rails(Soc):
+    """A board with two rails, of which each may fail."""
+
+    name = "Jetson"
+
+    def __init__(self):
+        self.watts = {"vdd_gpu": 20.0, "vdd_cpu": 5.0}
+
+    def powers(self):
+        if not self.watts:
+            raise CapabilityError(Reason.LOST, "no rail answers")
+        return dict(self.watts)
+
+
+def test_a_rail_that_fails_for_a_moment_keeps_its_place(clock):
+    board = Rails()
+    monitor = ZeusMonitor(node=node_with(clock, soc=board))
+    monitor.begin_window("w")
+    for missing in (False, True, False):
+        board.watts = {"vdd_gpu": 20.0} if missing else {"vdd_gpu": 20.0, "vdd_cpu": 5.0}
+        for _ in range(10):
+            clock.sleep(0.1)
+    assert monitor.end_window("w").soc_energy == {
+        "vdd_gpu": pytest.approx(60.0),
+        "vdd_cpu": pytest.approx(15.0),
+    }
+
+
+def test_a_rail_that_fails_for_good_is_not_guessed(clock):
+    board = Rails()
+    monitor = ZeusMonitor(node=node_with(clock, soc=board))
+    monitor.begin_window("w")
+    clock.sleep(1.0)
+    board.watts.pop("vdd_cpu")
+    for _ in range(20):
+        clock.sleep(0.1)
+    measurement = monitor.end_window("w")
+    assert measurement.soc_energy == {"vdd_gpu": pytest.approx(60.0)}
+    assert [reading.index for reading in measurement.unavailable] == ["vdd_cpu"]
+
+
+def test_a_board_that_never_answers_says_so(clock):
+    board = Rails()
+    board.watts.clear()
+    monitor = ZeusMonitor(node=node_with(clock, soc=board))
+    monitor.begin_window("w")
+    clock.sleep(1.0)
+    (reading,) = monitor.end_window("w").unavailable
+    assert "no rail answers" in reading.note
 
 
 def test_jetson_rails_are_integrated_and_the_board_not_added_to_its_parts(clock, tmp_path):

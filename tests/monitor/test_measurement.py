@@ -105,6 +105,12 @@ def test_rich_and_notebook_display():
     assert html.startswith("<table>")
 
 
+def test_without_any_device_there_is_no_table_to_head():
+    nothing = Measurement.of(2.0, [])
+    assert str(nothing) == "2 s, energy not measured"
+    assert (nothing.energy, nothing.to_dict()["total_energy"]) == (None, None)
+
+
 def test_combining_ranks_counts_each_device_once():
     """Four ranks that all measured the whole node: the sum must not be four times too large."""
     ranks = [Measurement.of(2.0 + i, [GPU0, CPU0]) for i in range(4)]

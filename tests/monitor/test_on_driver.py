@@ -36,7 +36,7 @@ def answer(value):
     print(json.dumps(value), flush=True)
 
 def wait_for_helper(monitor):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not monitor._sampler.feeds.followed and time.monotonic() < deadline:
         time.sleep(0.01)
     assert monitor._sampler.feeds.followed
@@ -66,7 +66,7 @@ class Programs:
 
     def ask(self, script: str, **environment: str):
         process = self.start(script, **environment)
-        out, err = process.communicate(timeout=90)
+        out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
         return json.loads(out.strip().splitlines()[-1])
 
@@ -221,7 +221,7 @@ def test_a_hanging_gpu_costs_only_itself(programs):
         time.sleep(0.5)
         sim.fault(1, "nvmlDeviceGetTotalEnergyConsumption", "hang")
         sim.fault(1, "nvmlDeviceGetFieldValues", "hang")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while monitor._tracks[1].senses.trouble is None and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(1.0)
@@ -322,7 +322,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_until(condition, seconds=20.0):
+def wait_until(condition, seconds=120.0):
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -357,7 +357,7 @@ def test_the_helper_never_runs_the_users_program(programs, tmp_path):
         "from zeus.monitor import ZeusMonitor\n"
         "monitor = ZeusMonitor()\n"
         "monitor.begin_window('w')\n"
-        "deadline = time.monotonic() + 20\n"
+        "deadline = time.monotonic() + 120\n"
         "while not monitor._sampler.feeds.followed and time.monotonic() < deadline:\n"
         "    time.sleep(0.01)\n"
         "assert monitor._sampler.feeds.followed\n"
@@ -370,7 +370,7 @@ def test_the_helper_never_runs_the_users_program(programs, tmp_path):
         env=group._environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -427,7 +427,7 @@ def test_a_helper_that_dies_is_replaced_by_a_thread(programs):
         wait_for_helper(monitor)
         monitor.begin_window("w")
         os.kill(monitor._sampler.feeds._helper._process.pid, signal.SIGKILL)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while monitor._sampler.feeds.followed and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(0.5)

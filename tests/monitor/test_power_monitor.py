@@ -400,7 +400,7 @@ def test_one_monitors_end_is_not_the_others():
 def test_in_real_time():
     node = simulated_node("v100", MonotonicClock(), 1.0)
     with PowerMonitor(update_period=0.005, cpu_indices=[], node=node) as monitor:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while len(instants(monitor)) < 10 and time.monotonic() < deadline:
             time.sleep(0.01)
     samples = len(instants(monitor))

@@ -45,7 +45,8 @@ def test_only_the_first_rank_measures_what_is_shared(monkeypatch):
     [
         ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
         ("MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
-        ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
+        ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+        ("SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
     ],
 )
 def test_launchers(monkeypatch, names):
@@ -53,6 +54,38 @@ def test_launchers(monkeypatch, names):
     assert ranks.local_rank() == (1, 2)
     assert ranks.own_gpus(2) == [1]
     assert ranks.own_gpus(8) is None  # the launcher shows each rank its own four
+
+
+def test_the_launcher_of_deepspeed(monkeypatch):
+    as_rank(monkeypatch, 1, 4, ("LOCAL_RANK", "LOCAL_SIZE"))
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    assert ranks.local_rank() == (1, 4)
+    assert ranks.own_gpus(4) == [1]
+
+
+def test_a_launcher_that_tells_only_the_size_of_the_whole_job(monkeypatch):
+    """That of Lightning. Two nodes of four, a node of eight, and one that hides GPUs."""
+    as_rank(monkeypatch, 2, 8, ("LOCAL_RANK", "WORLD_SIZE"))
+    assert not ranks.owns_host()
+    assert ranks.own_gpus(4) == [2]
+    assert ranks.own_gpus(8) == [2]
+    assert ranks.own_gpus(1) is None
+    as_rank(monkeypatch, 0, 8, ("LOCAL_RANK", "WORLD_SIZE"))
+    assert ranks.own_gpus(4) == [0]
+    assert ranks.owns_host()
+
+
+@pytest.mark.parametrize(("node", "tasks"), [(0, 4), (1, 4), (2, 3)])
+def test_the_tasks_of_a_slurm_step_differ_from_node_to_node(monkeypatch, node, tasks):
+    as_rank(monkeypatch, 1, "4(x2),3", ("SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"))
+    monkeypatch.setenv("SLURM_NODEID", str(node))
+    assert ranks.local_rank() == (1, tasks)
+
+
+def test_the_batch_script_of_a_slurm_job_is_not_one_of_its_tasks(monkeypatch):
+    """What it runs directly has the whole node, however many tasks were asked for."""
+    as_rank(monkeypatch, 0, 4, ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"))
+    assert ranks.own_gpus(4) is None
 
 
 def test_fewer_visible_gpus_than_ranks_are_all_own(monkeypatch):

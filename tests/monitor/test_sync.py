@@ -84,6 +84,29 @@ def test_waits_at_both_ends_for_the_monitored_gpus(node, calls, monkeypatch, mak
     assert len(calls) == 2
 
 
+def test_jax_devices_are_known_by_what_the_driver_calls_them(node, calls, monkeypatch):
+    """In a job of several processes, ids count on from process to process."""
+    jax = jax_like(calls)
+    for device in jax.local_devices():
+        device.local_hardware_id, device.id = device.id, device.id + 4
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    ZeusMonitor(gpu_indices=[1]).begin_window("w")
+    assert calls == [("jax", 5)]
+
+
+@pytest.mark.parametrize("available", [True, False])
+def test_the_gpu_of_an_apple_chip_is_waited_for(node, calls, monkeypatch, available):
+    torch = torch_like(calls, initialized=False)
+    torch.backends = types.SimpleNamespace(
+        mps=types.SimpleNamespace(is_available=lambda: available)
+    )
+    torch.mps = types.SimpleNamespace(synchronize=lambda: calls.append("mps"))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    ZeusMonitor(gpu_indices=[]).begin_window("w")
+    assert calls == ["mps"] * available
+
+
 def test_the_wait_comes_before_the_clock_is_read(node, monkeypatch):
     """Work launched before a window does not count, work launched inside does."""
     torch = torch_like([])
@@ -143,7 +166,7 @@ def test_measuring_works_without_any_framework_and_with_a_cpu_build(
     monkeypatch.setenv("ZEUS_SIMULATE", "v100")
     script = SCRIPT.format(imports=imports, arguments=arguments, work=work)
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == printed

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zeus.errors import CapabilityError, Reason
-from zeus.monitor.track import EnergyTrack, Look, Method, Senses
+from zeus.monitor.looks import Look, Method, Senses
+from zeus.monitor.track import EnergyTrack
 
 
 class Truth:
@@ -241,6 +242,65 @@ def test_long_windows_outlive_what_is_remembered():
     track.forget(55.0)
     energy = track.energy(3.0, 58.0, head)
     assert energy.joules == pytest.approx(truth.energy(3.0, 58.0), rel=1e-3)
+
+
+class Failing(Truth):
+    """Its counter counts three times as fast from an instant on."""
+
+    fails_at = 20.0
+
+    def counter(self, t):
+        return super().counter(t) + 2 * max(
+            0.0, super().counter(t) - super().counter(self.fails_at)
+        )
+
+
+def test_a_counter_that_fails_after_a_long_window_began():
+    """What the window kept of the counter must not be mixed with the integral of power."""
+    truth = Failing([(0.0, 250.0)])
+    track = EnergyTrack()
+    feed(track, truth, 0.0, 20.0)
+    head = track.head(3.0)
+    track.forget(15.0)
+    feed(track, truth, 20.0, 40.0)
+    energy = track.energy(3.0, 38.0, head)
+    assert "not credible" in energy.note
+    assert energy.method is Method.INTEGRATED
+    assert energy.joules == pytest.approx(250.0 * 35, rel=0.01)
+
+
+def test_a_counter_that_begins_to_work_after_a_long_window_began():
+    truth = Truth([(0.0, 250.0)])
+    track = EnergyTrack()
+    feed(track, truth, 0.0, 14.0, counter=False)
+    head = track.head(3.0)
+    feed(track, truth, 14.0, 40.0)
+    assert track.energy(3.0, 38.0, head).joules == pytest.approx(250.0 * 35, rel=0.01)
+
+
+@pytest.mark.parametrize("counter", [True, False])
+def test_a_gpu_that_did_not_answer_when_a_long_window_began(counter):
+    """Nothing is known about that time; what is said about it is said to be uncertain."""
+    truth = Truth([(0.0, 60.0), (50.0, 250.0)])
+    track = EnergyTrack()
+    feed(track, truth, 0.0, 2.0, counter=counter)
+    assert track.head(3.0) is None
+    feed(track, truth, 100.0, 120.0, counter=counter)
+    energy = track.energy(3.0, 118.0, track.head(3.0))
+    assert abs(energy.joules - truth.energy(3.0, 118.0)) < energy.uncertainty
+
+
+@pytest.mark.parametrize("long_ago", [True, False])
+def test_a_gpu_that_did_not_answer_amid_a_window(long_ago):
+    """Without a counter nobody knows what it drew meanwhile, and that is said."""
+    truth = Truth([(0.0, 250.0), (10.0, 60.0), (30.0, 250.0)])
+    track = EnergyTrack()
+    feed(track, truth, 0.0, 9.9, counter=False)
+    head = track.head(1.0) if long_ago else None
+    feed(track, truth, 30.0, 40.0, counter=False)
+    energy = track.energy(1.0, 38.0, head)
+    assert abs(energy.joules - truth.energy(1.0, 38.0)) < energy.uncertainty
+    assert track.energy(31.0, 38.0).uncertainty < 0.01 * truth.energy(31.0, 38.0)
 
 
 def test_trouble_after_the_last_look_makes_a_window_unavailable():

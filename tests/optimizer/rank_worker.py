@@ -213,10 +213,10 @@ def main():
             init_method=f"file://{os.environ['ZEUS_TEST_STORE']}",
             rank=int(os.environ["RANK"]),
             world_size=int(os.environ["WORLD_SIZE"]),
-            timeout=timedelta(seconds=60),
+            timeout=timedelta(seconds=300),
         )
     else:
-        dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+        dist.init_process_group("gloo", timeout=timedelta(seconds=300))
     rank = dist.get_rank()
     for name in sys.argv[2:]:
         if name == "wait":

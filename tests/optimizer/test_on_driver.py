@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.device.clients import Clients
-from tests.drivers.nvml_state import GpuSpec, SimulatedNvml
+from tests.device.nvml_rig import MakeRig, Rig, rigs
+from tests.drivers.nvml_state import GpuSpec
 from tests.drivers.responses import Operation
 
 pytestmark = pytest.mark.real_time
@@ -69,38 +68,18 @@ def load(limit: float, clock: float) -> Operation:
     return Operation(watts, 0.8 + 0.2 * watts / 400)
 
 
-class Rig:
-    """A simulated driver and the programs that use it."""
-
-    def __init__(self, simulation: SimulatedNvml, library: Path) -> None:
-        self.simulation = simulation
-        self.clients = Clients(
-            **simulation.environment(library), CUDA_DEVICE_ORDER="PCI_BUS_ID", ZEUS_HELPER="0"
-        )
-
-    def ask(self, script: str) -> Any:
-        return self.clients.ask(TRAINING + script)
-
-    def limits(self) -> list[float]:
-        return [self.simulation.power_limit(gpu) for gpu in range(len(self.simulation))]
-
-
 @pytest.fixture
-def rig(tmp_path: Path, nvml_library: Path) -> Iterator[Callable[..., Rig]]:
-    made: list[Rig] = []
+def rig(tmp_path: Path, nvml_library: Path) -> Iterator[MakeRig]:
+    """Makes a machine of GPUs under load, at an odd limit."""
+    with rigs(tmp_path, nvml_library, TRAINING, ZEUS_HELPER="0") as make:
 
-    def make(*gpus: GpuSpec) -> Rig:
-        loaded = [replace(gpu, load=load) for gpu in gpus]
-        simulation = SimulatedNvml.create(tmp_path / f"nvml-{len(made)}", loaded)
-        for gpu in range(len(gpus)):
-            simulation.set_power_limit(gpu, ODD)
-        made.append(Rig(simulation, nvml_library))
-        return made[-1]
+        def loaded(*gpus: GpuSpec) -> Rig:
+            machine = make(*(replace(gpu, load=load) for gpu in gpus))
+            for gpu in range(len(gpus)):
+                machine.simulation.set_power_limit(gpu, ODD)
+            return machine
 
-    yield make
-    for one in made:
-        one.clients.stop()
-        one.simulation.close()
+        yield loaded
 
 
 def test_profiled_chosen_and_put_back(rig, tmp_path):

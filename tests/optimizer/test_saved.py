@@ -225,6 +225,23 @@ def test_a_run_that_drifts_for_ever_is_not_profiled_for_ever(path, caplog):
     assert limits(node) == [250]
 
 
+def test_a_job_of_one_endless_epoch_is_looked_at_every_hour(caplog):
+    node = SimulatedNode("v100")
+    with GlobalPowerLimitOptimizer(monitor(node), Time()) as optimizer:
+        loop = Loop(node, optimizer, work(60.0), epoch=100)  # 60 of them, or fewer, are an hour
+        with caplog.at_level(logging.WARNING):
+            loop.epoch()
+            assert caplog.records == [], "it is as it was"
+            spent, before = optimizer.profiling_steps, optimizer.expected_step.time
+            loop.workload = work(90.0)
+            for _ in range(100):  # without an end of the epoch
+                loop.step()
+        (said,) = [record.getMessage() for record in caplog.records]
+        assert said.startswith("profiling again: a step takes ")
+        assert optimizer.profiling_steps > spent
+        assert optimizer.expected_step.time == pytest.approx(1.5 * before, rel=0.01)
+
+
 def test_one_slow_stretch_is_no_drift(path, caplog):
     node = SimulatedNode("v100")
     optimizer = GlobalPowerLimitOptimizer(monitor(node), Time())

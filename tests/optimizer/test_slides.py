@@ -14,6 +14,8 @@ from tests.device.clients import LONG_ENOUGH, Clients
 from zeus.clock import MonotonicClock
 from zeus.device import simulated
 
+pytestmark = pytest.mark.real_time
+
 SLIDES = sorted((Path(__file__).parents[3] / "shared" / "seeds").glob("002_*.txt"))
 SPEC = "v100x4"
 

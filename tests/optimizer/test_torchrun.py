@@ -17,10 +17,12 @@ from zeus.clock import MonotonicClock
 from zeus.device import simulated
 from zeus.frontier import Frontier, ZeusCost
 
+pytestmark = pytest.mark.real_time
+
 pytest.importorskip("torch")
 
 WORKER = Path(__file__).with_name("rank_worker.py")
-SECONDS = 100
+SECONDS = 400
 """After which something hangs for sure."""
 ODD = 187.5
 JOB = work(0.05, activity=1.0, compute_bound=0.4)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 from tests.optimizer.support import Loop, limits, monitor, work
 
 from zeus.device.base import DeviceSet
 from zeus.device.node import Node
-from zeus.errors import CapabilityError, Reason
+from zeus.errors import CapabilityError, FrontierError, Reason
 from zeus.frontier import Selection
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer import GlobalFrequencyOptimizer, GlobalPowerLimitOptimizer
-from zeus.optimizer.power_limit import LatencyBound, Time
+from zeus.optimizer.fixed_limit import FixedPowerLimit
+from zeus.optimizer.power_limit import Energy, LatencyBound, Time
 from zeus.testing import SimulatedNode
 
 JOB = work(0.05, activity=1.0, compute_bound=0.4)
@@ -70,6 +72,21 @@ def gave_up(optimizer, node, loop):
     optimizer.close()
     assert limits(node) == [ODD, ODD]
     return report
+
+
+def test_a_slice_of_a_gpu_leaves_the_knobs_of_the_whole_alone(node, warnings):
+    for gpu in node.gpus:
+        gpu.identity = replace(gpu.identity, whole_module=True)
+    optimizer = GlobalPowerLimitOptimizer(monitor(node))
+    loop = Loop(node, optimizer, JOB).epochs(1)
+    (said,) = warnings()
+    assert "that of all its slices" in said
+    assert limits(node) == [ODD, ODD]
+    assert gave_up(optimizer, node, loop).as_run.energy > 0
+    fixed = FixedPowerLimit(monitor(node), 150)
+    Loop(node, fixed, JOB).epochs(1)
+    assert "that of all its slices" in fixed.trouble
+    assert limits(node) == [ODD, ODD]
 
 
 # --- Refused ------------------------------------------------------------------------------------
@@ -223,7 +240,6 @@ class RaisesWhileWalking(Raises):
         (lambda frontier: None, "must return one of the frontier's points"),
         (lambda frontier: frontier.points[0].scaled(2), "must return one of the frontier's points"),
         (lambda frontier: Selection(frontier.points[0].scaled(2)), "must return one of"),
-        (LatencyBound("p99", 0.1), "LatencyBound needs points that state 'p99'"),
     ],
 )
 def test_an_objective_that_fails(objective, told, node, warnings, caplog):
@@ -240,6 +256,11 @@ def test_an_objective_that_fails(objective, told, node, warnings, caplog):
     assert len(warnings()) == 1
 
 
+def test_latencies_of_steps_are_not_measured_so_none_can_be_asked_for(node):
+    with pytest.raises(FrontierError, match="one of their time and energy, but got LatencyBound"):
+        GlobalPowerLimitOptimizer(monitor(node), LatencyBound("p99", 0.1))
+
+
 def test_windows_that_are_reset_amid_profiling(node, warnings):
     watching = monitor(node)
     optimizer = GlobalPowerLimitOptimizer(watching)
@@ -251,6 +272,22 @@ def test_windows_that_are_reset_amid_profiling(node, warnings):
         loop.step()
     (said,) = warnings()
     assert "the monitor's windows were reset" in said
+    optimizer.close()
+    assert limits(node) == [ODD, ODD]
+
+
+@pytest.mark.parametrize("how", ["reset_windows", "close"])
+def test_a_monitor_that_is_closed_after_the_choice(node, warnings, how):
+    """Training goes on. What the run took is then not known, rather than too little."""
+    watching = monitor(node)
+    optimizer = GlobalPowerLimitOptimizer(watching)
+    loop = Loop(node, optimizer, JOB).until_decided()
+    optimizer.on_epoch_begin()
+    getattr(watching, how)()
+    loop.step()
+    optimizer.on_epoch_end()
+    loop.epochs(2)
+    assert optimizer.report().as_run is None
     optimizer.close()
     assert limits(node) == [ODD, ODD]
 
@@ -282,6 +319,39 @@ def test_closing_early_twice_and_training_on(node):
         assert limits(node) == [ODD, ODD]
     assert optimizer.report() == report, "the run was over"
     assert report.steps == 60
+
+
+def test_a_run_that_was_left_without_closing_makes_way_for_the_next(node, warnings):
+    """As in a notebook, whose cell was interrupted and is run again."""
+    left = GlobalPowerLimitOptimizer(monitor(node), Energy())
+    loop = Loop(node, left, JOB).until_decided()
+    assert limits(node) != [ODD, ODD]
+    again = GlobalPowerLimitOptimizer(monitor(node), Energy())
+    Loop(node, again, JOB).until_decided()
+    (said,) = warnings()
+    assert "was not closed" in said
+    assert again.report().reference.knob == ODD, "not what the run before had chosen"
+    steps = left.report().steps
+    loop.epoch()  # somebody still has it: it must not turn the knob any more
+    assert left.report().steps == steps
+    assert limits(node) == [again.selection.point.knob] * 2
+    again.close()
+    assert limits(node) == [ODD, ODD]
+
+
+def test_runs_on_other_gpus_and_of_other_knobs_are_left_alone(node, warnings):
+    callbacks = [
+        GlobalPowerLimitOptimizer(monitor(node, [0]), Energy()),
+        GlobalPowerLimitOptimizer(monitor(node, [1]), Energy()),
+        GlobalFrequencyOptimizer(monitor(node, [1]), Energy()),
+    ]
+    for gpu, callback in zip((0, 1, 1), callbacks, strict=True):
+        Loop(node, callback, JOB, gpus=[node.gpus[gpu]]).until_decided()
+    assert warnings() == []
+    assert callbacks[0].selection.point.knob == limits(node)[0] != ODD
+    for callback in callbacks:
+        callback.close()
+    assert limits(node) == [ODD, ODD]
 
 
 def test_closing_what_has_never_begun(node):

@@ -1,12 +1,16 @@
-"""Worlds that change: drifting data and other GPUs."""
+"""Worlds that change: drifting data, other GPUs, and recurrences that overlap."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from tests.replay.tables import VALLEY, table
 
+from zeus.replay.cluster.lockstep import run_groups
 from zeus.replay.engine import Job, replay
-from zeus.replay.scenarios import blended, common, drifting, moving
+from zeus.replay.scenarios import blended, common, drifting, moving, overlapping
 
 LARGE = {8: [20], 16: [14], 32: [10], 64: [8, 9], 128: [7], 256: [7, 8], 512: [7]}
 
@@ -59,3 +63,27 @@ def test_what_was_learned_moves_along_to_another_gpu():
     moved = replay(jobs, history=True).history["cost"][:, 60:].sum(axis=1)
     anew = replay([Job(second.spec("zeus", s), [second], [0] * 40, s) for s in range(10)])
     assert moved.mean() < 0.97 * anew.cost.mean()
+
+
+def test_so_many_overlap_on_average_if_all_are_run_as_the_default():
+    world = table({64: [8, 12], 128: [9, 9]}, default=64)
+    for regular in (False, True):
+        work = overlapping([world] * 2, [3, 4], [300, 200], at_once=4.0, regular=regular)
+        sums = run_groups(work, [world] * 2, "default", {})
+        assert sums.jobs.tolist() == [300, 300, 200, 200]
+        for group in range(4):
+            start = work.start[work.first[group] : work.first[group + 1]]
+            assert start[0] == 0.0
+            assert sums.time[group] / start[-1] == pytest.approx(4, rel=0.2)
+        assert (sums.most_at_once > 6).all() != regular
+
+
+def test_overlapping_jobs_learn_from_each_other_before_they_end():
+    # The default leaves most of the GPU idle, so a larger batch size is the way to go.
+    epochs = {64: [10], 128: [10], 256: [10], 512: [10]}
+    world = table(epochs, default=64, step_cost=1.0, sample_cost=0.01)
+    idle = replace(world, power=0.3 * world.power)
+    work = overlapping([world, idle], [5], [40, 40], at_once=4.0, regular=True)
+    sums = run_groups(work, [world, idle], "zeus", {})
+    alone, slower = sums.runs[1] - 40, sums.runs[0] - 40
+    assert alone < slower

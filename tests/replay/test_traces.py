@@ -104,7 +104,7 @@ def test_missing_files_and_gpus_are_named(folder, tmp_path_factory):
         load_traces(folder)
     with pytest.raises(TraceError, match="has none"):
         load_traces(tmp_path_factory.mktemp("empty"))
-    with pytest.raises(TraceError, match="has none"):
+    with pytest.raises(TraceError, match="there is no such folder"):
         load_traces(folder / "nowhere")
 
 

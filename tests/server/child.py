@@ -32,7 +32,7 @@ class Server:
             raise RuntimeError(f"no server: {self.greeting}{self.stop()}")
         self.url, self.host, self.port = found[1], found[2], int(found[3])
 
-    def jobs(self, token: str | None = None, timeout: float = 20.0) -> RemoteJobs:
+    def jobs(self, token: str | None = None, timeout: float = 60.0) -> RemoteJobs:
         """A client."""
         return RemoteJobs(self.url, token, timeout)
 
@@ -41,7 +41,7 @@ class Server:
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(number)
         try:
-            _, said = self.process.communicate(timeout=30)
+            _, said = self.process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
             self.process.kill()
             _, said = self.process.communicate()

@@ -3,13 +3,20 @@
 Cases are made by schemathesis. Most are sent to a job and a trial that exist, so that they get as
 far as they can. Nothing may be answered with a server error, every answer must be as documented,
 and a request that was refused, or only asked, must have changed nothing in the store.
+
+    python -m tests.server.fuzz CASES SEED
+
+Whatever goes wrong is kept with the request that can be sent again, and with what was answered.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import random
 import sqlite3
+import sys
+import tempfile
 import urllib.request
 from collections import Counter
 from dataclasses import dataclass, field
@@ -35,6 +42,8 @@ from zeus.errors import UnknownJobError
 from zeus.optimizer.pipeline_frequency.running.messages import Instruction, Registration, Seat
 from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
 
+_LEASE = 86400  # seconds, longer than all of it takes
+_KEPT_FAILURES = 5  # of a route
 _CHECKS = (
     not_a_server_error,
     status_code_conformance,
@@ -51,24 +60,29 @@ class Findings:
         cases: How many were sent, by route.
         answers: How many of each route had which status.
         problems: Routes with what was wrong there; the first of each.
+        failures: The requests that something was wrong with, as lines for a shell with what was
+            answered and what was wrong; some of each route.
     """
 
     cases: Counter[str] = field(default_factory=Counter)
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
     problems: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, list[str]] = field(default_factory=dict)
 
 
-def fuzz(file: Path, cases: int, *, number: int = 0) -> Findings:
+def fuzz(file: Path, cases: int, *, pipeline_cases: int | None = None, number: int = 0) -> Findings:
     """Send so many cases to each route of a server on a new store.
 
     Args:
         file: Of the store.
-        cases: For each route that has something to vary.
+        cases: For each route.
+        pipeline_cases: For each route of pipelines, which are many; by default as many.
         number: Seed.
     """
     server = Server(f"sqlite:///{file}")
     try:
-        findings = _Fuzz(server, file, cases, number).run()
+        fewer = cases if pipeline_cases is None else pipeline_cases
+        findings = _Fuzz(server, file, (cases, fewer), number).run()
     finally:
         said = server.stop()
     if server.process.returncode or said:
@@ -84,8 +98,10 @@ def _told(error: BaseException) -> str:
 
 def _help(body: dict[str, Any], real: bool) -> None:
     """Let a body get further, and no lease end in between."""
-    if isinstance(body.get("lease"), float | int):
-        body["lease"] = max(body["lease"], 3600)
+    if "request" in body and "gpu" in body:  # otherwise it is ten minutes
+        body.setdefault("lease", _LEASE)
+    if type(body.get("lease")) in (float, int) and 1 <= body["lease"] < _LEASE:
+        body["lease"] = _LEASE
     if real and isinstance(body.get("retry_of"), str):
         body["retry_of"] = None
     for name in ("gpu", "request"):
@@ -121,7 +137,7 @@ _RANK = Registration("real", Seat(0, 0, 0, 0, 1, 2, 1, 2), "A100", (1410,))
 
 
 class _Fuzz:
-    def __init__(self, server: Server, file: Path, cases: int, number: int) -> None:
+    def __init__(self, server: Server, file: Path, cases: tuple[int, int], number: int) -> None:
         self._cases, self._number = cases, number
         self._found = Findings()
         self._watch = sqlite3.connect(file)
@@ -142,8 +158,7 @@ class _Fuzz:
     def run(self) -> Findings:
         for result in self._schema.get_all_operations():
             operation = result.ok()
-            # Pipelines have as many routes as all the rest, and simpler rules.
-            cases = self._cases // 4 if "/pipelines" in operation.path else self._cases
+            cases = self._cases["/pipelines" in operation.path]
             for mode, share in (
                 (GenerationMode.NEGATIVE, cases // 2),
                 (GenerationMode.POSITIVE, cases),
@@ -154,6 +169,7 @@ class _Fuzz:
                     pass  # any text is a name: such a route cannot be asked wrongly
                 except Exception as error:
                     self._found.problems[operation.label] = _told(error)[:2000]
+            self._fill_up(operation, cases)
         self._session.close()
         self._watch.close()
         return self._found
@@ -184,6 +200,18 @@ class _Fuzz:
 
         one()
 
+    def _fill_up(self, operation: Any, cases: int) -> None:
+        """Ask routes that take nothing, and so have few cases, with what they do not take."""
+        chance = random.Random(self._number)
+        while self._found.cases[operation.label] < cases:
+            if operation.label in self._found.problems:
+                return
+            junk = "".join(map(chr, chance.choices(range(0x3000), k=chance.randrange(1, 60))))
+            try:
+                self._check(operation, operation.Case(query={junk: junk}))
+            except Exception as error:
+                self._found.problems[operation.label] = _told(error)[:2000]
+
     def _keep_alive(self) -> None:
         """A report about a pipeline that is gone would be forgotten, which changes the store."""
         for job in ("0", "real"):
@@ -191,15 +219,49 @@ class _Fuzz:
                 self._pipelines.standing(job, 0, "real")
 
     def _check(self, operation: Any, case: Any) -> None:
-        before = self._version()
-        response = case.call(session=self._session, timeout=30)
+        # In this order: what is noted in between is in both of them, or counts as noted later.
+        noted, before = self._noted(), self._version()
+        response = case.call(session=self._session, timeout=60)
         self._found.cases[operation.label] += 1
         self._found.answers[operation.label, response.status_code] += 1
-        case.validate_response(response, checks=list(_CHECKS))
-        assert "Traceback" not in response.text
-        if response.status_code >= 400 or operation.method == "get":
-            assert self._version() == before, f"{response.status_code}, but the store has changed"
+        try:
+            case.validate_response(response, checks=list(_CHECKS))
+            assert "Traceback" not in response.text
+            if response.status_code >= 400 or operation.method == "get":
+                changed = self._version() != before and self._noted() == noted
+                assert not changed, f"{response.status_code}, but the store has changed"
+        except BaseException as error:
+            kept = self._found.failures.setdefault(operation.label, [])
+            if len(kept) < _KEPT_FAILURES:
+                answer = f"{response.status_code} {response.text[:1000]}"
+                kept.append(f"{case.as_curl_command()}\n{answer}\n{_told(error)[:2000]}")
+                # At once, as it may not come again, and this may be stopped before its end.
+                sys.stderr.write(f"{operation.label}\n{kept[-1]}\n\n")
+            raise
 
     def _version(self) -> int:
         """Changes whenever anybody else has written."""
         return self._watch.execute("PRAGMA data_version").fetchone()[0]
+
+    def _noted(self) -> tuple[int, float | None]:
+        """Changes whenever the server has noted something that nobody has asked for.
+
+        Made-up ranks are lost after a minute, as nothing more is heard of them.
+        """
+        found = self._watch.execute(
+            "SELECT count(*), max(at) FROM zeus_pipeline_events "
+            "WHERE kind = 'lost' OR message LIKE '% is gone'"
+        )
+        count, latest = found.fetchone()
+        return count, latest
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="zeus-fuzz-") as scratch:
+        found = fuzz(Path(scratch) / "jobs.db", int(sys.argv[1]), number=int(sys.argv[2]))
+    for route, cases in found.cases.items():
+        answers = {status: n for (where, status), n in found.answers.items() if where == route}
+        print(f"{route}: {cases} {answers}")
+    for route, said in found.problems.items():
+        print(f"\n{route}: {said}", *found.failures.get(route, ()), sep="\n\n")
+    sys.exit(bool(found.problems))

@@ -8,10 +8,13 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 from tests.optimizer.batch_size.clients import trials
 from tests.server.test_openapi import ROUTES
 
 from zeus.optimizer.batch_size.job_file import JobFile
+
+pytestmark = pytest.mark.real_time
 
 PAGE = Path(__file__).parents[2] / "docs" / "recurring.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -26,11 +29,11 @@ def test_the_examples_run_as_they_are(tmp_path):
         text=True,
         cwd=tmp_path,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert (done.returncode, done.stderr) == (0, "")
     script, service = done.stdout.splitlines()
-    assert script.startswith("target reached 64 Point(knob=")
+    assert re.fullmatch(r"target reached 64 \d+ W", script)
     assert service == "converged the target was reached in epoch 4"
     for name, epochs in (("nightly-resnet", 3), ("nightly-bert", 4)):
         (trial,) = trials(f"sqlite:///{tmp_path}/jobs.db", name)
@@ -48,13 +51,3 @@ def test_every_route_is_listed():
     for path in (path for path in ROUTES if not path.startswith("/api/pipelines")):
         shown = path.replace("{name}", "NAME").replace("{trial}", "TRIAL")
         assert f" {shown}`" in TEXT, path
-
-
-def test_links_lead_somewhere():
-    headings = {
-        re.sub(r"[^a-z -]", "", title.lower()).replace(" ", "-")
-        for title in re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)
-    }
-    for file, place in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", TEXT):
-        assert (PAGE.parent / file).exists(), file
-        assert file or place in headings, place

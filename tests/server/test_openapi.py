@@ -10,6 +10,8 @@ from tests.server.fuzz import fuzz
 from zeus.optimizer.batch_size.store import Store
 from zeus.server import create_app
 
+pytestmark = pytest.mark.real_time
+
 ROUTES = {
     "/api/jobs": {"get", "post"},
     "/api/jobs/{name}": {"get", "delete"},
@@ -45,13 +47,23 @@ def test_every_route_is_documented(tmp_path):
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             assert operation["description"], (path, method)
+            for status, answer in operation["responses"].items():
+                if status >= "400":
+                    assert list(answer["content"]) == ["application/json"], (path, method)
     assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    assert document["security"] == [{"token": []}]
+    assert document["paths"]["/healthz"]["get"]["security"] == []
+    for name, body in document["components"]["schemas"].items():
+        for field, shape in body["properties"].items():
+            if name.endswith("Body") and shape.get("type") == "integer":
+                assert "minimum" in shape, (name, field)
 
 
 @pytest.mark.slow
 def test_whatever_is_sent_is_answered_and_changes_only_what_it_may(tmp_path):
-    # `make bench` sends thousands to each.
-    findings = fuzz(tmp_path / "jobs.db", 60, number=0 if os.environ.get("CI") else os.getpid())
+    # `make bench` sends hundreds to each, and `python -m tests.server.fuzz` as many as you like.
+    number = 0 if os.environ.get("CI") else os.getpid()
+    findings = fuzz(tmp_path / "jobs.db", 60, pipeline_cases=15, number=number)
     assert findings.problems == {}
     # It got everywhere: wherever something can be done, something was done.
     done = {route for route, status in findings.answers if status < 300}

@@ -27,6 +27,8 @@ from zeus.optimizer.batch_size.remote import RemoteJobs
 from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.store import Store
 
+pytestmark = pytest.mark.real_time
+
 
 def life_of_a_job(jobs: JobsApi) -> list:
     """Everything that can be asked, and the answers without their instants."""
@@ -187,6 +189,37 @@ def test_a_slow_server_costs_a_bounded_time(bad_server, answer):
     with pytest.raises(ServerError, match=r"cannot be reached|nonsense"):
         jobs.jobs()
     assert time.monotonic() - began < 20  # and not for ever
+
+
+def test_a_server_that_does_not_shake_hands_costs_a_bounded_time(bad_server):
+    jobs = RemoteJobs(bad_server(_silence).replace("http:", "https:"), timeout=0.5)
+    with pytest.raises(ServerError, match=r"no answer within 0.5 s"):
+        jobs.jobs()
+
+
+def test_a_name_that_is_never_found_costs_a_bounded_time_and_one_thread(monkeypatch):
+    asked: list[str] = []
+    begun, answered = threading.Event(), threading.Event()
+    real = socket.getaddrinfo
+
+    def resolver(host, *details, **options):
+        if options.get("flags") == socket.AI_NUMERICHOST:
+            return real(host, *details, **options)
+        asked.append(host)
+        begun.set()
+        answered.wait(60)
+        raise socket.gaierror(socket.EAI_NONAME, "nobody knows it")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolver)
+    jobs = RemoteJobs("http://zeus.invalid:1", timeout=0.2)
+    for _ in range(2):
+        with pytest.raises(ServerError, match=r"zeus.invalid:1 cannot be reached: no answer"):
+            jobs.jobs()
+    assert begun.wait(60)
+    assert asked == ["zeus.invalid"]
+    answered.set()
+    with pytest.raises(ServerError, match="nobody knows it"):
+        RemoteJobs("http://zeus.invalid:1", timeout=60.0).jobs()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from tests.cli.support import one_error_line, zeus_here
 
 from zeus.optimizer.batch_size.store import Store, Tokens
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture
 def token(tmp_path, capfd):
@@ -41,9 +43,11 @@ def test_a_token_from_creation_to_revocation(token):
 
     assert token("revoke", known.id).returncode == 0
     assert "revoked" in token("list").stdout
+    again = json.loads(token("revoke", known.id, "--json").stdout)
     (entry,) = json.loads(token("list", "--json").stdout)
     assert entry["id"] == known.id
     assert entry["revoked"] > entry["created"]
+    assert again == entry  # when it was revoked stays
     assert set(entry) == {"id", "job", "note", "created", "expires", "revoked"}
 
 
@@ -65,10 +69,10 @@ def test_no_tokens(token):
         (["create", "--job", "a", "--all"], "needs either --job NAME or --all"),
         (["create", "--all", "--expires", "0"], "must be days, more than 0"),
         (["create", "--all", "--expires", "soon"], "must be days, more than 0"),
-        (["create", "some-id", "--all"], "an ID is given to `zeus token revoke`"),
-        (["revoke"], "an ID is given to `zeus token revoke`"),
+        (["create", "some-id", "--all"], "`zeus token create` takes no ID, but got 'some-id'"),
+        (["revoke"], "`zeus token revoke` needs the ID of a token"),
         (["list", "--all"], "are for `zeus token create`"),
-        (["forge"], "invalid choice"),
+        (["forge"], "must be one of create, list, revoke, but got 'forge'"),
     ],
 )
 def test_wrong_use_is_one_line_and_code_2(token, arguments, said):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from tests.optimizer.batch_size.histories import spec
 
 from zeus.optimizer.batch_size.commands import Decide
@@ -11,6 +12,8 @@ from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.store import Store
 from zeus.server import writer as writer_module
 from zeus.server.writer import Writer
+
+pytestmark = pytest.mark.real_time
 
 GPU = {"gpu": "NVIDIA A40", "max_power": 300.0}
 
@@ -36,3 +39,28 @@ def test_leases_end_however_busy_others_are(tmp_path, monkeypatch):
     asyncio.run(asyncio.wait_for(ask(), 60))
     assert jobs.trials("forgotten")[0].state == "expired"
     jobs.close()
+
+
+def test_a_job_that_cannot_be_read_keeps_nobody_else_from_writing(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer_module, "_SWEEP_PERIOD", 0.0)  # after every command
+    now = 1000.0
+    store = Store(f"sqlite:///{tmp_path}/jobs.db")
+    jobs = Jobs(store, lambda: now)
+    for name in ("broken", "good"):
+        jobs.create(spec(name))
+    jobs.decide("broken", **GPU, lease=10.0)
+    with store.transaction() as transaction:
+        broken = "UPDATE zeus_jobs SET spec = 'nonsense' WHERE name = 'broken'"
+        transaction._connection.exec_driver_sql(broken)
+    later = Jobs(store, lambda: now + 11.0)
+
+    async def ask() -> None:
+        writer = Writer(later)
+        writer.start()
+        for turn in range(3):
+            await writer.do(Decide(job="good", request=str(turn), **GPU))
+        await asyncio.to_thread(writer.stop)
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
+    assert later.job("good").trials == 3
+    later.close()

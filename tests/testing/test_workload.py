@@ -14,6 +14,8 @@ from zeus.device.simulated import IDLE
 from zeus.monitor import ZeusMonitor
 from zeus.testing import SimulatedNode, Workload
 
+pytestmark = pytest.mark.real_time
+
 workloads = st.builds(
     Workload,
     name=st.just("job"),

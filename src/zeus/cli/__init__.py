@@ -10,7 +10,6 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 130 interrupted, 141 the reader of
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import signal
 import sys
@@ -19,7 +18,7 @@ from importlib import import_module
 from typing import Any
 
 from zeus import __version__
-from zeus.cli._parser import Parser, UsageError
+from zeus.cli._parser import Parser, UsageError, did_you_mean
 
 FAILED, USED_WRONGLY = 1, 2
 _INTERRUPTED = 128 + signal.SIGINT
@@ -109,8 +108,7 @@ def _module(command: str) -> Any:
 def _parse(words: list[str]) -> tuple[str, Any, Any]:
     command = next((word for word in words if not word.startswith("-")), None)
     if command is not None and command not in COMMANDS:
-        near = difflib.get_close_matches(command, COMMANDS, 1)
-        hint = f"; did you mean `zeus {near[0]}`?" if near else ""
+        hint = did_you_mean(command, COMMANDS, "zeus {}")
         raise UsageError(f"there is no command {command!r}{hint} (see `zeus --help`)")
     if command is None:
         arguments = build_parser().parse_args(words)
@@ -121,7 +119,9 @@ def _parse(words: list[str]) -> tuple[str, Any, Any]:
     head, found, tail = _split(words) if runs_a_program else (words, False, [])
     arguments, unknown = build_parser([command]).parse_known_args(head)
     if unknown:
-        raise UsageError(f"{command} knows no {' '.join(unknown)} (see `zeus {command} --help`)")
+        own = Parser(f"zeus {command}")
+        module.configure(own)
+        own.refuse(unknown)
     if found:
         arguments.program = [*arguments.program, "--", *tail] if arguments.program else tail
     return command, module, arguments
@@ -139,7 +139,12 @@ def _split(words: list[str]) -> tuple[list[str], bool, list[str]]:
 
 def _report(error: Exception) -> int:
     """Say in one line what went wrong; the exit code tells whose mistake it was."""
-    from zeus.errors import SimulationError, UnknownDeviceError, ZeusError  # noqa: PLC0415
+    from zeus.errors import (  # noqa: PLC0415
+        SimulationError,
+        TraceError,
+        UnknownDeviceError,
+        ZeusError,
+    )
 
     if os.environ.get("ZEUS_DEBUG"):
         import traceback  # noqa: PLC0415
@@ -150,8 +155,8 @@ def _report(error: Exception) -> int:
     if not expected:
         text += " (set ZEUS_DEBUG=1 to see where)"
     complain(text)
-    wrong_input = isinstance(error, UsageError | UnknownDeviceError | SimulationError)
-    return USED_WRONGLY if wrong_input else FAILED
+    wrong = isinstance(error, UsageError | UnknownDeviceError | SimulationError | TraceError)
+    return USED_WRONGLY if wrong else FAILED
 
 
 def _one_line(error: Exception) -> str:

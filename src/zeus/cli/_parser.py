@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
 import re
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
 
 from zeus.errors import ZeusError
 
@@ -32,6 +33,36 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise a `UsageError` that says where help is."""
         raise UsageError(f"{message} (see `{self.prog} --help`)")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Say what there is to choose from, and what comes nearest."""
+        choices = action.choices
+        if choices is None or action.nargs == argparse.PARSER or value in choices:
+            super()._check_value(action, value)
+            return
+        known = [str(choice) for choice in choices]
+        raise argparse.ArgumentError(
+            action,
+            f"must be one of {', '.join(known)}, but got {value!r}"
+            + did_you_mean(str(value), known, "{}"),
+        )
+
+    def refuse(self, words: Sequence[str]) -> NoReturn:
+        """Raise a `UsageError` about words that it does not take."""
+        known = [text for action in self._actions for text in action.option_strings]
+        hint = did_you_mean(words[0].partition("=")[0], known, "{}")
+        self.error(f"`{self.prog}` takes no {' '.join(words)}{hint}")
+
+
+def did_you_mean(word: str, known: Iterable[str], form: str) -> str:
+    """What to add to an error about a word: the known one that is most like it, if one is."""
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f"; did you mean `{form.format(near[0])}`?" if near else ""
+
+
+def add_action(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add the word that says what a command is to do, so that errors about it name them all."""
+    parser.add_argument("action", choices=names, metavar="|".join(names), help="what to do")
 
 
 def indices(text: str) -> list[int]:

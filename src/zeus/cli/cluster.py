@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zeus.cli._output import prepared
-from zeus.cli._parser import UsageError
+from zeus.cli._parser import UsageError, add_action
 from zeus.cli._replaying import POLICIES, beta, names, progress_bar, share, whole
 from zeus.cli._terminal import MISSING, Console
 from zeus.errors import MissingExtraError, TraceError
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 _JOBS = 1_200_000
 _MOST_JOBS = 10**10
 _MOST_SEED = 2**53
-_HEAD = ("GPU", "workload", "policy", "groups", "jobs", "energy", "time", "regret", "trials",
-         "overlap", "at once")  # fmt: skip
+_HEAD = (
+    "workload", "groups", "jobs", "energy", "time", "regret", "trials", "overlap", "at once"
+)  # fmt: skip
 # Options of one action only, and what they are if they are not given.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "generate": {"output": None, "jobs": _JOBS},
@@ -71,7 +72,7 @@ examples:
   zeus cluster replay --tables made-up --traces traces/nsdi23 --gpu v100
   zeus cluster replay --tables pai --traces traces/nsdi23 --policy paper,zeus --json cluster.json
   zeus cluster replay --tables pai --traces traces/nsdi23 --engine ray --address auto"""
-    parser.add_argument("action", choices=("generate", "replay"), help="what to do")
+    add_action(parser, "generate", "replay")
     parser.add_argument(
         "--seed", type=whole(0, _MOST_SEED), default=0, metavar="N", help="of all draws (0)"
     )
@@ -243,30 +244,30 @@ def _replayed(
 
 def _report(console: Console, trace: ClusterTrace, records: Sequence[ClusterRecord]) -> list[str]:
     rows: list[Sequence[str]] = [_HEAD]
-    rows += [_row(record) for record in records]
-    lines = console.table(rows, right=range(3, len(_HEAD)))
+    for gpu, policy in dict.fromkeys((record.gpu, record.policy) for record in records):
+        rows.append([f"{gpu}, {policy}"])
+        rows += [_row(record) for record in records if (record.gpu, record.policy) == (gpu, policy)]
+    lines = console.table(rows, right=range(1, len(_HEAD)))
     lines[0] = console.style(lines[0], "bold")
     counts = trace.counts
     share_of_overlap = trace.overlapping().mean()
     return [
         *lines,
         "",
-        f"{trace.jobs:,} jobs in {trace.groups:,} groups; {share_of_overlap:.1%} of them started "
+        f"{trace.jobs:,} jobs in {trace.groups:,} groups; {share_of_overlap:.1%} of them started",
         "while another one of their group was running.",
         f"Of {counts.rows:,} in the table, {counts.unsuccessful:,} did not succeed, "
-        f"{counts.untimed:,} have no time, {counts.ungrouped:,} no group, {counts.alone:,} do not "
-        "recur.",
-        "Energy and time: of all jobs, against the default.",
-        "Regret: cost beyond the best configuration's, in runs of it, per job. Trials: per job.",
-        "Overlap: jobs that start while another is running; at once: most jobs of one group.",
+        f"{counts.untimed:,} have no time,",
+        f"{counts.ungrouped:,} have no group, and {counts.alone:,} do not recur.",
+        "Energy and time: of all jobs, against the default. Regret: cost beyond the",
+        "best configuration's, in runs of it, per job. Trials: per job. Overlap: jobs",
+        "that start while another one is running; at once: most jobs of one group.",
     ]
 
 
 def _row(record: ClusterRecord) -> list[str]:
     return [
-        record.gpu,
         record.workload,
-        record.policy,
         f"{record.groups}",
         f"{record.jobs}",
         _ratio(record.energy_vs_default),

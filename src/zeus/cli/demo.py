@@ -3,9 +3,10 @@
 With `--json`, one object: `node` ("virtual", "simulated" or "real"), `gpus` (names), `what` was
 run, `epochs` (measurements), `training` (the measurement of all of it) and, on the virtual node,
 `exact_energy` (joules that the training really took), `steps` and `exact_step_energies`. On
-simulated GPUs also `power_limit`: the `default`, the chosen `limit`, an `epoch` (or some steps) at
-that limit, `time_change` and `energy_change` against the default, `profiling` (`steps`, and
-`time` and `energy` beyond what these steps take at the default) and the `frontier` of a step.
+simulated GPUs also `power_limit`: the `default`, the chosen `limit` (watts; by model where GPUs
+differ), an `epoch` (or some steps) at that limit, `time_change` and `energy_change` against the
+default, `profiling` (`steps`, and `time` and `energy` beyond what these steps take at the default)
+and the `frontier` of a step.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import argparse
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ from zeus.cli._terminal import Console
 from zeus.clock import Clock
 from zeus.device import DeviceSet, Gpu, Node, current_node
 from zeus.frontier import Frontier, MaxSlowdownConstraint
+from zeus.frontier.show import knob_label
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor.measurement import show_joules, show_seconds
 from zeus.optimizer import GlobalPowerLimitOptimizer
@@ -80,16 +82,16 @@ class Optimized:
     best: Measurement
 
     @property
-    def default(self) -> float:
-        """Watts before."""
+    def default(self) -> Any:
+        """Watts before; by GPU model where there are several."""
         assert self.report.reference is not None
-        return float(self.report.reference.knob)
+        return self.report.reference.knob
 
     @property
-    def limit(self) -> float:
-        """Watts after."""
+    def limit(self) -> Any:
+        """Watts after, likewise."""
         assert self.report.chosen is not None
-        return float(self.report.chosen.knob)
+        return self.report.chosen.knob
 
     @property
     def profiling(self) -> Amount:
@@ -110,8 +112,8 @@ class Optimized:
     def to_dict(self) -> dict[str, Any]:
         """As JSON knows it."""
         return {
-            "default": self.default,
-            "limit": self.limit,
+            "default": _plain(self.default),
+            "limit": _plain(self.limit),
             "epoch": self.best.to_dict(),
             "time_change": self.time_change,
             "energy_change": self.energy_change,
@@ -130,11 +132,11 @@ class Optimized:
         for point in self.frontier:
             mark = "chosen" if point.knob == self.limit else ""
             changes = (f"{point.slowdown(first) - 1:+.1%}", f"{0.0 - point.savings(first):+.1%}")
-            tried.append((f"{point.knob:.0f} W", *changes, mark))
+            tried.append((knob_label(point.knob, "W"), *changes, mark))
         compared = [
             ("limit", "time", "energy", "average power"),
-            (f"{self.default:.0f} W", *_cells(self.normal)),
-            (f"{self.limit:.0f} W", *_cells(self.best)),
+            (knob_label(self.default, "W"), *_cells(self.normal)),
+            (knob_label(self.limit, "W"), *_cells(self.best)),
             ("change", f"{self.time_change:+.1%}", f"{self.energy_change:+.1%}", ""),
         ]
         steps, extra = self.report.profiling_steps, self.profiling
@@ -238,7 +240,8 @@ _NEXT_STEPS = [
     "  from zeus.optimizer import GlobalPowerLimitOptimizer",
     "",
     "  optimizer = GlobalPowerLimitOptimizer(ZeusMonitor())",
-    "  # call optimizer.on_epoch_begin/on_step_begin/on_step_end/on_epoch_end in your loop",
+    "  # in your loop, call its on_epoch_begin, on_step_begin, on_step_end",
+    "  # and on_epoch_end",
     "",
     "or measure any program as it is: zeus measure -- python train.py",
 ]
@@ -252,6 +255,10 @@ def _cells(measurement: Measurement) -> tuple[str, str, str]:
         energy,
         f"{power:.0f} W" if measurement.gpu_energy else "-",
     )
+
+
+def _plain(knob: Any) -> Any:
+    return dict(knob) if isinstance(knob, Mapping) else float(knob)
 
 
 def _more(value: float, show: Callable[[float], str]) -> str:
@@ -291,7 +298,7 @@ def _in_virtual_time() -> Result:
     result = Result(
         "virtual",
         [gpu.name for gpu in gpus],
-        "No GPU can be measured here, so this runs on four simulated V100s, in virtual time.",
+        "No GPU can be measured here; so, on four simulated V100s, in virtual time:",
         f"ResNet-50 on ImageNet, {_EPOCHS} epochs on {len(gpus)} GPUs, as recorded on real ones",
     )
     with ZeusMonitor([gpu.index for gpu in gpus], sync_execution_with=None, node=node) as monitor:

@@ -24,11 +24,13 @@ from zeus.cli._output import PreparedFile
 from zeus.cli._parser import UsageError
 from zeus.cli._profiles import Saved, matching, read, simulate
 from zeus.cli._terminal import MISSING, Console, clean
-from zeus.errors import FrontierError
+from zeus.drawing.files import kind_of
+from zeus.errors import FrontierError, PictureError
 from zeus.frontier import (
     Deadline,
     Energy,
     EnergyBudget,
+    LatencyBound,
     MaxSlowdownConstraint,
     Objective,
     Point,
@@ -37,7 +39,7 @@ from zeus.frontier import (
     Time,
     ZeusCost,
 )
-from zeus.frontier.plots import kind_of, rendered
+from zeus.frontier.plots import KINDS, rendered
 from zeus.frontier.show import compared, count, knob_label, rows
 
 _STEP = 25.0  # W
@@ -90,6 +92,13 @@ examples:
         "--power-cap", type=float, metavar="W", help="fastest of at most W watts on average"
     )
     wanted.add_argument(
+        "--latency-bound",
+        type=_latency_bound,
+        metavar="P:S",
+        help="least energy among settings whose latency keeps a bound: p99:0.2 is 99 %% of "
+        "requests within 0.2 seconds",
+    )
+    wanted.add_argument(
         "--max-power",
         type=float,
         metavar="W",
@@ -114,9 +123,9 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     """Read, choose, print, plot."""
     try:
-        plots = {name: kind_of(Path(name)) for name in arguments.plot}
+        plots = {name: kind_of(name, KINDS) for name in arguments.plot}
         objectives = _objectives(arguments)
-    except FrontierError as error:
+    except (FrontierError, PictureError) as error:
         raise UsageError(str(error)) from None
     console = Console(sys.stdout)
     saved = _sources(arguments)
@@ -167,7 +176,22 @@ def _objectives(arguments: argparse.Namespace) -> dict[str, Objective]:
         found[f"EnergyBudget {arguments.energy_budget:g} J"] = EnergyBudget(arguments.energy_budget)
     if arguments.power_cap is not None:
         found[f"PowerCap {arguments.power_cap:g} W"] = PowerCap(arguments.power_cap)
+    if arguments.latency_bound is not None:
+        bound = arguments.latency_bound
+        found[f"LatencyBound {bound.percentile} {bound.seconds:g} s"] = bound
     return found
+
+
+def _latency_bound(text: str) -> LatencyBound:
+    percentile, _, seconds = text.partition(":")
+    try:
+        return LatencyBound(
+            percentile if percentile[:1] == "p" else float(percentile), float(seconds)
+        )
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a percentile and seconds such as p99:0.2, but got {text!r}"
+        ) from None
 
 
 # --- what to show -------------------------------------------------------------------------------
@@ -311,7 +335,8 @@ class _Shown:
         try:
             return _Choice(name, objective.select(self.frontier))
         except FrontierError as error:
-            return _Choice(name, None, f"{error}; --max-power states it")
+            cure = "; --max-power states it" if isinstance(objective, ZeusCost) else ""
+            return _Choice(name, None, f"{error}{cure}")
 
     def plot(self, kind: str, eta: float) -> bytes:
         # On a page, the slider shows what ZeusCost chooses.
@@ -355,7 +380,7 @@ class _Shown:
         return [
             console.style(clean(f"{self.saved.title}: {count(self.frontier)}"), "bold"),
             "",
-            *_headed(console, console.table(table, right=range(6), indent="  ")),
+            *_headed(console, console.table(table, right=range(len(table[0]) - 1), indent="  ")),
             "",
             *_headed(console, console.table(chosen, right=(1, 2, 3), indent="  ")),
             "",

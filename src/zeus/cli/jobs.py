@@ -22,7 +22,7 @@ from dataclasses import fields
 from typing import Any
 
 from zeus.cli._output import PreparedFile
-from zeus.cli._parser import UsageError, count
+from zeus.cli._parser import UsageError, add_action, count
 from zeus.cli._storage import add_storage_option
 from zeus.cli._terminal import MISSING, Console, clean
 from zeus.monitor.measurement import show_joules, show_seconds
@@ -46,7 +46,7 @@ examples:
   zeus jobs show digits --trials 50
   zeus jobs export digits --format csv --output trials.csv
   zeus jobs delete digits --server http://gpu1:8420"""
-    parser.add_argument("action", choices=("list", "show", "export", "delete"), help="what to do")
+    add_action(parser, "list", "show", "export", "delete")
     parser.add_argument("name", nargs="?", metavar="NAME", help="of the job; not for `list`")
     parser.add_argument("--server", metavar="URL", help="server that keeps the jobs (ZEUS_SERVER)")
     add_storage_option(parser)
@@ -74,8 +74,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> None:
     action = arguments.action
-    if (action == "list") == (arguments.name is not None):
-        raise UsageError("a NAME is given to `zeus jobs show`, `export` and `delete`, and not else")
+    if action == "list" and arguments.name is not None:
+        raise UsageError(
+            f"`zeus jobs list` takes no NAME, but got {arguments.name!r}; "
+            "`zeus jobs show NAME` tells about one job"
+        )
+    if action != "list" and arguments.name is None:
+        raise UsageError(f"`zeus jobs {action}` needs the NAME of a job; `zeus jobs list` has them")
     if arguments.server and arguments.storage:
         raise UsageError("jobs are kept on a server or in a storage: give --server or --storage")
     only = {"--trials": "show", "--format": "export", "--output": "export"}
@@ -128,7 +133,7 @@ def _show(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None
         return
     console.print(*_summary(job), "")
     if profiles:
-        _print_table(console, _profile_rows(profiles), right=(2, 3, 4))
+        _print_table(console, _profile_rows(profiles), right=(1, 2, 3, 4))
         console.print("")
     if not trials:
         console.print("No trials yet.")
@@ -210,7 +215,9 @@ def _summary(job: JobInfo) -> list[str]:
 
 
 def _profile_rows(profiles: Sequence[ProfileInfo]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("profiled on", "GPUs", "batch size", "power limit", "an epoch")]
+    rows: list[tuple[str, ...]] = [
+        ("profiled on", "GPUs", "batch size", "power limit", "epoch cost")
+    ]
     for each in sorted(profiles, key=lambda profile: (profile.gpu, profile.batch_size)):
         limit = MISSING if each.power_limit is None else f"{each.power_limit:g} W"
         cost = MISSING if each.epoch_cost is None else show_joules(each.epoch_cost)
@@ -224,16 +231,17 @@ def _trial_rows(trials: Sequence[TrialInfo]) -> list[tuple[str, ...]]:
          "why")
     ]  # fmt: skip
     for trial in trials:
+        told = trial.epochs > 0 or trial.time > 0  # of one that was given up nothing is known
         rows.append(
             (
                 str(trial.recurrence),
-                str(trial.attempt),
+                str(trial.attempt + 1),  # as `zeus run` counts them
                 str(trial.batch_size),
                 trial.role,
                 trial.state,
                 str(trial.epochs),
-                show_seconds(trial.time),
-                MISSING if trial.energy is None else show_joules(trial.energy),
+                show_seconds(trial.time) if told else MISSING,
+                MISSING if not told or trial.energy is None else show_joules(trial.energy),
                 clean(trial.note),
             )
         )

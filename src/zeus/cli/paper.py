@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 from collections import Counter
 from pathlib import Path
@@ -44,10 +45,13 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Recompute, then say where it is."""
-    try:
-        import numpy  # noqa: F401, PLC0415  (not needed for --help)
-    except ImportError:
-        raise MissingExtraError("`zeus paper`", "batch-size") from None
+    lacking = [
+        extra
+        for extra, package in (("batch-size", "numpy"), ("plot", "matplotlib"))
+        if importlib.util.find_spec(package) is None
+    ]
+    if lacking:
+        raise MissingExtraError("`zeus paper`", *lacking)
     from zeus.replay.paper.catalogue import CATALOGUE  # noqa: PLC0415
     from zeus.replay.paper.produce import produce  # noqa: PLC0415
     from zeus.replay.traces import load_traces  # noqa: PLC0415

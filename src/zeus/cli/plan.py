@@ -13,6 +13,7 @@ import contextlib
 import json
 import math
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from zeus.cli import FAILED, complain
 from zeus.cli._output import PreparedFile
 from zeus.cli._parser import UsageError
 from zeus.cli._terminal import Console
-from zeus.errors import FrontierError, PipelineError, StageProfileError
+from zeus.drawing.files import kind_of, rendered
+from zeus.errors import FrontierError, PictureError, PipelineError, StageProfileError
 from zeus.frontier import (
     Deadline,
     EnergyBudget,
@@ -38,7 +40,7 @@ from zeus.optimizer.pipeline_frequency import (
     solve,
 )
 from zeus.optimizer.pipeline_frequency.compare import Comparison, compare, read_frontier
-from zeus.optimizer.pipeline_frequency.figure import Others, draw, kind_of
+from zeus.optimizer.pipeline_frequency.figure import Others, draw
 from zeus.optimizer.pipeline_frequency.profile import useful
 from zeus.optimizer.pipeline_frequency.schedules import SCHEDULES
 from zeus.optimizer.pipeline_frequency.solver import PLANS
@@ -75,7 +77,10 @@ examples:
         help="what a GPU draws while it waits for another (A40: 70.38, A100: 83.64)",
     )
     what.add_argument(
-        "--chunks", type=_whole, default=1, metavar="N", help="stages per rank, if interleaved"
+        "--chunks",
+        type=_whole,
+        metavar="N",
+        help="stages per rank, if interleaved or zero-bubble (default: 1; zbv has 2)",
     )
     what.add_argument(
         "--tensor-parallel", type=_whole, default=1, metavar="N", help="GPUs per rank (default: 1)"
@@ -133,6 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
     with _wrong_use():
         kind = None if arguments.figure is None else kind_of(arguments.figure)
         objective, wish = _objective(arguments)
+    _check_files(arguments)
     with contextlib.ExitStack() as stack:
         files = {
             name: stack.enter_context(contextlib.closing(PreparedFile(given)))
@@ -154,8 +160,8 @@ def run(arguments: argparse.Namespace) -> int:
             files["json"].write(_json(solution, plan))
         if kind is not None:
             name = Path(arguments.compare).stem if arguments.compare else ""
-            picture = draw(before, plan, solution, Others(name, others))
-            files["figure"].write_bytes(picture.rendered(kind))
+            drawn = partial(draw, before, plan, solution, Others(name, others))
+            files["figure"].write_bytes(rendered(drawn, kind))
         if "trace" in files:
             executions = {"every clock at its highest": before, "the plan": plan.execute()}
             files["trace"].write(json.dumps(to_trace(executions)))
@@ -169,13 +175,28 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _check_files(arguments: argparse.Namespace) -> None:
+    """Nothing that is written may replace something else that is written or read."""
+    seen: set[Path] = set()
+    for option in ("profile", "compare", "json", "figure", "trace"):
+        name = getattr(arguments, option)
+        if name is None or name == "-":
+            continue
+        path = Path(name).resolve()
+        if path in seen and option != "compare":
+            raise UsageError(f"each file must be given once, but --{option} gives {name} again")
+        seen.add(path)
+
+
 @contextlib.contextmanager
 def _wrong_use() -> Any:
     """What was asked for, or a file that was given, breaks a rule."""
     try:
         yield
-    except (FrontierError, PipelineError, StageProfileError) as error:
+    except (FrontierError, PictureError, PipelineError, StageProfileError) as error:
         raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from None
 
 
 def _objective(arguments: argparse.Namespace) -> tuple[Objective, str]:
@@ -203,7 +224,7 @@ def _pipeline(profile: Profile, arguments: argparse.Namespace) -> Pipeline:
         communication=arguments.communication,
         data_loading=arguments.data_loading,
         name=f"{Path(arguments.profile).stem}, {arguments.schedule}, "
-        f"{arguments.microbatches} microbatches",
+        f"{arguments.microbatches} microbatch{'es' if arguments.microbatches > 1 else ''}",
     )
 
 
@@ -247,19 +268,21 @@ class _Report:
         self.console.print(
             self.console.style(pipeline.name, "bold"),
             f"{self.profile.stages} stages, {pipeline.gpus * pipeline.data_parallel} GPUs, "
-            f"{pipeline.blocking_power:g} W while waiting; {kept} of {measured} measured options "
-            "are worth choosing",
-            f"{len(plans)} plans, {math.fsum(gaps) / len(gaps):.2f} % on average and at most "
-            f"{max(gaps):.2f} % above what is proven to be the least energy at their time",
+            f"{pipeline.blocking_power:g} W while waiting",
+            f"{kept} of {measured} measured options are worth choosing",
+            f"{len(plans)} plans; above what is proven to be the least energy at their time:",
+            f"{math.fsum(gaps) / len(gaps):.2f} % on average, {max(gaps):.2f} % at most",
             "",
         )
         rows: list[tuple[str, ...]] = [
             ("", "time (s)", "energy (J)", "Δ time", "Δ energy", "above bound")
         ]
-        rows.append(self._row("every clock at its highest", self.before.time, self.before.energy))
+        rows.append(self._row("highest clocks", self.before.time, self.before.energy))
         rows += [self._row("", each.time, each.energy, each.gap) for each in self._some(plan)]
-        rows.append(self._row(f"selected: {wish}", plan.time, plan.energy, plan.gap))
-        self.console.print(*self.console.table(rows, right=(1, 2, 3, 4, 5)))
+        rows.append(self._row("selected", plan.time, plan.energy, plan.gap))
+        self.console.print(
+            *self.console.table(rows, right=(1, 2, 3, 4, 5)), "", f"Selected: {wish}."
+        )
         if selection.note:
             self.console.print(selection.note)
 
@@ -269,9 +292,10 @@ class _Report:
             self.console.print(f"{name}: none of its {stated} times can be reached by any plan")
             return
         self.console.print(
-            f"{name}: at the same time, ours takes {comparison.mean:.4f} of its energy on average "
-            f"({min(comparison.ratios):.4f} to {max(comparison.ratios):.4f}); "
-            f"{comparison.unreachable} of its {stated} times are shorter than any plan can be"
+            f"Compared with {name}:",
+            f"at the same time, ours takes {comparison.mean:.4f} of its energy on average "
+            f"({min(comparison.ratios):.4f} to {max(comparison.ratios):.4f});",
+            f"{comparison.unreachable} of its {stated} times are shorter than any plan can be.",
         )
 
     def _row(

@@ -28,19 +28,9 @@ if TYPE_CHECKING:
     from zeus.replay.table import JobTable
     from zeus.replay.workloads import Workload
 
-_HEAD = (
-    "GPU",
-    "workload",
-    "policy",
-    "energy",
-    "time",
-    "regret",
-    "worst",
-    "trials",
-    "last",
-    "optimum",
-)
+_HEAD = ("policy", "energy", "time", "regret", "worst", "trials", "last", "optimum")
 _MOST = 1_000_000
+_MANY_RUNS = 1000  # of which nobody wants to know hundredths
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -169,6 +159,7 @@ def _replayed(
 def _report(console: Console, tables: Sequence[JobTable], records: Sequence[Record]) -> list[str]:
     rows: list[Sequence[str]] = [_HEAD]
     for table in tables:
+        rows.append([f"{table.gpu} {table.workload}"])
         for policy in dict.fromkeys(record.policy for record in records):
             mine = [
                 record
@@ -177,15 +168,16 @@ def _report(console: Console, tables: Sequence[JobTable], records: Sequence[Reco
                 == (table.gpu, table.workload, policy)
             ]
             rows.append(_row(mine))
-    lines = console.table(rows, right=(3, 4, 5, 6, 7, 8, 9))
+    lines = console.table(rows, right=range(1, len(_HEAD)))
     lines[0] = console.style(lines[0], "bold")
     seeds = len({record.seed for record in records})
     return [
         *lines,
         "",
-        f"Means over {seeds} jobs each. Energy and time: last five recurrences, against the "
-        "default.",
-        "Regret: cost beyond the best configuration's, in runs of it; over all recurrences.",
+        f"Means over {seeds} jobs each.",
+        "Energy and time: of the last five recurrences, against the default.",
+        "Regret: cost of all recurrences beyond the optimum's, in runs of the optimum;",
+        "worst: of the worst job. Last: what most jobs ended with.",
     ]
 
 
@@ -195,13 +187,11 @@ def _row(records: Sequence[Record]) -> list[str]:
     last = Counter((record.last_batch_size, record.last_power_limit) for record in records)
     regrets = [record.cumulative_regret for record in records]
     return [
-        first.gpu,
-        first.workload,
         first.policy,
         _mean([record.eta_last5_vs_default for record in records]),
         _mean([record.tta_last5_vs_default for record in records]),
-        f"{sum(regrets) / count:.2f}",
-        f"{max(regrets):.2f}",
+        _regret(sum(regrets) / count),
+        _regret(max(regrets)),
         f"{sum(record.trials for record in records) / count:.1f}",
         _setting(*last.most_common(1)[0][0]),
         _setting(first.optimal_batch_size, first.optimal_power_limit),
@@ -211,6 +201,10 @@ def _row(records: Sequence[Record]) -> list[str]:
 def _mean(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     return f"{sum(known) / len(known):.3f}" if known else MISSING
+
+
+def _regret(value: float) -> str:
+    return f"{value:.2f}" if value < _MANY_RUNS else f"{value:,.0f}"
 
 
 def _setting(batch_size: int, power_limit: float) -> str:

@@ -15,11 +15,12 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8420
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.description = (
-        "Serve recurring jobs: clients ask it which batch size to train with and report what came "
-        "of it. It keeps them in a file of its own unless told otherwise, and needs no other "
-        "configuration. It ends on SIGTERM or Ctrl-C, after the requests it has begun to answer. "
-        "Only this machine can reach it, unless --host says otherwise; then everybody must bear a "
-        "token (see `zeus token`)."
+        "Serve recurring jobs, whose clients ask which batch size to train with and report what "
+        "came of it, and pipeline jobs, whose ranks report what they measure and get clocks; with "
+        "pages to look at. It keeps them in a file of its own unless told otherwise, and needs no "
+        "other configuration. It ends on SIGTERM or Ctrl-C, after the requests it has begun to "
+        "answer. Only this machine can reach it, unless --host says otherwise; then everybody must "
+        "bear a token (see `zeus token`)."
     )
     parser.epilog = """\
 examples:

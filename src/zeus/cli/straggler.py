@@ -10,10 +10,14 @@ import argparse
 import json
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from zeus.cli._parser import UsageError
 from zeus.cli._terminal import Console, clean
-from zeus.errors import PipelineError
+from zeus.errors import PipelineError, ServerError
+
+if TYPE_CHECKING:
+    from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
 
 DEFAULT_SERVER = "http://127.0.0.1:8420"
 
@@ -48,7 +52,6 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Tell it."""
-    from zeus.optimizer.pipeline_frequency.running.messages import Straggler  # noqa: PLC0415
     from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines  # noqa: PLC0415
 
     told = [arguments.slowdown is not None, arguments.time is not None, arguments.healthy]
@@ -58,12 +61,24 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "zeus straggler JOB needs --pipeline N and one of --slowdown F, --time S and --healthy"
         )
-    server = arguments.server or os.environ.get("ZEUS_SERVER") or DEFAULT_SERVER
-    api = RemotePipelines(server, os.environ.get("ZEUS_TOKEN") or None, timeout=30.0)
+    named = arguments.server or os.environ.get("ZEUS_SERVER")
+    token = os.environ.get("ZEUS_TOKEN") or None
+    api = RemotePipelines(named or DEFAULT_SERVER, token, timeout=30.0)
     console = Console(sys.stdout)
-    if arguments.job is None:
-        _list(api, console, as_json=arguments.json)
-        return 0
+    try:
+        if arguments.job is None:
+            _list(api, console, as_json=arguments.json)
+        else:
+            _tell(api, console, arguments)
+    except ServerError as error:
+        hint = "" if named else " (--server or ZEUS_SERVER names another)"
+        raise ServerError(f"{error}{hint}") from None
+    return 0
+
+
+def _tell(api: RemotePipelines, console: Console, arguments: argparse.Namespace) -> None:
+    from zeus.optimizer.pipeline_frequency.running.messages import Straggler  # noqa: PLC0415
+
     try:
         straggler = Straggler(
             arguments.pipeline, arguments.slowdown, arguments.time, arguments.healthy
@@ -73,16 +88,12 @@ def run(arguments: argparse.Namespace) -> int:
     job = api.report_straggler(arguments.job, straggler)
     if arguments.json:
         console.print(json.dumps(job, indent=1))
-        return 0
+        return
     slow = ", ".join(str(Straggler(**each)) for each in job["stragglers"])
     console.print(f"{clean(job['name'])}: {slow or 'no pipeline straggles'} ({job['status']}).")
-    return 0
 
 
-def _list(api: object, console: Console, *, as_json: bool) -> None:
-    from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines  # noqa: PLC0415
-
-    assert isinstance(api, RemotePipelines)
+def _list(api: RemotePipelines, console: Console, *, as_json: bool) -> None:
     jobs = api.jobs()
     if as_json:
         console.print(json.dumps(jobs, indent=1))

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from zeus.cli._parser import UsageError
+from zeus.cli._parser import UsageError, add_action
 from zeus.cli._storage import add_storage_option, opened_store
 from zeus.cli._terminal import MISSING, Console
 
@@ -37,7 +37,7 @@ examples:
   zeus token create --job nightly-bert --expires 90 --note "cron on gpu7"
   zeus token list
   zeus token revoke 5f0c1d2e"""
-    parser.add_argument("action", choices=("create", "list", "revoke"), help="what to do")
+    add_action(parser, "create", "list", "revoke")
     parser.add_argument("id", nargs="?", metavar="ID", help="of the token to revoke")
     parser.add_argument("--job", metavar="NAME", help="create: for this job only")
     parser.add_argument("--all", action="store_true", help="create: for all jobs")
@@ -71,8 +71,10 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("zeus token create needs either --job NAME or --all")
     if not creates and (arguments.job or arguments.all or arguments.expires or arguments.note):
         raise UsageError("--job, --all, --expires and --note are for `zeus token create`")
-    if (arguments.action == "revoke") != (arguments.id is not None):
-        raise UsageError("an ID is given to `zeus token revoke`, and only there")
+    if arguments.action == "revoke" and arguments.id is None:
+        raise UsageError("`zeus token revoke` needs the ID of a token; `zeus token list` has them")
+    if arguments.action != "revoke" and arguments.id is not None:
+        raise UsageError(f"`zeus token {arguments.action}` takes no ID, but got {arguments.id!r}")
 
 
 def _create(tokens: Tokens, arguments: argparse.Namespace, console: Console) -> None:

@@ -171,7 +171,9 @@ class _Plain:
 
     def __call__(self, snapshot: Snapshot) -> list[str]:
         now = datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        lines = [f"{now}  {_totals(snapshot)}", *_tables(self._console, snapshot, None)]
+        # A file takes lines of any length, a terminal does not.
+        columns = self._console.size()[0] if self._console.interactive else None
+        lines = [f"{now}  {_totals(snapshot)}", *_tables(self._console, snapshot, columns)]
         separator = [] if self._first else [""]
         self._first = False
         return separator + lines

@@ -355,7 +355,8 @@ class Gpu:
 
         Use as ``with gpu.hold(power_limit=200): ...``. The previous values return on leaving the
         block, on an exception, on SIGTERM, and after SIGKILL when Zeus next starts on this
-        machine (or on ``zeus restore``).
+        machine (or on ``zeus restore``). A clock lock that somebody else has made is known only if
+        the driver tells it, which NVIDIA's does not: there, clocks are unlocked afterwards.
 
         Args:
             power_limit: Watts.
@@ -469,10 +470,12 @@ class Soc:
     Attributes:
         name: What it is.
         total_rail: The part that feeds all others, which therefore must not be added to them.
+        estimated: Whether its figures are the chip's own estimate rather than metered.
     """
 
     name: str = "SoC"
     total_rail: str | None = None
+    estimated: bool = False
 
     def energies(self) -> dict[str, float] | None:
         """Joules of each part since some fixed moment, or `None` where only power is metered."""
@@ -531,8 +534,9 @@ class DeviceSet(Sequence[D]):
         known = {device.index: device for device in self._devices}
         wrong = [index for index in indices if isinstance(index, bool) or index not in known]
         if wrong:
+            rule = f"must be among {sorted(known)}" if known else "name what is here, and none is"
             raise UnknownDeviceError(
-                f"device indices must be among {sorted(known)}, but got {wrong}"
+                f"device indices {rule}, but got {wrong}"
                 + "".join(f"; {problem}" for problem in self.problems)
             )
         if len(set(indices)) != len(indices):

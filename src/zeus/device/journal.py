@@ -26,7 +26,9 @@ from typing import Any
 from zeus.device.state import (
     boot_id,
     locked,
+    process_namespace,
     process_start,
+    signs_of_life,
     state_directory,
     write_atomically,
 )
@@ -52,10 +54,16 @@ class Entry:
     pid: int = field(default_factory=os.getpid)
     started: str = field(default_factory=lambda: process_start(os.getpid()) or "")
     boot: str = field(default_factory=boot_id)
+    namespace: str = field(default_factory=process_namespace)
+    sign_of_life: int = 0
 
     def abandoned(self) -> bool:
         """Whether the process behind it is gone."""
-        return self.boot != boot_id() or process_start(self.pid) != self.started
+        if self.boot != boot_id() or self.started == _ENDED:
+            return True
+        if self.namespace == process_namespace():
+            return process_start(self.pid) != self.started
+        return not signs_of_life.seen(_signs_path(), self.sign_of_life)
 
     def abandon(self) -> None:
         """Let whoever comes next end it, although this process lives on."""
@@ -103,6 +111,8 @@ class Journal:
             if previous is None and stack:
                 previous = stack[-1].value
             entry = Entry(value, previous)
+            if self._path is not None:
+                entry.sign_of_life = signs_of_life.give(_signs_path())
             stack.append(entry)
             try:
                 # On disk before the knob moves: a crash in between restores what is set already.
@@ -271,16 +281,27 @@ def _check(entry: Any) -> None:  # not yet known to be what it says
             known = value is None or isinstance(value, int | float)
         if not known:
             raise ValueError(f"{value!r} is no value of a knob")
-    texts = (entry.id, entry.started, entry.boot)
-    if not isinstance(entry.pid, int) or not all(isinstance(text, str) for text in texts):
+    texts = (entry.id, entry.started, entry.boot, entry.namespace)
+    numbers = (entry.pid, entry.sign_of_life)
+    if not all(isinstance(text, str) for text in texts) or not all(
+        isinstance(number, int) for number in numbers
+    ):
         raise ValueError(f"{entry} does not name a process")
 
 
 def journal_path(gpu_key: str) -> Path:
     """The file that records the holds on a GPU."""
+    return _directory() / (re.sub(r"[^A-Za-z0-9._-]", "_", gpu_key) + ".json")
+
+
+def _signs_path() -> Path:
+    return _directory() / "alive"
+
+
+def _directory() -> Path:
     directory = state_directory() / "holds"
     directory.mkdir(parents=True, exist_ok=True)
-    return directory / (re.sub(r"[^A-Za-z0-9._-]", "_", gpu_key) + ".json")
+    return directory
 
 
 def recorded_gpus() -> set[str]:

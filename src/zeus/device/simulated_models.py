@@ -8,6 +8,7 @@ with a voltage that is flat up to a knee and rises linearly from there to the hi
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -76,20 +77,28 @@ class GpuModel:
 
     def relative_clock(self, activity: float, power_limit: float, highest_clock: float) -> float:
         """The relative clock the GPU settles at: the highest that limit and lock allow."""
-        lowest = self.lowest_clock / self.highest_clock
-        high = max(lowest, min(1.0, highest_clock / self.highest_clock))
-        if self.busy_power(high, activity) <= power_limit:
-            return high
-        if self.busy_power(lowest, activity) >= power_limit:
-            return lowest  # the limit cannot be kept: the clock has a floor
-        low = lowest
-        while high - low > 1e-9:
-            middle = (low + high) / 2
-            if self.busy_power(middle, activity) <= power_limit:
-                low = middle
-            else:
-                high = middle
-        return low
+        return _settled_clock(self, activity, power_limit, highest_clock)
+
+
+# Asked with every look at a GPU, again and again for the same load.
+@functools.lru_cache(maxsize=4096)
+def _settled_clock(
+    model: GpuModel, activity: float, power_limit: float, highest_clock: float
+) -> float:
+    lowest = model.lowest_clock / model.highest_clock
+    high = max(lowest, min(1.0, highest_clock / model.highest_clock))
+    if model.busy_power(high, activity) <= power_limit:
+        return high
+    if model.busy_power(lowest, activity) >= power_limit:
+        return lowest  # the limit cannot be kept: the clock has a floor
+    low = lowest
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        if model.busy_power(middle, activity) <= power_limit:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def exponential(start: float, end: float, elapsed: float, time_constant: float) -> float:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import stat
 import tempfile
+import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 STATE_VARIABLE = "ZEUS_STATE_DIR"
+
+_PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.IGNORECASE)
 
 
 def state_directory() -> Path:
@@ -91,6 +96,69 @@ def boot_id() -> str:
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return ""
+
+
+def job_wide(gpu_key: str) -> str:
+    """A GPU's key that no GPU of another machine has: some are known by PCI address only."""
+    return f"{boot_id()} {gpu_key}" if _PCI_ADDRESS.fullmatch(gpu_key) else gpu_key
+
+
+def process_namespace() -> str:
+    """Names the processes whose numbers mean anything here: a container has its own."""
+    with contextlib.suppress(OSError):
+        return os.readlink("/proc/self/ns/pid")  # noqa: PTH115  (what it says, not where it leads)
+    return ""
+
+
+class SignsOfLife:
+    """Tells whether processes live whose numbers mean nothing here, by locks on bytes of a file.
+
+    A lock of this kind belongs to one process, is not inherited by its children, and ends with it,
+    whatever ends it; and all containers that share the file see it. A process loses its locks when
+    it closes the file, so that is never closed.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[Path, int] = {}
+        self._given: dict[tuple[Path, int], int] = {}
+        self._lock = threading.RLock()
+
+    def give(self, path: Path) -> int:
+        """Show life from now on; returns by which byte, or 0 where files cannot be locked."""
+        with self._lock, contextlib.suppress(OSError):
+            mine = (path, os.getpid())  # a forked child must show its own
+            if mine not in self._given:
+                byte = uuid.uuid4().int >> 66 or 1
+                fcntl.lockf(self._descriptor(path), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+                self._given[mine] = byte
+            return self._given[mine]
+        return 0
+
+    def seen(self, path: Path, byte: int) -> bool:
+        """Whether another process lives that shows life by this byte. If unsure, it does."""
+        if not byte:
+            return True
+        with self._lock:
+            try:
+                descriptor = self._descriptor(path)
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+                fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, byte)
+            except OSError:
+                return True
+        return False
+
+    def reset_after_fork(self) -> None:
+        """A thread of the parent may have held our lock."""
+        self._lock = threading.RLock()
+
+    def _descriptor(self, path: Path) -> int:
+        if path not in self._files:
+            self._files[path] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return self._files[path]
+
+
+signs_of_life = SignsOfLife()
+os.register_at_fork(after_in_child=signs_of_life.reset_after_fork)
 
 
 def process_start(pid: int) -> str | None:

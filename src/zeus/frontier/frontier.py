@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,9 +136,13 @@ class Frontier:
         ordered = sorted(distinct.values(), key=_by_time)
         kept: list[Point] = []
         if noise_aware:
-            for index, point in enumerate(ordered):
-                if not any(_surely_beats(other, point) for other in ordered[:index]):
+            # Only who takes less energy can beat, and who takes the least does so most often.
+            faster: list[Point] = []
+            for point in ordered:
+                rivals = islice(faster, bisect_right(faster, point.energy, key=_energy_of))
+                if not any(_surely_beats(other, point) for other in rivals):
                     kept.append(point)
+                insort(faster, point, key=_energy_of)
         else:
             for point in ordered:
                 if not kept or point.energy < kept[-1].energy:
@@ -326,9 +332,9 @@ class Frontier:
             title: Instead of the name of the work.
             reference: What a single choice is compared with; the fastest if not given.
         """
-        from zeus.frontier.plots import sheet  # noqa: PLC0415  (most who choose never plot)
+        from zeus.frontier.plots import rendered  # noqa: PLC0415  (most who choose never plot)
 
-        return sheet(self, chosen, title, reference)
+        return rendered(self, ".svg", chosen=chosen, title=title, reference=reference).decode()
 
     def to_html(
         self,
@@ -370,13 +376,14 @@ class Frontier:
         extra `plot`.
 
         Raises:
-            FrontierError: If the file's name ends in anything else.
+            PictureError: If the file's name ends in anything else.
             MissingExtraError: If matplotlib is needed and not installed.
         """
-        from zeus.frontier.plots import kind_of, rendered  # noqa: PLC0415
+        from zeus.drawing.files import kind_of  # noqa: PLC0415
+        from zeus.frontier.plots import KINDS, rendered  # noqa: PLC0415
 
         target = Path(path)
-        kind = kind_of(target)
+        kind = kind_of(target, KINDS)
         target.write_bytes(rendered(self, kind, chosen=chosen, title=title, reference=reference))
 
     def _repr_svg_(self) -> str:
@@ -401,6 +408,10 @@ class Frontier:
 
 def _by_time(point: Point) -> tuple[float, float]:
     return point.time, point.energy
+
+
+def _energy_of(point: Point) -> float:
+    return point.energy
 
 
 def _by_energy(point: Point) -> tuple[float, float]:

@@ -2,57 +2,44 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from zeus.frontier.axes import Axis, axes
+from zeus.drawing.axes import Axis, axes
+from zeus.drawing.captions import Sample, heading, legend
+from zeus.drawing.labels import Spot, along, far_spots, first_free, near_spots
+from zeus.drawing.looks import RING
+from zeus.drawing.shapes import Box, Frame, Kind, Mark, Path, Picture, Shape, Text
+from zeus.drawing.text import BOLD, Measure, estimated_width
+from zeus.drawing.units import energy_unit, time_unit
 from zeus.frontier.point import Point
-from zeus.frontier.shapes import (
-    RING,
-    SHEET,
-    Anchor,
-    Box,
-    Frame,
-    Kind,
-    Mark,
-    Path,
-    Picture,
-    Shape,
-    Text,
-)
-from zeus.frontier.show import compared_in_words, energy_unit, knob_label, time_unit
+from zeus.frontier.show import compared_in_words, knob_label
 
 if TYPE_CHECKING:
     from zeus.frontier.frontier import Frontier
 
+SHEET = Frame(760, 480, 76, 28, 88, 62, (8, 6))
+
 _LABEL, _REASON = 12.0, 11.0  # font sizes: of a knob, of what chose it
-# Widths of characters in font sizes, as in a wide font.
-_NARROW, _WIDE = frozenset("fijlrtI .,:;'|!()[]/-"), frozenset("mwMW@%…")
-_WIDTHS = (0.38, 0.64, 0.95)
 _LONGEST_REASON = 30  # characters in a line
 _MOST_LABELS = 150  # of more points on the frontier only the ends are labelled
 _CROWD = 40  # more points than this are drawn as plain dots
 _FEW = 12  # beaten points are labelled only if they are no more than this
 _REACH = 6.0  # beaten points further off than this many times the frontier's extent are left out
-_BOLD = 1.13  # how much wider bold letters are
-
-Measure = Callable[[str, float], float]
-"""Width of a text in a font size."""
 
 _Line = tuple[str, float, bool]  # text, size, whether bold
 
 
-def estimated_width(text: str, size: float) -> float:
-    """The width of a text in a font that is not known here."""
-    narrow, normal, wide = _WIDTHS
-    widths = (narrow if c in _NARROW else wide if c in _WIDE else normal for c in text)
-    return size * sum(widths)
+@dataclass(frozen=True)
+class Plot(Picture):
+    """A frontier's picture.
 
+    Attributes:
+        outside: How many beaten points are too far off to be in it.
+    """
 
-# --- putting them in place ----------------------------------------------------------------------
+    outside: int = 0
 
 
 def lay_out(
@@ -63,7 +50,9 @@ def lay_out(
     reference: Point | None = None,
     frame: Frame = SHEET,
     measure: Measure = estimated_width,
-) -> Picture:
+    headed: bool = False,
+    interactive: bool = False,
+) -> Plot:
     """Place everything.
 
     Args:
@@ -73,9 +62,14 @@ def lay_out(
         reference: What a choice is compared with; the fastest point if not given.
         frame: How large.
         measure: Width of a text, as exactly as it is known.
+        headed: Whether a title and a legend stand on top.
+        interactive: Whether any mark may become the chosen one later. Then choices are named, but
+            drawn as any other point, and every mark has room for the ring of a chosen one.
     """
-    layout = _Layout(frontier, choices, title, reference, frame=frame, measure=measure)
-    return layout.picture()
+    layout = _Layout(
+        frontier, choices, title, reference, frame=frame, measure=measure, interactive=interactive
+    )
+    return layout.picture(headed)
 
 
 class _Layout:
@@ -88,10 +82,12 @@ class _Layout:
         *,
         frame: Frame,
         measure: Measure,
+        interactive: bool,
     ) -> None:
         self.frontier = frontier
         self.frame = frame
         self.measure = measure
+        self.interactive = interactive
         self.title = title or frontier.work or "Time and energy"
         self.reference = reference or frontier.fastest
         self.chosen: dict[Point, list[str]] = {}
@@ -116,12 +112,13 @@ class _Layout:
     def at(self, point: Point) -> tuple[float, float]:
         return self.x.place(point.time), self.y.place(point.energy)
 
-    def picture(self) -> Picture:
-        return Picture(
+    def picture(self, headed: bool) -> Plot:
+        return Plot(
             f"{self.title}: energy over time by {self.frontier.knob_name}",
-            self.frame,
+            self.frame.width,
+            self.frame.height,
             (
-                *(self.heading() if self.frame.heading else ()),
+                *(self.heading() if headed else ()),
                 *self.axes(),
                 *self.uncertainties(),
                 *self.line(),
@@ -134,23 +131,15 @@ class _Layout:
     # --- around the plot --------------------------------------------------------------------
 
     def heading(self) -> Iterator[Shape]:
-        left = self.frame.left
+        left, measure = self.frame.left, self.measure
         room = self.frame.width - left - self.frame.right
-        # A long title is set smaller before it is cut.
-        size = min(17.0, max(12.5, 17 * room / (self.measure(self.title, 17) * _BOLD or 1)))
-        yield Text(left, 32, self.fitting(self.title, size, room / _BOLD), size, "ink", bold=True)
-        yield Text(left, 53, self.fitting(self.subtitle(), 12.5, room), 12.5, "muted")
-        x = left
-        entries: list[tuple[str, Kind]] = [(f"on the frontier ({len(self.best)})", "best")]
+        yield from heading(left, room, self.title, self.subtitle(), measure=measure)
+        entries: list[tuple[Sample, str]] = [("best", f"on the frontier ({len(self.best)})")]
         if self.others or self.outside:
-            entries.append((beaten_text(len(self.others), self.outside), "other"))
+            entries.append(("other", beaten_text(len(self.others), self.outside)))
         if self.chosen:
             entries.append(("chosen", "chosen"))
-        for label, kind in entries:
-            reach, indent = (9.0, 24.0) if kind == "chosen" else (5.0, 15.0)
-            yield Mark(x + reach, 70.5, 4.0, kind)
-            yield Text(x + indent, 75, label, _LABEL, "muted")
-            x += indent + self.measure(label, _LABEL) + 14
+        yield from legend(left, 75, entries, measure)
 
     def subtitle(self) -> str:
         frontier, reference = self.frontier, self.reference
@@ -163,14 +152,6 @@ class _Layout:
             return f"Chosen: {label}" + (", the fastest" if fastest else "")
         than = knob_label(reference.knob, frontier.knob_unit)
         return f"Chosen: {label}, {compared_in_words(chosen, reference)} than {than}"
-
-    def fitting(self, text: str, size: float, room: float) -> str:
-        if self.measure(text, size) <= room:
-            return text
-        kept = len(text) - 1
-        while kept > 0 and self.measure(text[:kept] + "…", size) > room:
-            kept -= 1
-        return text[:kept] + "…"
 
     def axes(self) -> Iterator[Shape]:
         time, energy = f"time ({self.x.unit.name})", f"energy ({self.y.unit.name})"
@@ -199,20 +180,20 @@ class _Layout:
         )
         for kind, points in kinds:
             for point in points:
-                if self.frame.interactive or point not in self.chosen:
+                if self.interactive or point not in self.chosen:
                     x, y = self.at(point)
                     said = self.tooltip(point)
                     yield Mark(x, y, self.radius, kind, said, point, self.crowded)
         for point in self.chosen:
-            if self.frame.interactive and (point in self.best or point in self.others):
+            if self.interactive and (point in self.best or point in self.others):
                 continue
             x, y = self.at(point)
             radius = max(self.radius, 3.5) + 1
             yield Mark(x, y, radius, "chosen", self.tooltip(point), point)
 
     def tooltip(self, point: Point) -> str:
-        time = f"{self.x.unit.show(point.time, point.time_uncertainty)} {self.x.unit.name}"
-        energy = f"{self.y.unit.show(point.energy, point.energy_uncertainty)} {self.y.unit.name}"
+        time = self.x.unit.text(point.time, point.time_uncertainty)
+        energy = self.y.unit.text(point.energy, point.energy_uncertainty)
         knob = knob_label(point.knob, self.frontier.knob_unit, longest=200)
         return f"{knob}: {time}, {energy}, {point.average_power:.4g} W"
 
@@ -222,41 +203,38 @@ class _Layout:
         queue = [*self.best] if len(self.best) <= _MOST_LABELS else [self.best[0], self.best[-1]]
         queue += self.others if len(self.others) <= _FEW else ()
         taken = [self.mark_box(point, *place) for point, place in places.items()]
-        taken += self.line_boxes()
+        taken += along(map(self.at, self.best))
         for point in dict.fromkeys((*self.chosen, *queue)):
             mark = self.mark_box(point, *places[point])
             lines = self.lines_of(point)
-            width, height = self.extent(lines)
-            spots = list(_spots(mark, width, height))
+            size = self.extent(lines)
+            spots = list(near_spots(mark, *size))
             if point in self.chosen:
-                spots += _far_spots(mark, width, height)
+                spots += far_spots(mark, *size)
                 # Where there is no room for what chose it, there may be some for the knob.
-                spots += _spots(mark, *self.extent(lines[:1]))
-            for spot in spots:
-                if spot.box.within(self.frame.plot) and not any(map(spot.box.overlaps, taken)):
-                    taken.append(spot.box)
-                    yield from self.label(point, lines, spot)
-                    break
+                spots += near_spots(mark, *self.extent(lines[:1]))
+            spot = first_free(spots, self.frame.plot, taken)
+            if spot is not None:
+                taken.append(spot.box)
+                yield from self.label(point, lines, spot)
 
-    def label(self, point: Point, lines: Sequence[_Line], spot: _Spot) -> Iterator[Shape]:
-        box = spot.box
+    def label(self, point: Point, lines: Sequence[_Line], spot: Spot) -> Iterator[Shape]:
         colour = "muted" if point in self.others else "ink"
-        if point in self.chosen and not self.frame.interactive:
+        if point in self.chosen and not self.interactive:
             colour = "chosen"
         if spot.leader is not None:
             yield Path(spot.leader, colour, 0.8)
-        x = {"start": box.left, "end": box.right}.get(spot.anchor, box.middle)
-        y = box.top
+        y = spot.box.top
         for text, size, bold in lines:
             y += size + 3
-            if y > box.bottom + 0.5:
+            if y > spot.box.bottom + 0.5:
                 break
-            yield Text(x, y - 3, text, size, colour, spot.anchor, bold, point=point)
+            yield Text(spot.x, y - 3, text, size, colour, spot.anchor, bold, about=point)
 
     def extent(self, lines: Sequence[_Line]) -> tuple[float, float]:
         """Width and height of a label; on a page, any may become bold."""
         widths = (
-            self.measure(text, size) * (_BOLD if bold or self.frame.interactive else 1)
+            self.measure(text, size) * (BOLD if bold or self.interactive else 1)
             for text, size, bold in lines
         )
         return max(widths), sum(size + 3 for _, size, _ in lines)
@@ -265,7 +243,7 @@ class _Layout:
         """A label's lines: the knob, then what chose it."""
         reasons = [reason for reason in self.chosen.get(point, ()) if reason]
         label = knob_label(point.knob, self.frontier.knob_unit)
-        lines = [(label, _LABEL, point in self.chosen and not self.frame.interactive)]
+        lines = [(label, _LABEL, point in self.chosen and not self.interactive)]
         row = ""
         for reason in reasons:
             if row and len(row) + 2 + len(reason) > _LONGEST_REASON:
@@ -275,60 +253,9 @@ class _Layout:
         return [*lines, (row, _REASON, False)] if row else lines
 
     def mark_box(self, point: Point, x: float, y: float) -> Box:
-        ring = point in self.chosen or (self.frame.interactive and not self.crowded)
+        ring = point in self.chosen or (self.interactive and not self.crowded)
         reach = max(self.radius, 3.5 if ring else 0) + 2 + (RING if ring else 0)
-        return Box(x - reach, y - reach, x + reach, y + reach)
-
-    def line_boxes(self) -> list[Box]:
-        """The frontier's line as small boxes, so that no label is written across it."""
-        boxes = []
-        corners = [self.at(point) for point in self.best]
-        for (x0, y0), (x1, y1) in pairwise(corners):
-            steps = max(1, math.ceil(math.hypot(x1 - x0, y1 - y0) / 4))
-            for step in range(steps + 1):
-                x, y = x0 + (x1 - x0) * step / steps, y0 + (y1 - y0) * step / steps
-                boxes.append(Box(x - 2, y - 2, x + 2, y + 2))
-        return boxes
-
-
-@dataclass(frozen=True)
-class _Spot:
-    """Where a label may be put, and the line that leads there from a mark further off."""
-
-    box: Box
-    anchor: Anchor
-    leader: tuple[tuple[float, float], tuple[float, float]] | None = None
-
-
-def _spots(mark: Box, width: float, height: float) -> Iterator[_Spot]:
-    """Around a mark, best first: off the line, which falls to the right."""
-    middle = (mark.top + mark.bottom) / 2
-    right, left = mark.right + 1, mark.left - 1
-    above, beside, below = mark.top - height + 3, middle - height / 2, mark.bottom - 3
-    for top in (above, beside):
-        yield _Spot(Box(right, top, right + width, top + height), "start")
-    start = mark.middle - width / 2
-    yield _Spot(Box(start, above - 4, start + width, above - 4 + height), "middle")
-    for top in (below, beside):
-        yield _Spot(Box(left - width, top, left, top + height), "end")
-    yield _Spot(Box(start, below + 4, start + width, below + 4 + height), "middle")
-    yield _Spot(Box(left - width, above, left, above + height), "end")
-    yield _Spot(Box(right, below, right + width, below + height), "start")
-
-
-def _far_spots(mark: Box, width: float, height: float) -> Iterator[_Spot]:
-    """Further off, to the right first, where the line leaves most room."""
-    x, y = mark.middle, (mark.top + mark.bottom) / 2
-    reach = mark.right - x - 2
-    for distance in (34.0, 52.0, 72.0, 96.0, 124.0):
-        for degrees in (-35, -60, -10, 15, -85, 40, 75, 180, 150, -150, 115, -115):
-            across, down = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-            end = x + distance * across, y + distance * down
-            leader = (x + reach * across, y + reach * down), end
-            anchor: Anchor = "start" if across > -0.3 else "end"
-            left = end[0] + 3 if anchor == "start" else end[0] - 3 - width
-            top = end[1] - height / 2
-            yield _Spot(Box(left, top, left + width, top + height), anchor, leader)
+        return Box.around(x, y, reach)
 
 
 def _near(point: Point, best: Sequence[Point]) -> bool:

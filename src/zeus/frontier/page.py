@@ -9,35 +9,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from zeus.drawing.colours import VARIABLES
+from zeus.drawing.looks import RING
+from zeus.drawing.pages import document, resource
+from zeus.drawing.shapes import Frame, Mark, Shape, Text
+from zeus.drawing.svg import element, text_element, view_box
+from zeus.drawing.text import safe
+from zeus.drawing.units import energy_unit, time_unit
 from zeus.errors import FrontierError
-from zeus.frontier.chart import element, safe, text_element
-from zeus.frontier.layout import beaten_text, lay_out
+from zeus.frontier.layout import Plot, beaten_text, lay_out
 from zeus.frontier.plots import reasons
 from zeus.frontier.point import Point, number
 from zeus.frontier.selection import Selection
-from zeus.frontier.shapes import COLOURS, RING, Frame, Mark, Picture, Shape, Text
-from zeus.frontier.show import (
-    compared,
-    compared_in_words,
-    count,
-    energy_unit,
-    knob_label,
-    rows,
-    time_unit,
-)
+from zeus.frontier.show import compared, compared_in_words, count, knob_label, rows
 
 if TYPE_CHECKING:
     from zeus.frontier.frontier import Frontier
 
-_WIDE = Frame(760, 430, 70, 12, 12, 58, (8, 6), interactive=True)
-_NARROW = Frame(340, 400, 52, 8, 10, 56, (4, 6), interactive=True)
+_WIDE = Frame(760, 430, 70, 12, 12, 58, (8, 6))
+_NARROW = Frame(340, 400, 52, 8, 10, 56, (4, 6))
 _MANY = 100  # a longer table is unfolded only if someone asks for it
-# By day the colours are those of every other plot; the style sheet has those of the night.
-_DAY = f":root {{ {' '.join(f'--{role}: {colour};' for role, colour in COLOURS.items())} }}\n"
-_VARIABLES = {role: f"var(--{role})" for role in COLOURS}
 
 
 def html(
@@ -77,7 +70,6 @@ class _Page:
         pictures = self.pictures()
         parts = {
             "title": safe(self.title),
-            "style": _DAY + _resource("page.css"),
             "summary": safe(
                 f"{count(self.frontier)}. Changes are against {self.label(self.reference)}."
             ),
@@ -88,16 +80,9 @@ class _Page:
             "objectives": self.objectives(),
             "points": self.table_of_points(),
             "data": self.data(),
-            "script": _resource("page.js"),
+            "script": _part("page.js"),
         }
-        page = _resource("page.html")
-        # In one pass: what is put in is not searched.
-        pieces = page.split("{{")
-        filled = [pieces[0]]
-        for piece in pieces[1:]:
-            name, _, rest = piece.partition("}}")
-            filled += [parts[name], rest]
-        return "".join(filled)
+        return document("zeus.frontier", parts, scripts=True)
 
     def label(self, point: Point, longest: int = 28) -> str:
         return knob_label(point.knob, self.frontier.knob_unit, longest)
@@ -107,7 +92,7 @@ class _Page:
     def slider(self) -> str:
         if self.max_power is None:
             return f'<p class="note">There is no slider over η: {safe(self.why_not)}.</p>'
-        return _resource("slider.html").format(eta=f"{self.eta_knob:g}")
+        return _part("slider.html").format(eta=f"{self.eta_knob:g}")
 
     def explanation(self) -> str:
         if self.max_power is None:
@@ -119,18 +104,25 @@ class _Page:
             "than their uncertainty and 0.1 % tie; then the faster is chosen.</p>"
         )
 
-    def pictures(self) -> dict[str, Picture]:
+    def pictures(self) -> dict[str, Plot]:
         choices = reasons(self.choices)
-        return {
-            name: lay_out(self.frontier, choices, self.title, reference=self.reference, frame=frame)
-            for frame, name in ((_WIDE, "wide"), (_NARROW, "narrow"))
-        }
 
-    def chart(self, picture: Picture, name: str) -> str:
-        frame = picture.frame
+        def plot(frame: Frame) -> Plot:
+            return lay_out(
+                self.frontier,
+                choices,
+                self.title,
+                reference=self.reference,
+                frame=frame,
+                interactive=True,
+            )
+
+        return {"wide": plot(_WIDE), "narrow": plot(_NARROW)}
+
+    def chart(self, picture: Plot, name: str) -> str:
         return "\n".join(
             [
-                f'<svg class="{name}" viewBox="0 0 {frame.width:g} {frame.height:g}" role="group" '
+                f'<svg class="{name}" viewBox="{view_box(picture)}" role="group" '
                 f'aria-label="{safe(picture.name)}; arrow keys go from point to point">',
                 *map(self.shape, picture.shapes),
                 "</svg>",
@@ -138,12 +130,12 @@ class _Page:
         )
 
     def shape(self, shape: Shape) -> str:
-        if isinstance(shape, Mark) and shape.point is not None:
-            return self.mark(shape, shape.point)
-        if isinstance(shape, Text) and shape.point is not None:
-            data = f' class="label" data-point="{self.index[shape.point]}"'
-            return text_element(shape, _VARIABLES, data)
-        return element(shape, _VARIABLES)
+        if isinstance(shape, Mark) and isinstance(shape.about, Point):
+            return self.mark(shape, shape.about)
+        if isinstance(shape, Text) and isinstance(shape.about, Point):
+            data = f' class="label" data-point="{self.index[shape.about]}"'
+            return text_element(shape, VARIABLES, data)
+        return element(shape, VARIABLES)
 
     def mark(self, mark: Mark, point: Point) -> str:
         place = f'cx="{mark.x:.1f}" cy="{mark.y:.1f}"'
@@ -239,10 +231,8 @@ class _Page:
                     "label": self.label(point, longest=200),
                     "compared": than,
                     "details": [
-                        f"{time.show(point.time, point.time_uncertainty)} {time.name} "
-                        f"({changes[0]})",
-                        f"{energy.show(point.energy, point.energy_uncertainty)} {energy.name} "
-                        f"({changes[1]})",
+                        f"{time.text(point.time, point.time_uncertainty)} ({changes[0]})",
+                        f"{energy.text(point.energy, point.energy_uncertainty)} ({changes[1]})",
                         f"{point.average_power:.4g} W on average",
                         *(
                             f"chosen by {name}" if name else "chosen"
@@ -288,6 +278,5 @@ def _max_power(frontier: Frontier) -> tuple[float | None, str]:
         return None, str(error)
 
 
-def _resource(name: str) -> str:
-    folder = resources.files("zeus.frontier").joinpath("page_parts")
-    return folder.joinpath(name).read_text(encoding="utf-8")
+def _part(name: str) -> str:
+    return resource("zeus.frontier", "page_parts", name)

@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from zeus.errors import FrontierError
-from zeus.frontier.chart import svg
-from zeus.frontier.layout import lay_out
+from zeus.drawing import files
+from zeus.drawing.text import Measure
+from zeus.frontier.layout import Plot, lay_out
 from zeus.frontier.point import Point
 from zeus.frontier.selection import Selection
 
 if TYPE_CHECKING:
     from zeus.frontier.frontier import Frontier
 
-KINDS = (".svg", ".png", ".html")
+KINDS = (*files.KINDS, ".html")
 
 Chosen = Selection | Point | Mapping[str, Selection | Point] | None
 """A choice, or choices by the name of what chose them."""
-
-
-def kind_of(path: PurePath) -> str:
-    """The kind of plot that a file's name asks for.
-
-    Raises:
-        FrontierError: If it is none of them.
-    """
-    kind = path.suffix.lower()
-    if kind not in KINDS:
-        known = ", ".join(map(repr, KINDS))
-        raise FrontierError(f"a plot's file name must end in one of {known}, but got {str(path)!r}")
-    return kind
 
 
 def rendered(
@@ -50,19 +36,12 @@ def rendered(
     """
     if kind == ".html":
         return page(frontier, chosen, title, reference, eta_knob).encode()
-    if kind == ".png":
-        from zeus.frontier.raster import png, text_width  # noqa: PLC0415
+    choices = reasons(_selections(chosen))
 
-        choices = _points(chosen)
-        return png(lay_out(frontier, choices, title, reference=reference, measure=text_width()))
-    return sheet(frontier, chosen, title, reference).encode()
+    def sheet(measure: Measure) -> Plot:
+        return lay_out(frontier, choices, title, reference=reference, measure=measure, headed=True)
 
-
-def sheet(
-    frontier: Frontier, chosen: Chosen = None, title: str = "", reference: Point | None = None
-) -> str:
-    """The plot as an SVG document."""
-    return svg(lay_out(frontier, _points(chosen), title, reference=reference))
+    return files.rendered(sheet, kind)
 
 
 def page(
@@ -86,10 +65,6 @@ def _selections(chosen: Chosen) -> dict[str, Selection]:
         name: Selection(choice) if isinstance(choice, Point) else choice
         for name, choice in named.items()
     }
-
-
-def _points(chosen: Chosen) -> dict[str, Point]:
-    return reasons(_selections(chosen))
 
 
 def reasons(selections: Mapping[str, Selection]) -> dict[str, Point]:

@@ -1,62 +1,15 @@
-"""Frontiers for people: units of a readable size, labels, tables."""
+"""Frontiers for people: labels, comparisons, tables."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from zeus.drawing.units import energy_unit, time_unit
 from zeus.frontier.point import Point
 
 if TYPE_CHECKING:
     from zeus.frontier.frontier import Frontier
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A unit to show a quantity in.
-
-    Attributes:
-        name: Its symbol.
-        size: How many SI units it is.
-    """
-
-    name: str
-    size: float
-
-    def show(self, value: float, uncertainty: float | None = None, decimals: int = -1) -> str:
-        """The value in this unit, without its symbol; in four digits if no decimals are given."""
-        value /= self.size
-        text = f"{value:.4g}" if decimals < 0 else f"{value:.{decimals}f}"
-        return text if uncertainty is None else f"{text} ± {uncertainty / self.size:.2g}"
-
-    def decimals(self, values: Iterable[float]) -> int:
-        """How many make the smallest of the values, but 0, show four digits."""
-        smallest = min((value / self.size for value in values if value), default=1.0)
-        return min(max(3 - math.floor(math.log10(smallest)), 0), 9)
-
-
-_SECONDS = (
-    Unit("h", 3600.0),
-    Unit("min", 60.0),
-    Unit("s", 1.0),
-    Unit("ms", 1e-3),
-    Unit("µs", 1e-6),
-)
-_JOULES = (Unit("GJ", 1e9), Unit("MJ", 1e6), Unit("kJ", 1e3), Unit("J", 1.0), Unit("mJ", 1e-3))
-
-
-def time_unit(seconds: float) -> Unit:
-    """The largest unit in which this and what is not much smaller are readable."""
-    return next((unit for unit in _SECONDS if seconds >= 2 * unit.size), _SECONDS[-1])
-
-
-def energy_unit(joules: float) -> Unit:
-    """The largest unit in which this and what is not much smaller are readable."""
-    if joules == 0:
-        return Unit("J", 1.0)
-    return next((unit for unit in _JOULES if joules >= 2 * unit.size), _JOULES[-1])
 
 
 def knob_label(knob: Any, unit: str = "", longest: int = 28) -> str:
@@ -70,6 +23,8 @@ def knob_label(knob: Any, unit: str = "", longest: int = 28) -> str:
     else:
         text = str(knob)
     text = " ".join(text.split())
+    if isinstance(knob, Mapping) and len(text) > longest:  # the values are what differs
+        text = ", ".join(str(value) for value in knob.values())
     if len(text) > longest:
         text = text[: longest - 1].rstrip(" ,") + "…"
     return f"{text} {unit}" if unit else text
@@ -119,6 +74,10 @@ def rows(frontier: Frontier, reference: Point | None = None) -> list[tuple[str, 
     energy = energy_unit(max(point.energy for point in frontier))
     time_decimals = time.decimals(point.time for point in frontier)
     energy_decimals = energy.decimals(point.energy for point in frontier)
+    percentiles = list(dict.fromkeys(name for point in frontier for name in point.latencies))
+    latencies = [seconds for point in frontier for seconds in point.latencies.values()]
+    latency = time_unit(max(latencies, default=0.0))
+    latency_decimals = latency.decimals(latencies)
     name = frontier.knob_name + (f" ({frontier.knob_unit})" if frontier.knob_unit else "")
     table: list[tuple[str, ...]] = [
         (
@@ -128,6 +87,7 @@ def rows(frontier: Frontier, reference: Point | None = None) -> list[tuple[str, 
             "power (W)",
             "Δ time",
             "Δ energy",
+            *(f"{percentile} ({latency.name})" for percentile in percentiles),
             "",
         )
     ]
@@ -139,6 +99,12 @@ def rows(frontier: Frontier, reference: Point | None = None) -> list[tuple[str, 
                 energy.show(point.energy, point.energy_uncertainty, energy_decimals),
                 f"{point.average_power:.1f}",
                 *compared(point, reference),
+                *(
+                    latency.show(point.latencies[percentile], None, latency_decimals)
+                    if percentile in point.latencies
+                    else "-"
+                    for percentile in percentiles
+                ),
                 "*" if point in best else "",
             )
         )

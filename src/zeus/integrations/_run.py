@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Self, TypeVar
 
-from zeus.errors import MissingExtraError, RanksError, RunError
+from zeus.errors import MissingExtraError, RanksError, RunError, WindowError
 from zeus.integrations._epoch import Values, joined, values_of
 from zeus.integrations._watch import Watch
 from zeus.monitor import Measurement, ZeusMonitor
@@ -200,7 +200,8 @@ class _Means:
 
     def start_measuring(self) -> None:
         """Training goes on."""
-        self._window = self._monitor.open_scope("epoch", True)
+        with suppress(WindowError):  # the monitor is closed, which is no reason to stop training
+            self._window = self._monitor.open_scope("epoch", True)
 
     def stop_measuring(self) -> None:
         """What follows is not training."""
@@ -213,16 +214,19 @@ class _Means:
     def take_values(self, *, report: bool) -> Values:
         """What was measured since the last time, by all processes of the job."""
         pieces, self._pieces = self._pieces, []
-        if not (report and pieces and self._reporting):
+        if not (report and self._reporting):
             return {}
         try:
             if self._ranks is None:
                 self._ranks = job_ranks(_RANK_TIMEOUT)
-            return values_of(self._ranks.share(joined(pieces)))
+            # Also by a process that has nothing to say: the others wait for it.
+            said = self._ranks.share(joined(pieces) if pieces else None)
         except RanksError as error:
             self._reporting = False
             logger.warning("time and energy of epochs are not logged any further: %s", error)
             return {}
+        epochs = [epoch for epoch in said if epoch is not None]
+        return values_of(epochs) if epochs else {}
 
     def watch(self, frame: FrameType) -> None:
         """End the run when a function was left that the calling thread is running."""

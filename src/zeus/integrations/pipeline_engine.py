@@ -17,7 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, Protocol, Self
 
 from zeus.errors import FrameworkError, PipelineError
@@ -35,7 +35,12 @@ class PipelineCallback(Protocol):
         """It has ended."""
 
     def on_instruction_begin(
-        self, name: str, *, chunk: int = 0, microbatch: int | None = None
+        self,
+        name: str,
+        *,
+        chunk: int = 0,
+        microbatch: int | None = None,
+        stage: int | None = None,
     ) -> None:
         """A computation begins: its input is here, nothing of it is computed yet."""
 
@@ -77,12 +82,7 @@ class PipelineHooks:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.detach()
 
     # --- blocks ---------------------------------------------------------------------------------
@@ -116,7 +116,12 @@ class PipelineHooks:
 
     @contextmanager
     def computation(
-        self, name: str, *, chunk: int = 0, microbatch: int | None = None
+        self,
+        name: str,
+        *,
+        chunk: int = 0,
+        microbatch: int | None = None,
+        stage: int | None = None,
     ) -> Iterator[None]:
         """Around a computation of a stage, without the communication before and after it.
 
@@ -124,8 +129,10 @@ class PipelineHooks:
             name: "forward", "backward", or whatever else a stage computes.
             chunk: Which of the stages of this rank, from 0.
             microbatch: Its number; if not given, microbatches come in order.
+            stage: Which part of the whole model that is, from 0. If not given, chunk `c` of rank
+                `r` is stage `c * ranks + r`.
         """
-        begun = self.begin(name, chunk=chunk, microbatch=microbatch)
+        begun = self.begin(name, chunk=chunk, microbatch=microbatch, stage=stage)
         yield
         if begun:
             self.end()
@@ -141,7 +148,14 @@ class PipelineHooks:
 
     # --- calls, where a block does not fit --------------------------------------------------------
 
-    def begin(self, name: str, *, chunk: int = 0, microbatch: int | None = None) -> bool:
+    def begin(
+        self,
+        name: str,
+        *,
+        chunk: int = 0,
+        microbatch: int | None = None,
+        stage: int | None = None,
+    ) -> bool:
         """A computation begins; see `computation`.
 
         Returns:
@@ -150,7 +164,9 @@ class PipelineHooks:
         """
         if not (self._attached and self._in_step) or self._ignoring or self._current is not None:
             return False
-        self._optimizer.on_instruction_begin(name, chunk=chunk, microbatch=microbatch)
+        # Where stages are dealt out in turn, a callback need not know of the argument.
+        where = {} if stage is None else {"stage": stage}
+        self._optimizer.on_instruction_begin(name, chunk=chunk, microbatch=microbatch, **where)
         self._current = name
         return True
 

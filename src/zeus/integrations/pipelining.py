@@ -40,10 +40,10 @@ _OF_STAGE = (
 def attach(schedule: Any, optimizer: PipelineCallback) -> PipelineHooks:
     """Follow a schedule of `torch.distributed.pipelining`.
 
-    Works with GPipe, 1F1B, interleaved 1F1B, looped and zero-bubble schedules: whatever calls its
-    stages' `forward_one_chunk`, `backward_one_chunk` and `backward_weight_one_chunk`, and deals
-    stages out to ranks in turn. The loss belongs to the forward of the last stage.
-    `schedule.eval(...)` is not told.
+    Works with GPipe, 1F1B, interleaved 1F1B, looped and zero-bubble schedules, also in a V:
+    whatever calls its stages' `forward_one_chunk`, `backward_one_chunk` and
+    `backward_weight_one_chunk` one after the other. The loss belongs to the forward of the last
+    stage. `schedule.eval(...)` is not told.
 
     To have more in an iteration than `schedule.step`, such as the step of the optimizer, put
     ``with hooks.step():`` around both.
@@ -58,8 +58,7 @@ def attach(schedule: Any, optimizer: PipelineCallback) -> PipelineHooks:
 
     Raises:
         FrameworkError: If this version of PyTorch does not have what is relied upon.
-        PipelineError: If the schedule does not train, because it has no loss function, or if its
-            stages are in a V, as those of `ScheduleZBVZeroBubble` are.
+        PipelineError: If the schedule does not train, because it has no loss function.
     """
     stages = _stages(schedule)
     if schedule._loss_fn is None:
@@ -104,27 +103,28 @@ def _stages(schedule: Any) -> list[Any]:
             if not hasattr(stage, name):
                 raise _unknown(stage, name)
     stages.sort(key=lambda stage: int(stage.stage_index))
-    for chunk, stage in enumerate(stages):
-        expected = chunk * stage.group_size + stage.group_rank
-        if stage.stage_index != expected:
-            raise PipelineError(
-                f"stages must be dealt out to ranks in turn, but rank {stage.group_rank} of "
-                f"{stage.group_size} has stage {stage.stage_index} where {expected} should be"
-            )
     return stages
+
+
+def _where(stage: Any, chunk: int) -> dict[str, int]:
+    """Which of this rank's stages it is, and which of the model's if that does not follow."""
+    in_turn = chunk * stage.group_size + stage.group_rank
+    number = int(stage.stage_index)
+    return {"chunk": chunk} if number == in_turn else {"chunk": chunk, "stage": number}
 
 
 def _follow(hooks: PipelineHooks, stage: Any, chunk: int) -> None:
     """Tell what a stage computes."""
     forward, backward = stage.forward_one_chunk, stage.backward_one_chunk
     weight = getattr(stage, "backward_weight_one_chunk", None)
+    where = _where(stage, chunk)
     # Nobody needs gradients of the model's input. So where backwards are split, the first stage
     # has nothing to do in the first part, and does all of it in the second.
     undivided = stage.is_first and getattr(stage, "dw_builder", None) is None
 
     @functools.wraps(forward)
     def forward_told(microbatch: int, *args: Any, **kwargs: Any) -> Any:
-        hooks.begin(FORWARD, chunk=chunk, microbatch=microbatch)
+        hooks.begin(FORWARD, microbatch=microbatch, **where)
         output = forward(microbatch, *args, **kwargs)
         if not stage.is_last:
             hooks.end()
@@ -136,7 +136,7 @@ def _follow(hooks: PipelineHooks, stage: Any, chunk: int) -> None:
         if undivided and not whole:
             return backward(microbatch, *args, **kwargs)
         name = BACKWARD if whole else BACKWARD_INPUT
-        with hooks.computation(name, chunk=chunk, microbatch=microbatch):
+        with hooks.computation(name, microbatch=microbatch, **where):
             return backward(microbatch, *args, **kwargs)
 
     hooks.replace(stage, "forward_one_chunk", forward_told)
@@ -147,7 +147,7 @@ def _follow(hooks: PipelineHooks, stage: Any, chunk: int) -> None:
     @functools.wraps(weight)
     def weight_told(microbatch: int, *args: Any, **kwargs: Any) -> Any:
         name = BACKWARD if undivided else BACKWARD_WEIGHT
-        with hooks.computation(name, chunk=chunk, microbatch=microbatch):
+        with hooks.computation(name, microbatch=microbatch, **where):
             return weight(microbatch, *args, **kwargs)
 
     hooks.replace(stage, "backward_weight_one_chunk", weight_told)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from zeus._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from zeus.monitor.looks import Method
     from zeus.monitor.measurement import Measurement, Reading
     from zeus.monitor.power import CpuDomain, PowerDomain, PowerMonitor
     from zeus.monitor.temperature import TemperatureMonitor
-    from zeus.monitor.track import Method
     from zeus.monitor.windows import WindowScope, ZeusMonitor
 
 __getattr__, __dir__ = lazy_names(
@@ -18,7 +18,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "CpuDomain": "zeus.monitor.power",
         "Measurement": "zeus.monitor.measurement",
-        "Method": "zeus.monitor.track",
+        "Method": "zeus.monitor.looks",
         "PowerDomain": "zeus.monitor.power",
         "PowerMonitor": "zeus.monitor.power",
         "Reading": "zeus.monitor.measurement",

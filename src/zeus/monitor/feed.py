@@ -49,7 +49,7 @@ class Feed:
 
     def __init__(self, gpu: Gpu, clock: Clock) -> None:
         self.gpu = gpu
-        self.track = EnergyTrack(gpu.driver.meter_period)
+        self.track = EnergyTrack(gpu.driver.meter_period, uniform=clock.virtual)
         self.thrift = 1.0
         self.settles = True
         #: Driver calls for this GPU hang: nobody may look at it any more.

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 
 from zeus.clock import MonotonicClock
 from zeus.device.node import find_drivers
+from zeus.monitor.looks import Look, Senses
 from zeus.monitor.ring import SharedLooks, Slot, State
-from zeus.monitor.track import HORIZON, EnergyTrack, Look, Senses
+from zeus.monitor.track import HORIZON, EnergyTrack
 from zeus.monitor.watch import Watcher
 
 if TYPE_CHECKING:

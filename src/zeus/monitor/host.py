@@ -7,14 +7,14 @@ window's edges. Where only power is metered (Jetson), the sampler integrates it.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zeus.errors import CapabilityError, Reason
+from zeus.monitor.looks import Energy, Method
 from zeus.monitor.measurement import CPU, DRAM, SOC, Reading
-from zeus.monitor.track import Energy, Method
+from zeus.monitor.timeline import Timeline
 
 if TYPE_CHECKING:
     from zeus.clock import Clock
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 _TICK = 1e-3  # seconds; RAPL counters move about this often
 _RAIL_PERIOD = 0.02  # seconds between looks at power rails
-_MANY_LOOKS = 8000
+_RAIL_LOOKS = 8000  # of each rail are kept
+_SILENT = 1.0  # seconds without an answer after which a rail is not guessed any further
+_WHOLE = "chip"  # stands for the parts of a chip that did not name them yet
+_BY_THE_CHIP = "by the chip's own model of itself"
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,17 @@ class HostMeter:
     """Reads everything on the node that is not a GPU."""
 
     def __init__(self, node: Node, cpu_indices: Sequence[int] | None) -> None:
+        from zeus.device.state import boot_id  # noqa: PLC0415  (devices are not needed before)
+
         self.cpus = node.cpus.select(cpu_indices)
+        # Every machine has a package 0, and two must not count as one.
+        self._machine = boot_id()
         self._soc = node.soc
         self._with_dram = [cpu for cpu in self.cpus if _has_dram(cpu)]
+        # Parts of a chip with counters, as they were told last.
+        self._parts: tuple[str, ...] = ()
         self._rails = (
-            RailTrack(node.soc, node.clock) if node.soc and node.soc.powers() is not None else None
+            RailTrack(node.soc, node.clock) if node.soc and _meters_power(node.soc) else None
         )
         #: What the sampler must look at from time to time.
         self.channels: tuple[Channel, ...] = tuple(
@@ -69,9 +78,17 @@ class HostMeter:
             except CapabilityError as error:
                 values[DRAM, cpu.index] = error
         if self._soc is not None and self._rails is None:
-            for part, joules in (self._soc.energies() or {}).items():
+            for part, joules in self._chip(self._soc).items():
                 values[SOC, part] = joules
         return HostSnapshot(values)
+
+    def _chip(self, soc: Soc) -> dict[str, float] | dict[str, CapabilityError]:
+        try:
+            energies = soc.energies() or {}
+        except CapabilityError as error:
+            return dict.fromkeys(self._parts or (_WHOLE,), error)
+        self._parts = tuple(energies)
+        return energies
 
     def readings(
         self, begin: HostSnapshot, end: HostSnapshot, begin_at: float, end_at: float
@@ -79,13 +96,19 @@ class HostMeter:
         """Differences of two snapshots."""
         names: dict[int | str, str] = {cpu.index: cpu.name for cpu in self.cpus}
         soc_name = self._soc.name if self._soc else ""
+        estimates = self._soc is not None and self._soc.estimated
         return tuple(
             Reading.of(
                 domain,
                 index,
                 soc_name if domain == SOC else names.get(index, ""),
-                _difference(begin.values.get((domain, index)), value, end_at - begin_at),
-                key=f"{domain}-{index}",
+                _difference(
+                    begin.values.get((domain, index)),
+                    value,
+                    end_at - begin_at,
+                    estimated=estimates and domain == SOC,
+                ),
+                key=f"{self._machine} {domain}-{index}",
             )
             for (domain, index), value in end.values.items()
         )
@@ -104,12 +127,19 @@ class HostMeter:
                 rail,
                 self._soc.name,
                 energy,
-                key=f"soc-{rail}",
+                key=f"{self._machine} soc-{rail}",
                 # The board's input feeds the other rails.
                 contained=total is not None and total in rails and rail != total,
             )
             for rail, energy in rails.items()
         )
+
+
+def _meters_power(soc: Soc) -> bool:
+    try:
+        return soc.powers() is not None
+    except CapabilityError:
+        return True  # and does not tell it now
 
 
 def _has_dram(cpu: Cpu) -> bool:
@@ -121,7 +151,11 @@ def _has_dram(cpu: Cpu) -> bool:
 
 
 def _difference(
-    begin: float | CapabilityError | None, end: float | CapabilityError, duration: float
+    begin: float | CapabilityError | None,
+    end: float | CapabilityError,
+    duration: float,
+    *,
+    estimated: bool,
 ) -> Energy:
     for value in (begin, end):
         if isinstance(value, CapabilityError):
@@ -130,7 +164,8 @@ def _difference(
         return Energy(None, Method.UNAVAILABLE, note="not readable when the window began")
     joules = end - begin
     power = joules / duration if duration > 0 else 0.0
-    return Energy(joules, Method.COUNTER, max(power * _TICK, 1e-6))
+    method, note = (Method.ESTIMATED, _BY_THE_CHIP) if estimated else (Method.COUNTER, "")
+    return Energy(joules, method, max(power * _TICK, 1e-6), note)
 
 
 class WrapKeeper:
@@ -162,7 +197,7 @@ class WrapKeeper:
 
 
 class RailTrack:
-    """Integrates the power rails of a system on a chip."""
+    """Integrates the power rails of a system on a chip, each for itself: one may fail alone."""
 
     def __init__(self, soc: Soc, clock: Clock) -> None:
         self._soc = soc
@@ -171,9 +206,7 @@ class RailTrack:
         self.thrift = 1.0
         self.settles = True
         self.trouble: CapabilityError | None = None
-        self._instants: list[float] = []
-        self._watts: dict[str, list[float]] = {}
-        self._joules: dict[str, list[float]] = {}
+        self._rails: dict[str, Timeline] = {}
 
     def look(self) -> None:
         """Read all rails once."""
@@ -187,12 +220,9 @@ class RailTrack:
             return
         instant = (begun + self._clock.now()) / 2
         for rail, watts in powers.items():
-            past = self._watts.setdefault(rail, [0.0] * len(self._instants))
-            sums = self._joules.setdefault(rail, [0.0] * len(self._instants))
-            gained = (watts + past[-1]) / 2 * (instant - self._instants[-1]) if past else 0.0
-            sums.append((sums[-1] if sums else 0.0) + gained)
-            past.append(watts)
-        self._instants.append(instant)
+            if rail not in self._rails:
+                self._rails[rail] = Timeline(_RAIL_LOOKS)
+            self._rails[rail].append(instant, watts)
         self.due = instant + _RAIL_PERIOD * self.thrift
 
     def hurry(self, due: float) -> None:
@@ -200,37 +230,27 @@ class RailTrack:
         self.due = min(self.due, due)
 
     def forget(self, before: float) -> None:
-        """Keep every second of the old looks, once there are many.
-
-        They are only ever the far end of a long window, for which they are still close enough.
-        """
-        if len(self._instants) < _MANY_LOOKS:
-            return
-        half = bisect_left(self._instants, before)
-        for numbers in (self._instants, *self._watts.values(), *self._joules.values()):
-            numbers[:half] = numbers[:half:2]
+        """Timelines grow coarser by themselves: old looks are far ends of long windows only."""
 
     def energies(self, begin: float, end: float) -> dict[str, Energy]:
         """Joules per rail over a window."""
-        return {rail: self._energy(rail, begin, end) for rail in self._watts}
+        if not self._rails:
+            return {self._soc.total_rail or _WHOLE: self._unavailable()}
+        return {rail: self._energy(rail, begin, end) for rail in list(self._rails)}
 
     def _energy(self, rail: str, begin: float, end: float) -> Energy:
-        if self.trouble is not None:
-            return Energy(None, Method.UNAVAILABLE, note=str(self.trouble))
-        joules = self._at(rail, end) - self._at(rail, begin)
-        watts = self._watts[rail]
-        low, high = bisect_left(self._instants, begin), bisect_left(self._instants, end)
-        around = watts[max(low - 1, 0) : high + 1]
+        timeline = self._rails[rail]
+        last, joules = timeline.last(), timeline.integral(begin, end)
+        if last is None or joules is None or end - last[0] > _SILENT:
+            return self._unavailable()
+        # The looks on either side of an edge tell how power moved there.
+        margin = _RAIL_PERIOD * max(self.thrift, 1.0) * 1.5
+        around = [watts for _, watts in timeline.samples(begin - margin, end + margin)]
         spread = (max(around) - min(around)) * _RAIL_PERIOD if around else 0.0
-        method = Method.INTEGRATED if high > low else Method.ESTIMATED
+        inside = timeline.samples(begin, end)
+        method = Method.INTEGRATED if inside else Method.ESTIMATED
         return Energy(joules, method, max(spread, 1e-3), "integrated from rail power")
 
-    def _at(self, rail: str, instant: float) -> float:
-        at = bisect_left(self._instants, instant)
-        watts, joules = self._watts[rail], self._joules[rail]
-        if at == 0:
-            return joules[0] - watts[0] * (self._instants[0] - instant)
-        if at == len(self._instants):
-            return joules[-1] + watts[-1] * (instant - self._instants[-1])
-        share = (instant - self._instants[at - 1]) / (self._instants[at] - self._instants[at - 1])
-        return joules[at - 1] + share * (joules[at] - joules[at - 1])
+    def _unavailable(self) -> Energy:
+        note = "it does not answer" if self.trouble is None else str(self.trouble)
+        return Energy(None, Method.UNAVAILABLE, note=note)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import FrozenInstanceError, asdict, dataclass
 from typing import Any, NoReturn
 
-from zeus.monitor.track import Energy, Method
+from zeus.monitor.looks import Energy, Method
 
 GPU, CPU, DRAM, SOC = "gpu", "cpu", "dram", "soc"
 
@@ -24,8 +24,8 @@ class Reading:
         method: How it was obtained: counter, integrated, estimated or unavailable.
         uncertainty: Joules by which it may be off, in about 19 of 20 windows; `None` if unknown.
         note: Why it is unavailable, or what stands behind it.
-        key: Names the device for ever (UUID or PCI address), so that sums over processes can leave
-            out what was counted already.
+        key: Names the device for all machines (a UUID, or a name together with the machine's), so
+            that sums over processes can leave out what was counted already.
         contained: Whether this energy is part of another reading, and so left out of sums.
     """
 
@@ -179,7 +179,10 @@ class Measurement:
 
     @property
     def total_energy(self) -> float:
-        """Joules of all GPUs that were measured. See `complete` for whether that is all of them."""
+        """Joules of all GPUs that were measured. See `complete` for whether that is all of them.
+
+        As published, 0 where no GPU was measured; `energy` is `None` where nothing was.
+        """
         return sum(self.gpu_energy.values())
 
     @property
@@ -247,6 +250,8 @@ class Measurement:
         return [_row(reading, self.time) for reading in self.readings]
 
     def __str__(self) -> str:
+        if not self.readings:
+            return self.summary()
         table = [("device", "energy", "power", "how it is known"), *self.rows()]
         widths = [max(len(row[column]) for row in table) for column in range(3)]
         lines = [
@@ -300,7 +305,7 @@ class Measurement:
             "cpu_energy": _texted(self.cpu_energy),
             "dram_energy": _texted(self.dram_energy),
             "soc_energy": _texted(self.soc_energy),
-            "total_energy": self.total_energy,
+            "total_energy": self.total_energy if self.gpu_energy else None,  # unknown is not 0
             "energy": self.energy,
             "uncertainty": self.uncertainty,
             "average_power": self.average_power,

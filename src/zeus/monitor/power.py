@@ -1,12 +1,15 @@
-"""Power over time, of GPUs, CPU packages and their memory."""
+"""Power over time, of GPUs, CPU packages and their memory, and systems on a chip."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
+from zeus.errors import CapabilityError, UnknownDeviceError
 from zeus.monitor import ranks
+from zeus.monitor.chip import SharedReading
 from zeus.monitor.sensors import (
     CounterChannel,
     Pace,
@@ -17,12 +20,16 @@ from zeus.monitor.sensors import (
 from zeus.monitor.timeline import Timeline
 
 if TYPE_CHECKING:
-    from zeus.device.base import Cpu, Gpu, GpuDriver
+    from zeus.device.base import Cpu, Gpu, GpuDriver, Soc
     from zeus.device.node import Node
+
+K = TypeVar("K")
 
 _USUAL_TICK = 0.1  # seconds; a guess for sensors of which nothing is known
 _AVERAGED_PERIOD = 0.1  # seconds; a mean over a second has little new to say any sooner
 _CPU_PERIOD = 0.1  # seconds; a hundred ticks of the counter
+_SOC_PERIOD = 0.1  # seconds; power monitors of boards average over about as long
+_SOC = "soc"
 
 
 class PowerDomain(StrEnum):
@@ -53,7 +60,7 @@ class CpuDomain(StrEnum):
 
 
 class PowerMonitor(SensorMonitor):
-    """Records the power of GPUs and CPUs over time.
+    """Records the power of GPUs, CPUs and a system on a chip over time.
 
     Args:
         gpu_indices: GPUs to follow, numbered as frameworks do. By default all that are visible; in
@@ -66,6 +73,10 @@ class PowerMonitor(SensorMonitor):
         cpu_indices: CPU packages to follow. By default all; under a launcher only by the first
             rank of a node. Their counters are read at least as often as they may wrap around.
         node: Follow this node, for instance a simulated one, instead of this machine.
+
+    Attributes:
+        soc_parts: Parts of the system on a chip that are followed, if this machine is one; under a
+            launcher only by the first rank of a node.
 
     Raises:
         ValueError: If an index names no device, a domain is not known, or a bound is too small.
@@ -94,6 +105,7 @@ class PowerMonitor(SensorMonitor):
         for cpu in self.cpus:
             self._add_counter(CpuDomain.PACKAGE, cpu, cpu.energy)
             self._add_counter(CpuDomain.DRAM, cpu, cpu.dram_energy)
+        self.soc_parts = self._add_soc(self.node.soc) if self.node.soc and ranks.owns_host() else []
         self._start()
 
     @property
@@ -226,6 +238,82 @@ class PowerMonitor(SensorMonitor):
         sensors = self._of(CpuDomain(domain))
         return _known({i: self._integral(sensor, start_time, end_time) for i, sensor in sensors})
 
+    def get_soc_timeline(
+        self,
+        part: str | None = None,
+        start_time: float | None = None,
+        end_time: float | None = None,
+    ) -> dict[str, Samples]:
+        """Power of the parts of a system on a chip.
+
+        Args:
+            part: Only this one of `soc_parts`.
+            start_time: From this instant on, of `time.monotonic()` or `time.time()`.
+            end_time: Up to this instant.
+
+        Returns:
+            Instants (monotonic seconds) and watts by part. On a board with a rail that feeds all
+            others, that rail contains them. Where the chip counts energy, each value is the mean
+            since the instant before it.
+
+        Raises:
+            ValueError: If the end is before the start or the part is not followed.
+        """
+        if part is not None and part not in self.soc_parts:
+            raise UnknownDeviceError(f"part must be among {self.soc_parts}, but got {part!r}")
+        low, high = self._span(start_time, end_time)
+        return {
+            name: sensor.timeline.samples(low, high)
+            for name, sensor in self._chip_sensors()
+            if part in (None, name)
+        }
+
+    def get_soc_energy(self, start_time: float, end_time: float) -> dict[str, float] | None:
+        """Joules of the parts of a system on a chip between two instants.
+
+        Args:
+            start_time: Instant, of `time.monotonic()` or `time.time()`.
+            end_time: Likewise, not before.
+
+        Returns:
+            Joules by part, as `get_soc_timeline`; one whose energy is unknown is absent; `None` if
+            all are.
+
+        Raises:
+            ValueError: If the end is before the start.
+        """
+        self._span(start_time, end_time)
+        return _known(
+            {
+                part: self._integral(sensor, start_time, end_time)
+                for part, sensor in self._chip_sensors()
+            }
+        )
+
+    def _chip_sensors(self) -> Iterator[tuple[str, SensorChannel]]:
+        for part in self.soc_parts:
+            for _, sensor in self._of(f"{_SOC} {part}"):
+                yield part, sensor
+
+    def _add_soc(self, soc: Soc) -> list[str]:
+        """Follow all parts that the chip names now."""
+        try:
+            powers = soc.powers()
+            parts = list(powers if powers is not None else soc.energies() or ())
+        except CapabilityError as error:
+            self._absent[_SOC, 0] = error
+            return []
+        counts = powers is None
+        read = soc.energies if counts else soc.powers
+        reading = SharedReading(lambda: read() or {}, self._clock)
+        for part in parts:
+            pace = Pace(self.update_period or _SOC_PERIOD, obeyed=self.update_period is not None)
+            timeline = Timeline(self._max_samples, level=counts)
+            of_part = partial(reading.of, part)
+            kind = CounterChannel if counts else SensorChannel
+            self._add(f"{_SOC} {part}", 0, kind(of_part, of_part, self._clock, pace, timeline))
+        return parts
+
     def _gpu_pace(self, gpu: Gpu, domain: PowerDomain) -> Pace:
         if self.update_period is not None:
             return Pace(self.update_period, obeyed=True)
@@ -257,5 +345,5 @@ def _domains(names: Sequence[PowerDomain | str] | None) -> list[PowerDomain]:
     return [PowerDomain(name) for name in dict.fromkeys(names)]
 
 
-def _known(values: dict[int, float | None]) -> dict[int, float] | None:
+def _known(values: dict[K, float | None]) -> dict[K, float] | None:
     return {index: value for index, value in values.items() if value is not None} or None

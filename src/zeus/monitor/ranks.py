@@ -9,30 +9,63 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Sequence
 
 logger = logging.getLogger(__name__)
 
 # (rank on this node, processes on this node) as launchers tell them: torchrun and Accelerate,
-# Open MPI, MVAPICH2, Slurm.
+# DeepSpeed, Open MPI, MPICH and Intel MPI, MVAPICH2.
 _VARIABLES = (
     ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    ("LOCAL_RANK", "LOCAL_SIZE"),
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     ("MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
-    ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
 )
 
 
 def local_rank() -> tuple[int, int]:
-    """This process's number on its node and how many there are; (0, 1) without a launcher."""
+    """This process's number on its node and how many there are; (0, 1) without a launcher.
+
+    Where the launcher tells only how many processes the whole job has, it is that.
+    """
     for rank_name, size_name in _VARIABLES:
-        try:
-            rank, size = int(os.environ[rank_name]), int(os.environ[size_name])
-        except (KeyError, ValueError):
-            continue
-        if 0 <= rank < size:
-            return rank, size
-    return 0, 1
+        found = _within(_number(rank_name), _number(size_name))
+        if found is not None:
+            return found
+    # Lightning's launcher tells no more; Slurm's comes last, for others are started by it.
+    return (
+        _within(_number("LOCAL_RANK"), _number("WORLD_SIZE"))
+        or _within(_number("SLURM_LOCALID"), _slurm_tasks())
+        or (0, 1)
+    )
+
+
+def _within(rank: int | None, size: int | None) -> tuple[int, int] | None:
+    return (rank, size) if rank is not None and size is not None and 0 <= rank < size else None
+
+
+def _number(variable: str) -> int | None:
+    try:
+        return int(os.environ[variable])
+    except (KeyError, ValueError):
+        return None
+
+
+def _slurm_tasks() -> int | None:
+    """Tasks of this job step on this node.
+
+    Not those that were asked for the whole job (`SLURM_NTASKS_PER_NODE`): the batch script and its
+    children see these too, and are not one of so many.
+    """
+    written = re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    node = _number("SLURM_NODEID") or 0
+    for tasks, nodes in written:  # "4(x2),3": four on each of two nodes, three on the next
+        node -= int(nodes or 1)
+        if node < 0:
+            return int(tasks)
+    return None
 
 
 def own_gpus(gpu_count: int) -> list[int] | None:
@@ -42,8 +75,14 @@ def own_gpus(gpu_count: int) -> list[int] | None:
     fit it, the launcher has shown each rank only its own GPUs, and all it sees are its own.
     """
     rank, size = local_rank()
+    if "LOCAL_RANK" in os.environ and not _tells_local_size():
+        size = min(size, gpu_count)  # of the whole job, on several nodes perhaps
     follows_convention = gpu_count == size or (gpu_count > size and "LOCAL_RANK" in os.environ)
-    return [rank] if size > 1 and follows_convention else None
+    return [rank] if size > max(rank, 1) and follows_convention else None
+
+
+def _tells_local_size() -> bool:
+    return any(_number(size) is not None for _, size in _VARIABLES)
 
 
 def owns_host() -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 
 from zeus.errors import CapabilityError, Reason
-from zeus.monitor.track import Look, Senses
+from zeus.monitor.looks import Look, Senses
 
 
 class Slot(IntEnum):

@@ -80,6 +80,7 @@ class Sampler:
         self._wanted: tuple[Channel, ...] = ()
         self._generation = 0
         self._next_housekeeping = -math.inf
+        self._keeping_house: int | None = None  # the thread that does, while it does
         self._look_now = False
         self._hurried_at = -math.inf
         self._thrift = 1.0
@@ -143,6 +144,8 @@ class Sampler:
         """Wait until everything has been looked at once after an instant (or that proves vain)."""
         if self._round_begun_at >= instant:
             return
+        if threading.get_ident() == self._keeping_house:
+            return  # only for windows of some while ago; and this thread would wait for itself
         if self._clock.virtual:
             self._round(self._generation, everything=True)
             return
@@ -195,7 +198,11 @@ class Sampler:
                 self._round_ended.notify_all()
         if begun >= self._next_housekeeping:
             self._next_housekeeping = begun + 1.0
-            self._housekeeping(begun)
+            self._keeping_house = threading.get_ident()
+            try:
+                self._housekeeping(begun)
+            finally:
+                self._keeping_house = None
 
     def _collect(self, now: float) -> tuple[Channel, ...]:
         wanted: dict[int, Channel] = {}
@@ -254,6 +261,7 @@ class Sampler:
     def forget_thread(self) -> None:
         """In a forked child: there is no thread, whatever the fields say."""
         self._runner = self._watchdog = None
+        self._keeping_house = None
         self._lock = threading.RLock()
         self._round_ended = threading.Condition()
         self.resting = True

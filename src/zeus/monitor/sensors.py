@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from statistics import median
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from zeus.clock import to_monotonic
@@ -280,12 +279,7 @@ class SensorMonitor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # --- for monitors -----------------------------------------------------------------------

@@ -48,10 +48,12 @@ def synchronizer(framework: str | None, gpu_indices: Sequence[int]) -> Callable[
 def _wait_torch(torch: ModuleType, indices: Sequence[int]) -> None:
     cuda = getattr(torch, "cuda", None)
     # Before initialisation nothing has been launched, and asking would initialise.
-    if cuda is None or not cuda.is_initialized():
-        return
-    for index in indices:
-        cuda.synchronize(index)
+    if cuda is not None and cuda.is_initialized():
+        for index in indices:
+            cuda.synchronize(index)
+    # The GPU of an Apple chip has no index, and is never initialised beside the others.
+    elif sys.platform == "darwin" and torch.backends.mps.is_available():
+        torch.mps.synchronize()
 
 
 def _wait_jax(jax: ModuleType, indices: Sequence[int]) -> None:
@@ -59,7 +61,9 @@ def _wait_jax(jax: ModuleType, indices: Sequence[int]) -> None:
     if bridge is not None and not getattr(bridge, "_backends", True):
         return  # imported but not started
     for device in jax.local_devices():
-        if device.platform != "cpu" and device.id in indices:
+        # `id` counts over all processes of a job; the other one is what the driver goes by.
+        local = getattr(device, "local_hardware_id", None)
+        if device.platform != "cpu" and (device.id if local is None else local) in indices:
             # A device runs what it is given in order: the last small thing ends after the rest.
             (jax.device_put(0.0, device) + 0).block_until_ready()
 

@@ -13,10 +13,9 @@ import math
 import threading
 from bisect import bisect_left, bisect_right
 from collections import deque
-from enum import StrEnum
 from typing import NamedTuple
 
-from zeus.errors import CapabilityError
+from zeus.monitor.looks import Energy, Look, Method, Senses
 from zeus.monitor.stale import StaleEnds
 from zeus.monitor.ticks import TickModel
 
@@ -32,6 +31,10 @@ _LATEST_CHANGES = 16  # of the power reading, by which it is judged
 _STALE = 3.0  # log odds, about 20 to 1, from which a meter counts as refreshed at ticks only
 _MISSED = 0.02  # of the changes of such a meter seem to come without a tick
 
+# Looks come at least ten times a second, and at once when a window begins or ends. Whoever was not
+# seen for so many seconds did not answer.
+_BLIND = 0.5
+
 # Power may move between looks in ways they do not show; as a share of the integral.
 _UNSEEN = 0.002
 
@@ -41,78 +44,43 @@ _JUDGED_AFTER = 2.0  # seconds
 _JUDGED_ABOVE = 20.0  # joules
 
 
-class Method(StrEnum):
-    """How an energy value was obtained."""
+class Head(NamedTuple):
+    """What a window that began long ago keeps: its energy up to an instant, and the meters there.
 
-    COUNTER = "counter"
-    INTEGRATED = "integrated"
-    ESTIMATED = "estimated"
-    UNAVAILABLE = "unavailable"
-
-
-class Energy(NamedTuple):
-    """Joules over a window, how they were obtained, and how far off they may be.
+    That instant is the first tick of the counter in the window, or its beginning where there is
+    none to go by. Both meters are kept, because the counter may fail before the window ends.
 
     Attributes:
-        joules: `None` if unavailable.
-        method: How.
-        uncertainty: Joules; about 19 of 20 windows lie within. Covers what the looks could not
-            see, not the calibration of the vendor's sensor.
-        note: Why it is unavailable, or which fallback was used.
-    """
-
-    joules: float | None
-    method: Method
-    uncertainty: float | None = None
-    note: str = ""
-
-
-class Head(NamedTuple):
-    """What a window that began long ago keeps: its energy up to its first tick, and that tick.
-
-    For a GPU without counter, `counter` is the running integral of power at `tick`.
+        joules: Energy up to the instant.
+        variance: Of these, in joules squared.
+        instant: In seconds.
+        width: Seconds to either side of it within which the tick lies.
+        counter: Joules counted at the instant; `None` if it is no tick.
+        integral: Joules of the running integral of power at the instant; `None` if unknown.
+        unseen: Of that integral, in joules squared: the variance of what nobody saw until then.
     """
 
     joules: float
     variance: float
-    tick: float
-    tick_width: float
-    counter: float
-
-
-class Senses(NamedTuple):
-    """What can be seen of a GPU, and what stands in the way."""
-
-    counter: bool = True
-    power: bool = True
-    averaged: bool = False
-    counter_note: str = ""
-    trouble: CapabilityError | None = None
-
-
-class Look(NamedTuple):
-    """One look: when it began, when the counter had been read, when power had been read.
-
-    Instants in seconds; `None` for what was not read.
-    """
-
-    begun: float
-    between: float
-    ended: float
-    joules: float | None
-    watts: float | None
+    instant: float
+    width: float
+    counter: float | None
+    integral: float | None
+    unseen: float
 
 
 class EnergyTrack:
     """What the looks at one GPU have shown. May be fed and asked from several threads."""
 
-    def __init__(self, meter_period: float | None = None) -> None:
+    def __init__(self, meter_period: float | None = None, *, uniform: bool = False) -> None:
         """Begin with nothing known.
 
         Args:
             meter_period: Seconds between refreshes of the power meter, 0 for a live one; `None` to
                 judge by how closely its changes have followed each other.
+            uniform: Whether nothing changes in a long time without looks, as in virtual time.
         """
+        self._uniform = uniform
         self._meter_period = meter_period
         self._last_change = -math.inf
         self._change_gaps: deque[float] = deque(maxlen=8)
@@ -131,6 +99,7 @@ class EnergyTrack:
         self._watts: list[float] = []
         self._integral: list[float] = []
         self._steps: list[float] = []
+        self._unseen = 0.0  # variance of all that was integrated over times without looks
         self._jumps: list[float] = []
         # Ticks: instants, half widths of their brackets, counter values.
         self._tick_instants: list[float] = []
@@ -233,8 +202,10 @@ class EnergyTrack:
                 self._change_gaps.append(instant - self._last_change)
                 self._last_change = instant
             step = jump * gap
+            unseen = 0.0 if self._uniform else _blind_variance(gap, (watts + self._watts[-1]) / 2)
+            self._unseen += unseen
             self._integral.append(self._integral[-1] + (watts + self._watts[-1]) / 2 * gap)
-            self._steps.append(self._steps[-1] + step * step / 4)
+            self._steps.append(self._steps[-1] + step * step / 4 + 3 * unseen)
             self._jumps.append(self._jumps[-1] + jump * jump)
         else:
             self._integral.append(0.0)
@@ -349,14 +320,14 @@ class EnergyTrack:
             return self._head(begin)
 
     def _head(self, begin: float) -> Head | None:
-        if not self._counter_ok or not self._tick_instants:
-            if not self._instants:
-                return None
-            return Head(0.0, 0.0, begin, 0.0, self._integral_at(begin))
         first = bisect_left(self._tick_instants, begin)
-        if first == len(self._tick_instants):
-            return None
-        return self._head_until(first, begin, math.inf)
+        if self._counter_ok and first < len(self._tick_instants):
+            return self._head_until(first, begin, math.inf)
+        inside = bisect_right(self._instants, begin)
+        if inside == len(self._instants):
+            return None  # nothing was seen of the window yet
+        unseen = _blind_variance(self._instants[inside] - begin, self._watts[inside])
+        return Head(0.0, unseen, begin, 0.0, None, self._integral_at(begin), self._unseen)
 
     def _head_until(self, first: int, begin: float, end: float) -> Head:
         tick = self._tick_instants[first]
@@ -364,7 +335,9 @@ class EnergyTrack:
             joules, variance = self._stale_ends().before(first, begin)
         else:
             joules, variance, _ = self._integrate(begin, tick, begin, end)
-        return Head(joules, variance, tick, self._tick_widths[first], self._tick_values[first])
+        integral = self._integral_at(tick) if self._instants else None
+        width, counted = self._tick_widths[first], self._tick_values[first]
+        return Head(joules, variance, tick, width, counted, integral, self._unseen)
 
     def _stale_ends(self) -> StaleEnds:
         return StaleEnds(self._tick_instants, self._tick_values, self._tick_watts)
@@ -404,10 +377,13 @@ class EnergyTrack:
 
     def _since_head(self, head: Head, begin: float, end: float) -> Energy:
         last = bisect_right(self._tick_instants, end) - 1
-        if self._counter_ok and last >= 0:
-            return self._from_tick(head, begin, end, last)
-        joules = head.joules + self._integral_at(end) - head.counter
-        return Energy(joules, Method.INTEGRATED, 2 * _UNSEEN * joules, self._note())
+        if self._counter_ok and head.counter is not None and last >= 0:
+            return self._from_tick(head, head.counter, begin, end, last)
+        if head.integral is None or not self._instants:
+            return Energy(None, Method.UNAVAILABLE, note=self._note())
+        joules = head.joules + self._integral_at(end) - head.integral
+        variance = head.variance + (_UNSEEN * joules) ** 2 + self._unseen - head.unseen
+        return Energy(joules, Method.INTEGRATED, _spread(variance), self._note())
 
     def _by_counter(self, begin: float, end: float) -> Energy | None:
         """By the ticks inside the window, if there are two of them."""
@@ -416,7 +392,8 @@ class EnergyTrack:
         fewest = 1 if self.stale else 2
         if not self._counter_ok or last - first + 1 < fewest:
             return None
-        return self._from_tick(self._head_until(first, begin, end), begin, end, last)
+        head = self._head_until(first, begin, end)
+        return self._from_tick(head, self._tick_values[first], begin, end, last)
 
     def _between_ticks(self, begin: float, end: float) -> Energy:
         """A window inside one tick of a GPU whose power meter is refreshed with the counter."""
@@ -425,17 +402,19 @@ class EnergyTrack:
         method = Method.COUNTER if known else Method.ESTIMATED
         return Energy(joules, method, _spread(variance), "from the counter's ticks around it")
 
-    def _from_tick(self, head: Head, begin: float, end: float, last: int) -> Energy:
+    def _from_tick(
+        self, head: Head, counted_before: float, begin: float, end: float, last: int
+    ) -> Energy:
         if self.stale:
             after, variance = self._stale_ends().after(last, end)
         else:
             after, variance, _ = self._integrate(self._tick_instants[last], end, begin, end)
-        counted = self._tick_values[last] - head.counter
-        span = max(self._tick_instants[last] - head.tick, 1e-9)
+        counted = self._tick_values[last] - counted_before
+        span = max(self._tick_instants[last] - head.instant, 1e-9)
         # A tick that is off by its bracket's half width shifts energy at about the mean power.
         watts = counted / span
         variance += head.variance
-        variance += ((head.tick_width**2 + self._tick_widths[last] ** 2) / 3) * watts**2
+        variance += ((head.width**2 + self._tick_widths[last] ** 2) / 3) * watts**2
         return Energy(head.joules + counted + after, Method.COUNTER, _spread(variance))
 
     def _note(self) -> str:
@@ -480,6 +459,7 @@ class EnergyTrack:
         if a < first:  # hold the first look back to where the window began
             held = min(first, b) - a
             joules += watts[low] * held
+            variance += _blind_variance(held, watts[low])
             if low > 0:
                 jump = watts[low] - watts[low - 1]
                 variance += (jump * held) ** 2 / 12 + (jump * min(late, duration)) ** 2 / 12
@@ -487,6 +467,7 @@ class EnergyTrack:
         if b > final:
             held = b - max(final, a)
             joules += watts[high - 1] * held
+            variance += _blind_variance(held, watts[high - 1])
             if high < len(watts):
                 variance += ((watts[high] - watts[high - 1]) * held) ** 2 / 12
             b = max(final, a)
@@ -518,7 +499,17 @@ class EnergyTrack:
         seen = self._watts[max(at - _LATE_LOOKS, 0) : at + 1]
         off = max(max(seen) - mean, mean - min(seen))
         # The bound as two standard deviations.
-        return mean * duration, (off * duration / 2) ** 2, 0
+        variance = (off * duration / 2) ** 2 + _blind_variance(duration, mean)
+        return mean * duration, variance, 0
+
+
+def _blind_variance(seconds: float, watts: float) -> float:
+    """Of the energy of a time next to a look of so many watts, in which nothing was seen.
+
+    A short one is nothing special. In a long one the GPU did not answer, and may have drawn
+    anything from nothing to twice as much.
+    """
+    return (watts * seconds) ** 2 / 3 if seconds > _BLIND else 0.0
 
 
 def _sharper(one: Energy, other: Energy) -> bool:

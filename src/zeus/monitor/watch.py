@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zeus.errors import CapabilityError, Reason
-from zeus.monitor.track import EnergyTrack, Look, Senses
+from zeus.monitor.looks import Look, Senses
+from zeus.monitor.track import EnergyTrack
 
 if TYPE_CHECKING:
     from zeus.clock import Clock

@@ -52,13 +52,18 @@ class _Window:
         self.begin = begin
         self.end = math.nan
         self.host = host
-        self.heads: dict[int, Head | None] | None = None
+        #: What it keeps of each GPU, by index, once it is old.
+        self.heads: dict[int, Head] = {}
 
 
 class ZeusMonitor:
     """Measures windows on this machine's GPUs, CPUs and memory.
 
     Windows may nest and overlap, and may be begun and ended from any thread.
+
+    One shorter than about 25 ms may pass between two looks at a GPU. Its energy is then estimated
+    from what was seen around it, as its reading says; of work in bursts that is too little. What
+    many such steps take is better told by one window around all of them.
 
     Args:
         gpu_indices: GPUs to measure, numbered as frameworks do. By default all that are visible;
@@ -89,6 +94,7 @@ class ZeusMonitor:
         node: Node | None = None,
     ) -> None:
         from zeus.device.node import current_node  # noqa: PLC0415  (devices are not needed before)
+        from zeus.device.state import job_wide  # noqa: PLC0415
 
         self.approx_instant_energy = approx_instant_energy
         self.node = node or current_node()
@@ -98,6 +104,7 @@ class ZeusMonitor:
             ranks.warn_if_shared(gpu_indices, len(self.node.gpus))
         self.gpus = self.node.gpus.select(gpu_indices)
         self.gpu_indices = [gpu.index for gpu in self.gpus]
+        self._keys = [job_wide(gpu.key) for gpu in self.gpus]
         measures_host = cpu_indices is not None or ranks.owns_host()
         self._host = HostMeter(self.node, cpu_indices) if measures_host else None
         if self._host is not None and self._host.empty:
@@ -114,6 +121,7 @@ class ZeusMonitor:
             *(self._host.channels if self._host else ()),
         )
         self._open: dict[Any, _Window] = {}
+        self._closed = False
         self._lock = threading.Lock()
         self._unsettled: deque[weakref.ref[Measurement]] = deque()
         self._last_end = self._now()  # learn the counters' ticks before the first window
@@ -132,13 +140,16 @@ class ZeusMonitor:
             restart: If the window is open already, begin it anew instead of raising.
 
         Raises:
-            ValueError: If a window of this name is open.
+            ValueError: If a window of this name is open, or the monitor is closed.
         """
         if sync_execution:
             self._sync()
         with self._lock:
             if key in self._open and not restart:
-                raise WindowError(f"window {key!r} is open already; {self._list_open()}")
+                raise WindowError(
+                    f"window {key!r} is open already (restart=True begins it anew); "
+                    f"{self._list_open()}"
+                )
             self._begin(key, key)
 
     def end_window(
@@ -198,7 +209,11 @@ class ZeusMonitor:
         return WindowScope(self, name, sync_execution, callback)
 
     def open_scope(self, name: str, sync_execution: bool) -> object:
-        """Begin a window that is known by the returned token instead of its name."""
+        """Begin a window that is known by the returned token instead of its name.
+
+        Raises:
+            ValueError: If the monitor is closed.
+        """
         if sync_execution:
             self._sync()
         token = object()
@@ -215,7 +230,8 @@ class ZeusMonitor:
         return None if window is None else self._end(window, now, cancel)
 
     def close(self) -> None:
-        """Stop looking at the devices for this monitor and close its log."""
+        """Stop looking at the devices for this monitor and close its log. No window follows."""
+        self._closed = True
         self.reset_windows()
         self._settle_old(math.inf)
         self._sampler.leave(self)
@@ -235,6 +251,8 @@ class ZeusMonitor:
         return f"open windows: {', '.join(map(repr, names))}" if names else "no window is open"
 
     def _begin(self, key: object, name: str) -> None:
+        if self._closed:  # nobody looks any more, and what was seen before says nothing
+            raise WindowError(f"window {name!r} cannot begin: its monitor is closed")
         host = self._host.snapshot() if self._host is not None else None
         now = self._now()
         self._open[key] = _Window(name, now, host)
@@ -266,12 +284,10 @@ class ZeusMonitor:
         self._sampler.settle(window.end)
         if not self.approx_instant_energy:
             self._await_ticks(window)
-        heads = window.heads
         readings = []
-        for gpu, track in zip(self.gpus, self._tracks, strict=True):
-            head = heads.get(gpu.index) if heads is not None else None
-            energy = track.energy(window.begin, window.end, head)
-            readings.append(Reading.of(GPU, gpu.index, gpu.name, energy, key=gpu.key))
+        for gpu, track, key in zip(self.gpus, self._tracks, self._keys, strict=True):
+            energy = track.energy(window.begin, window.end, window.heads.get(gpu.index))
+            readings.append(Reading.of(GPU, gpu.index, gpu.name, energy, key=key))
         if self._host is not None:
             host = self._host.completed(host, window.begin, window.end)
         return (*readings, *host)
@@ -311,12 +327,16 @@ class ZeusMonitor:
     def housekeeping(self, now: float) -> None:
         """Save from windows that began long ago, or that nobody asked about, what is needed."""
         for window in list(self._open.values()):
-            if window.heads is None and now - window.begin > _SETTLE_AFTER:
-                window.heads = {
-                    gpu.index: track.head(window.begin)
-                    for gpu, track in zip(self.gpus, self._tracks, strict=True)
-                }
+            if now - window.begin > _SETTLE_AFTER and len(window.heads) < len(self.gpus):
+                self._keep_heads(window)
         self._settle_old(now - _SETTLE_AFTER)
+
+    def _keep_heads(self, window: _Window) -> None:
+        for gpu, track in zip(self.gpus, self._tracks, strict=True):
+            if gpu.index not in window.heads:  # a GPU that does not answer has none yet
+                head = track.head(window.begin)
+                if head is not None:
+                    window.heads[gpu.index] = head
 
     def _settle_old(self, before: float) -> None:
         while self._unsettled:
@@ -407,7 +427,11 @@ class WindowScope:
         self.__exit__(kind, error, traceback)
 
     def __call__(self, function: F) -> F:
-        """Measure every call of a function; its `measurements` holds the latest thousand."""
+        """Measure every call of a function; its `measurements` holds the latest thousand.
+
+        Raises:
+            ValueError: If it is a generator function.
+        """
         measurements: deque[Measurement] = deque(maxlen=1000)
 
         def keep(measurement: Measurement) -> None:
@@ -421,6 +445,11 @@ class WindowScope:
         import inspect  # noqa: PLC0415
 
         wrapper: Any
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise WindowError(
+                f"window {self._name!r} must be of a function that ends when it is done, but got "
+                f"the generator function {function.__qualname__}: its callers' work would count too"
+            )
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)

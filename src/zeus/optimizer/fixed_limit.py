@@ -47,7 +47,8 @@ class FixedPowerLimit(Callback):
             return
         try:
             simulated = bool(self.monitor.node.simulated)
-            self._grip = Grip(PowerLimitKnob(25), self.monitor.gpus, simulated=simulated)
+            knob = PowerLimitKnob(25)  # of which only setting is needed here
+            self._grip = Grip(knob, self.monitor.gpus, simulated=simulated, ousted=self.close)
             self._grip.apply(self.power_limit)
         except (CapabilityError, KnobError, OSError) as error:
             self.trouble = str(error)

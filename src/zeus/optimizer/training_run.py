@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from zeus.device.state import job_wide
 from zeus.errors import CapabilityError, RanksError, RunError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.fixed_limit import FixedPowerLimit
 from zeus.optimizer.jit.ledger import Ledger
 from zeus.optimizer.jit.optimizer import JitOptimizer
-from zeus.optimizer.jit.ranks import Alone, Ranks, job_ranks, job_wide
+from zeus.optimizer.jit.ranks import Alone, Ranks, job_ranks
 
 logger = logging.getLogger(__name__)
 
@@ -428,7 +429,7 @@ class _Own:
     def of(cls, ledger: Ledger) -> _Own:
         if ledger.energies is None:
             return cls(ledger.time, None)
-        return cls(ledger.time, {job_wide(key): j for key, j in ledger.energies.items()})
+        return cls(ledger.time, dict(ledger.energies))
 
     def since(self, before: _Own) -> _Own:
         time = self.time - before.time

@@ -6,17 +6,16 @@ deadline for the whole of it, so that a server that is slow, silent or gone cost
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import socket
-import threading
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from zeus.errors import ServerError, ZeusError
+from zeus.optimizer.way import Way
 
 _MOST_ANSWER = 64 * 1024 * 1024  # bytes
 
@@ -46,7 +45,7 @@ class Wire:
             host, port = None, None
         if host is None or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
             raise ServerError(f"a server must be given as http://HOST:PORT, but got {url!r}")
-        self._secure, self._host, self._port = parts.scheme == "https", host, port
+        self._way = Way(host, port, secure=parts.scheme == "https")
         self._path = parts.path.rstrip("/")
         self._shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{self._path}"
         self._timeout = timeout
@@ -82,7 +81,8 @@ class Wire:
             raise ServerError(f"cannot be sent as JSON: {error}") from error
         try:
             status, answer = self._exchange(method, path, content, self._timeout + patience)
-        except (OSError, http.client.HTTPException, UnicodeError) as error:
+        except (OSError, http.client.HTTPException, UnicodeError, RuntimeError) as error:
+            # The last is for threads, which cannot be had while the interpreter ends.
             said = str(error) or type(error).__name__
             raise ServerError(f"the server {self._shown} cannot be reached: {said}") from error
         if status == 204:
@@ -99,33 +99,29 @@ class Wire:
         self, method: str, path: str, content: bytes | None, timeout: float
     ) -> tuple[int, bytes]:
         began = time.monotonic()
-        connect = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = connect(self._host, self._port, timeout=timeout)
-        headers = dict(self._headers)
-        if content is not None:
-            headers["Content-Type"] = "application/json"
-        connection.connect()
-        # A timeout of the socket is for one read; a server could send a byte now and then for ever.
-        left = max(began + timeout - time.monotonic(), 0.0)
-        guard = threading.Timer(left, _hang_up, [connection.sock])
-        guard.daemon = True
-        guard.start()
         try:
-            connection.request(method, self._path + path, content, headers)
-            response = connection.getresponse()
-            answer = response.read(_MOST_ANSWER + 1)
-            if len(answer) > _MOST_ANSWER:
-                raise http.client.HTTPException("the answer is too long")
-            if response.length:
-                raise http.client.HTTPException("the answer is cut off")
-            return response.status, answer
+            with self._way.connected(began + timeout) as sock:
+                return self._converse(sock, method, path, content)
         except (OSError, http.client.HTTPException):
             if time.monotonic() - began >= timeout:
                 raise TimeoutError(f"no answer within {timeout:g} s") from None
             raise
-        finally:
-            guard.cancel()
-            connection.close()
+
+    def _converse(
+        self, sock: socket.socket, method: str, path: str, content: bytes | None
+    ) -> tuple[int, bytes]:
+        connection = self._way.spoken_on(sock)
+        headers = dict(self._headers)
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        connection.request(method, self._path + path, content, headers)
+        response = connection.getresponse()
+        answer = response.read(_MOST_ANSWER + 1)
+        if len(answer) > _MOST_ANSWER:
+            raise http.client.HTTPException("the answer is too long")
+        if response.length:
+            raise http.client.HTTPException("the answer is cut off")
+        return response.status, answer
 
     def _error(self, status: int, record: Any) -> ZeusError:
         fault = record.get("error") if isinstance(record, dict) else None
@@ -133,11 +129,6 @@ class Wire:
         if kind in self._kinds:
             return self._kinds[kind](said)
         return ServerError(f"the server {self._shown} answers {status}: {said or 'nonsense'}")
-
-
-def _hang_up(sock: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)
 
 
 def _told(fault: Mapping[str, Any]) -> tuple[str, str]:

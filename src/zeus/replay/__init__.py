@@ -3,3 +3,12 @@
 Traces stand in for the hardware (`traces.py`, `table.py`), the engine runs many jobs at once
 (`engine.py`), and the policies are those of production.
 """
+
+from __future__ import annotations
+
+import importlib.util
+
+from zeus.errors import MissingExtraError
+
+if importlib.util.find_spec("numpy") is None:  # of which everything here is made
+    raise MissingExtraError("zeus.replay", "batch-size")

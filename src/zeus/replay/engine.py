@@ -2,7 +2,8 @@
 
 Every lane is a job with its own clock. In each step every lane takes its next event, which is the
 end of a trial or the submission of a recurrence. A trial that did not converge is followed by a
-retry. With one slot a lane runs its recurrences one after the other; with more they overlap.
+retry. With one slot a lane runs its recurrences one after the other; with more they overlap. Then
+the first epoch of a new batch size is an event as well: what it costs is known from then on.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from zeus.optimizer.batch_size.lanes import ALL, Bools, Floats, Ints, Lanes, Rows, Trials, any_arm
-from zeus.optimizer.batch_size.policies import Policy, policy_named
+from zeus.optimizer.batch_size.policies import Notes, Policy, policy_named
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.replay.table import JobTable
 from zeus.replay.world import World
@@ -213,6 +214,11 @@ class _Replay:
         at = rows, slot
         start = flight.clock[rows]
         flight.end[at] = start + ran.time
+        if flight.busy.shape[1] > 1:
+            # What a new batch size tells comes first; what is left follows.
+            early = np.isfinite(ran.told)
+            flight.final[at] = np.where(early, flight.end[at], np.nan)
+            flight.end[at] = np.where(early, start + ran.told, flight.end[at])
         flight.arm[at], flight.role[at], flight.power[at] = choices.arm, choices.role, choices.power
         flight.settled[at], flight.converged[at] = ran.power, ran.converged
         flight.epochs[at], flight.cost[at], flight.epoch_cost[at] = (
@@ -230,6 +236,13 @@ class _Replay:
         """End the first trial of each of these lanes; those that must try again are returned."""
         flight = self.flight
         slot = flight.end[rows].argmin(axis=1)
+        if flight.busy.shape[1] > 1:
+            early = np.isfinite(flight.final[rows, slot])
+            if early.any():
+                self._note(rows[early], slot[early])
+                rows, slot = rows[~early], slot[~early]
+                if not len(rows):
+                    return rows
         at = rows, slot
         flight.slot[rows] = slot
         flight.clock[rows] = flight.end[at]
@@ -259,6 +272,23 @@ class _Replay:
         self._account(rows[over], slot[over], table[over])
         again: Ints = rows[~over]
         return again
+
+    def _note(self, rows: Ints, slot: Ints) -> None:
+        """The first epoch of new batch sizes is over; their trials go on."""
+        flight = self.flight
+        at = rows, slot
+        gpu = self.gpu[rows, flight.recurrence[at]].astype(np.int64)
+        notes = Notes(
+            arm=flight.arm[at],
+            gpu=gpu if self.crosses else np.zeros_like(gpu),
+            epoch_cost=flight.epoch_cost[at],
+            load=flight.load[at],
+        )
+        self.policy.noted(self.state, ALL if len(rows) == len(self.origin) else rows, notes)
+        self.profiled[rows, gpu, notes.arm] = True
+        flight.clock[rows] = flight.end[at]
+        flight.end[at] = flight.final[at]
+        flight.final[at] = np.nan
 
     def _account(self, rows: Ints, slot: Ints, table: Ints) -> None:
         """Add up recurrences that are over."""
@@ -300,12 +330,17 @@ _HISTORY = ("arm", "power", "cost", "energy", "time", "trials", "reached")
 
 @dataclass
 class _Flight:
-    """Trials that are running, by lane and slot."""
+    """Trials that are running, by lane and slot.
+
+    `end` is when the next happens to each. Where that is only what its first epoch tells, `final`
+    is when the trial ends; NaN otherwise.
+    """
 
     clock: Floats
     slot: Ints
     busy: Bools
     end: Floats
+    final: Floats
     recurrence: Ints
     attempt: Ints
     arm: Ints
@@ -336,6 +371,7 @@ class _Flight:
             slot=np.zeros(lanes, dtype=np.int64),
             busy=np.zeros(shape, dtype=np.bool_),
             end=np.full(shape, np.inf),
+            final=np.full(shape, np.nan),
             recurrence=whole(),
             attempt=whole(),
             arm=whole(),

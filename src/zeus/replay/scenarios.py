@@ -1,7 +1,8 @@
-"""Jobs whose world changes: data that drift, and GPUs that are swapped.
+"""Jobs whose world changes, and jobs whose recurrences overlap.
 
-Built from recorded traces. How many epochs a job needs at each batch size is taken from one trace
-after another, or from in between; or the same training runs on another GPU from some day on.
+Built from recorded traces. Data drift: how many epochs a job needs at each batch size is taken from
+one trace after another, or from in between. GPUs are swapped: the same training runs on another
+from some day on. Or recurrences are submitted before earlier ones have ended.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from zeus.replay.cluster.lockstep import Groups
 from zeus.replay.engine import Job
 from zeus.replay.table import JobTable
 
@@ -95,3 +97,44 @@ def moving(tables: Sequence[JobTable], policy: str, seed: int, *, before: int, a
     """
     first, second = common(tables)
     return Job(first.spec(policy, seed), [first, second], [0] * before + [1] * after, seed)
+
+
+def overlapping(
+    tables: Sequence[JobTable],
+    seeds: Sequence[int],
+    recurrences: Sequence[int],
+    *,
+    at_once: float,
+    regular: bool = False,
+) -> Groups:
+    """Jobs that are submitted whether or not earlier recurrences have ended.
+
+    When is nobody's decision: by a schedule, or whenever there are new data. So a policy that makes
+    runs shorter has fewer at the same time. The default, at full power, has `at_once` on average.
+
+    Args:
+        tables: One for each job, which lives once with every seed.
+        seeds: Of the submissions and of the runs that are drawn.
+        recurrences: Of each job.
+        at_once: Recurrences that run at the same time on average, if all are run as the default.
+        regular: Whether they are submitted at equal intervals; otherwise independently of each
+            other (a Poisson process).
+    """
+    starts: list[np.ndarray] = []
+    for table, count in zip(tables, recurrences, strict=True):
+        _, duration = table.default_expectation()
+        for seed in seeds:
+            generator = np.random.default_rng([seed, count])
+            gaps = np.ones(count) if regular else generator.exponential(size=count)
+            gaps[0] = 0.0
+            starts.append(np.cumsum(gaps) * duration / at_once)
+    lengths = np.repeat(np.asarray(recurrences, dtype=np.int64), len(seeds))
+    whole = np.ones(int(lengths.sum()))
+    return Groups(
+        table=np.repeat(np.arange(len(tables)), len(seeds)),
+        seed=np.tile(np.asarray(seeds, dtype=np.int64), len(tables)),
+        first=np.concatenate(([0], np.cumsum(lengths))),
+        start=np.concatenate(starts),
+        weight=whole,
+        stretch=whole,
+    )

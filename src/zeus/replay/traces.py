@@ -91,7 +91,9 @@ def load_traces(folder: Path | str, gpus: list[str] | None = None) -> Traces:
         TraceError: If a file is missing or a line does not make sense.
     """
     folder = Path(folder)
-    found = gpus_in(folder) if folder.is_dir() else []
+    if not folder.is_dir():
+        raise TraceError(f"{folder} must be a folder with the traces, but there is no such folder")
+    found = gpus_in(folder)
     if not found:
         raise TraceError(f"{folder} must hold files {_POWER.format('GPU')}, but has none")
     wanted = found if gpus is None else gpus

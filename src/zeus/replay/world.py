@@ -136,13 +136,15 @@ class World:
         epochs = np.minimum(needed, allowed)
         begun = epochs > 0
         extra = profiles & begun
+        first_time = self.first_time[at]
         rest = epochs - begun
         return Ran(
             power=power,
             converged=needed <= allowed,
             exhausted=allowed >= self.max_epochs[table],
             epochs=epochs,
-            time=rest * time + np.where(extra, self.first_time[at], time * begun),
+            told=np.where(profiles & (epochs > 1), first_time, np.nan),
+            time=rest * time + np.where(extra, first_time, time * begun),
             energy=rest * energy + np.where(extra, self.first_energy[at], energy * begun),
             cost=rest * cost + first_cost * begun,
             epoch_cost=cost,
@@ -159,6 +161,8 @@ class Ran:
         converged: Whether the target was reached.
         exhausted: Whether the run was allowed all its epochs.
         epochs: How many were run.
+        told: Seconds until the first epoch has told what one costs; NaN if that was known before,
+            or if the trial ends with it.
         time: Seconds; `energy` in joules, `cost` in joules of cost.
         epoch_cost: Joules of one epoch at the power limit that was settled on.
         load: Average power as a share of that power limit.
@@ -168,6 +172,7 @@ class Ran:
     converged: Bools
     exhausted: Bools
     epochs: Floats
+    told: Floats
     time: Floats
     energy: Floats
     cost: Floats

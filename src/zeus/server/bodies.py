@@ -7,14 +7,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from zeus.optimizer.batch_size import values
 from zeus.optimizer.batch_size.batch import MOST_REQUEST
 
 Name = Annotated[str, Field(min_length=1, max_length=values.MOST_NAME)]
-Gpus = Annotated[int, Field(ge=1, le=values.MOST_GPUS)]
-BatchSize = Annotated[int, Field(ge=1, le=values.MOST_BATCH_SIZE)]
+
+
+def _whole(value: Any) -> Any:
+    """For JSON, 1.0 is a whole number, too; not for Python."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
+Whole = BeforeValidator(_whole)
+Gpus = Annotated[int, Field(ge=1, le=values.MOST_GPUS), Whole]
+BatchSize = Annotated[int, Field(ge=1, le=values.MOST_BATCH_SIZE), Whole]
 Watts = Annotated[float, Field(gt=0, le=values.MOST_WATTS)]
 Joules = Annotated[float, Field(ge=0, le=values.MOST_JOULES)]
 Metric = Annotated[float, Field(ge=-values.MOST_METRIC, le=values.MOST_METRIC)]
@@ -32,13 +40,13 @@ class JobBody(_Body):
     default_batch_size: BatchSize
     target_metric: Metric
     higher_is_better: bool = True
-    max_epochs: Annotated[int, Field(ge=1, le=values.MOST_EPOCHS)] = 100
+    max_epochs: Annotated[int, Field(ge=1, le=values.MOST_EPOCHS), Whole] = 100
     eta_knob: Annotated[float, Field(ge=0, le=1)] = 0.5
     beta: Annotated[float, Field(gt=1, le=1e6)] | None = 2.0
-    window: Annotated[int, Field(ge=0, le=values.MOST_WINDOW)] = 0
-    pruning_rounds: Annotated[int, Field(ge=0, le=values.MOST_ROUNDS)] = 2
+    window: Annotated[int, Field(ge=0, le=values.MOST_WINDOW), Whole] = 0
+    pruning_rounds: Annotated[int, Field(ge=0, le=values.MOST_ROUNDS), Whole] = 2
     policy: Literal["zeus", "paper", "grid", "default"] = "zeus"
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63), Whole] = 0
     power_limits: Annotated[list[Watts], Field(max_length=values.MOST_POWER_LIMITS)] = []
     learning_rate_rule: Literal["none", "square_root", "linear"] = "none"
 
@@ -60,7 +68,7 @@ class DecideBody(_Body):
 class EpochBody(_Body):
     """An epoch that was run."""
 
-    epoch: Annotated[int, Field(ge=1, le=values.MOST_EPOCHS)]
+    epoch: Annotated[int, Field(ge=1, le=values.MOST_EPOCHS), Whole]
     time: Annotated[float, Field(gt=0, le=values.MOST_SECONDS)]
     energy: Joules | None = None
     metric: Metric | None = None

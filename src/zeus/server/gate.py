@@ -138,7 +138,10 @@ class Gate:
         if token is None and scope["method"] in ("GET", "HEAD") and wants_page(scope):
             return to_sign_in(scope)
         if token is None:
-            said = "a token is needed, or this one is not good (any more): Authorization: Bearer …"
+            said = (
+                "a token is needed, or this one is not good (any more): give it as ZEUS_TOKEN, or "
+                "as a header (Authorization: Bearer …)"
+            )
             return refusal_of(scope, 401, "TokenError", said, **{"WWW-Authenticate": "Bearer"})
         scope["state"].update(scope=token.job, signed_in=kept is not None)
         return None

@@ -38,11 +38,11 @@ class Metrics:
         with self._lock:
             requests, buckets = dict(self._requests), list(self._buckets)
             seconds = self._seconds
-        lines = ["# TYPE zeus_http_requests_total counter"]
+        lines = _head("zeus_http_requests_total", "Requests that were answered.", "counter")
         for (method, route, status), number in sorted(requests.items()):
             labels = f'method="{method}",route="{route}",status="{status}"'
             lines.append(f"zeus_http_requests_total{{{labels}}} {number}")
-        lines.append("# TYPE zeus_http_request_seconds histogram")
+        lines += _head("zeus_http_request_seconds", "Seconds until the answer.", "histogram")
         total = 0
         for bound, number in zip((*_BUCKETS, "+Inf"), buckets, strict=True):
             total += number
@@ -52,6 +52,11 @@ class Metrics:
         return lines
 
 
-def gauge(name: str, value: float, kind: str = "gauge") -> list[str]:
-    """One value."""
-    return [f"# TYPE {name} {kind}", f"{name} {value:g}"]
+def gauge(name: str, value: float, what: str, kind: str = "gauge") -> list[str]:
+    """One value; `what` it is, for people."""
+    # All digits: a counter that goes up by leaps of ten would make every rate wrong.
+    return [*_head(name, what, kind), f"{name} {value:.15g}"]
+
+
+def _head(name: str, what: str, kind: str) -> list[str]:
+    return [f"# HELP {name} {what}", f"# TYPE {name} {kind}"]

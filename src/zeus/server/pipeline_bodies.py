@@ -10,16 +10,17 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from zeus.optimizer.pipeline_frequency.running import messages
+from zeus.server.bodies import Whole
 
 Name = Annotated[str, Field(min_length=1, max_length=messages.MOST_NAME)]
-RankNumber = Annotated[int, Field(ge=0, lt=messages.MOST_RANKS)]
-Degree = Annotated[int, Field(ge=1, le=messages.MOST_RANKS)]
-Megahertz = Annotated[int, Field(ge=1, le=int(messages.MOST_MEGAHERTZ))]
+RankNumber = Annotated[int, Field(ge=0, lt=messages.MOST_RANKS), Whole]
+Degree = Annotated[int, Field(ge=1, le=messages.MOST_RANKS), Whole]
+Megahertz = Annotated[int, Field(ge=1, le=int(messages.MOST_MEGAHERTZ)), Whole]
 Watts = Annotated[float, Field(ge=0, le=messages.MOST_WATTS)]
-Seconds = Annotated[float, Field(gt=0, le=messages.MOST_SECONDS)]
+Seconds = Annotated[float, Field(ge=messages.LEAST_SECONDS, le=messages.MOST_SECONDS)]
 Joules = Annotated[float, Field(ge=0, le=messages.MOST_JOULES)]
-Chunk = Annotated[int, Field(ge=0, le=messages.MOST_CHUNKS)]
-Microbatch = Annotated[int, Field(ge=0, le=messages.MOST_INSTRUCTIONS)]
+Chunk = Annotated[int, Field(ge=0, le=messages.MOST_CHUNKS), Whole]
+Microbatch = Annotated[int, Field(ge=0, le=messages.MOST_INSTRUCTIONS), Whole]
 
 
 class _Body(BaseModel):
@@ -51,12 +52,12 @@ class RegistrationBody(_Body):
 
 
 class SequenceBody(_Body):
-    """What a rank does in a step: name, chunk and microbatch of each instruction."""
+    """What a rank does in a step: name, chunk, microbatch and maybe stage of each instruction."""
 
     session: Name
     # A list of lists, because strict mode takes no list for a tuple.
     instructions: Annotated[
-        list[Annotated[list[str | int | None], Field(min_length=3, max_length=3)]],
+        list[Annotated[list[str | int | None], Field(min_length=3, max_length=4)]],
         Field(min_length=1, max_length=messages.MOST_INSTRUCTIONS),
     ]
 
@@ -73,13 +74,27 @@ class OptionsBody(_Body):
     energies: Annotated[list[Joules], Field(min_length=1, max_length=messages.MOST_CLOCKS)]
 
 
+Instants = Annotated[
+    list[Annotated[float, Field(ge=0, le=1e12)]], Field(max_length=messages.MOST_INSTRUCTIONS)
+]
+
+
+class PassageBody(_Body):
+    """When the instructions of a step began and ended (s, by the rank's own clock)."""
+
+    step: Annotated[int, Field(ge=0, le=2**53), Whole]
+    begins: Instants
+    ends: Instants
+
+
 class MeasurementsBody(_Body):
     """What a rank has measured; see `Measured`."""
 
     session: Name
     options: Annotated[list[OptionsBody], Field(min_length=1, max_length=messages.MOST_KINDS)]
     blocking_power: Watts | None = None
-    steps: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    steps: Annotated[int, Field(ge=0, le=1_000_000), Whole] = 0
+    passages: Annotated[list[PassageBody], Field(max_length=messages.MOST_PASSAGES)] = []
 
 
 class TroubleBody(_Body):
@@ -176,13 +191,18 @@ class ActiveAnswer(Outcome):
 
 
 class FrontierAnswer(BaseModel):
-    """What there is to choose from; no points as long as there is no plan."""
+    """What there is to choose from; no points as long as there is no plan.
+
+    `step_time` is what ranks see a whole step take (s) while no pipeline straggles, and so by the
+    fastest plan; null until some have followed it.
+    """
 
     name: str
     version: int
     status: str
     blocking_power: float | None
     before: Outcome | None
+    step_time: float | None
     points: list[PointAnswer]
     active: list[ActiveAnswer]
 

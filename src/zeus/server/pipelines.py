@@ -234,8 +234,10 @@ def report_straggler(request: Request, name: str, body: StragglerBody) -> Respon
 
 
 def _instruction(entry: list[Any]) -> Instruction:
-    name, chunk, microbatch = entry
-    whole = isinstance(chunk, int) and (microbatch is None or isinstance(microbatch, int))
+    name, chunk, *where = entry
+    whole = isinstance(chunk, int) and all(isinstance(each, int | None) for each in where)
     if not isinstance(name, str) or not whole:
-        raise PipelineError(f"an instruction must be [name, chunk, microbatch], but got {entry!r}")
-    return Instruction(name, chunk, microbatch)
+        raise PipelineError(
+            f"an instruction must be [name, chunk, microbatch, stage], but got {entry!r}"
+        )
+    return Instruction(name, chunk, *where)

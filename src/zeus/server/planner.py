@@ -104,15 +104,22 @@ class Planner:
         assert self._pipelines is not None
         jobs, ranks = self._pipelines.numbers()
         return [
-            *gauge("zeus_pipelines", jobs),
-            *gauge("zeus_pipeline_ranks_heard", ranks),
-            *gauge("zeus_pipeline_plans_total", self.plans, "counter"),
-            *gauge("zeus_pipeline_planning_seconds_total", self.seconds, "counter"),
+            *gauge("zeus_pipelines", jobs, "Pipeline jobs."),
+            *gauge("zeus_pipeline_ranks_heard", ranks, "Ranks of them that are alive."),
+            *gauge(
+                "zeus_pipeline_plans_total", self.plans, "Times that plans were made.", "counter"
+            ),
+            *gauge(
+                "zeus_pipeline_planning_seconds_total",
+                self.seconds,
+                "Seconds that took.",
+                "counter",
+            ),
         ]
 
     def _run(self) -> None:
         assert self._pipelines is not None
-        with contextlib.suppress(StorageError):
+        with contextlib.suppress(ZeusError):
             # After a restart: what was planned before is planned again before anybody asks.
             for known in self._pipelines.waiting_for_plan():
                 self._plan(known)
@@ -145,3 +152,5 @@ class Planner:
             self._pipelines.sweep()
         except StorageError as error:
             logger.warning("ranks that are gone cannot be looked for: %s", error)
+        except Exception:  # it goes on with the rest
+            logger.exception("looking for ranks that are gone fails")

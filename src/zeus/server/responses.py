@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import Scope
 
 from zeus.errors import (
@@ -67,6 +68,11 @@ _WORDS = {
     503: "The store cannot be used just now.",
 }
 ALWAYS = documented(401, 403, 503)
+# Errors of routes that otherwise answer with text: the framework would take them for text, too.
+_FAULT = {"application/json": {"schema": {"$ref": "#/components/schemas/FaultBody"}}}
+ALWAYS_OF_TEXT: dict[int | str, dict[str, Any]] = {
+    code: {"description": each["description"], "content": _FAULT} for code, each in ALWAYS.items()
+}
 
 
 class Json(Response):
@@ -131,7 +137,18 @@ async def _http(request: Request, error: Exception) -> Response:
     if error.status_code == 404 and wants_page(request.scope):
         said = "there is nothing at this address"
     headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_allowed(request))
     return refusal_of(request.scope, error.status_code, "HTTPError", said, **headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    """Methods of an address; each of its routes knows only its own."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            found.update(getattr(route, "methods", None) or ())
+    return sorted(found)
 
 
 async def _unexpected(request: Request, _error: Exception) -> Response:

@@ -28,7 +28,7 @@ from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.server.bodies import DecideBody, EndBody, EpochBody, JobBody, ProfileBody
 from zeus.server.metrics import gauge
-from zeus.server.responses import ALWAYS, Json, documented
+from zeus.server.responses import ALWAYS, ALWAYS_OF_TEXT, Json, documented
 from zeus.server.writer import Writer
 
 router = APIRouter(responses=ALWAYS)
@@ -167,23 +167,30 @@ async def put_profile(request: Request, name: str, body: ProfileBody) -> Respons
 # --- the server itself --------------------------------------------------------------------------
 
 
-@router.get("/healthz", response_class=PlainTextResponse)
+@router.get("/healthz", response_class=PlainTextResponse, responses=ALWAYS_OF_TEXT)
 def health(request: Request) -> Response:
     """Whether the server and its store work."""
     _jobs(request).numbers()
     return PlainTextResponse("ok\n")
 
 
-@router.get("/metrics", response_class=PlainTextResponse)
+@router.get("/metrics", response_class=PlainTextResponse, responses=ALWAYS_OF_TEXT)
 def metrics(request: Request) -> Response:
     """Counters for Prometheus."""
     jobs, running = _jobs(request).numbers()
     writer = _writer(request)
     lines = [
-        *gauge("zeus_jobs", jobs),
-        *gauge("zeus_trials_running", running),
-        *gauge("zeus_commands_total", writer.commands, "counter"),
-        *gauge("zeus_transactions_total", writer.batches, "counter"),
+        *gauge("zeus_jobs", jobs, "Recurring jobs in the store."),
+        *gauge("zeus_trials_running", running, "Trials that have begun and not ended."),
+        *gauge(
+            "zeus_commands_total", writer.commands, "Changes that this server was told.", "counter"
+        ),
+        *gauge(
+            "zeus_transactions_total",
+            writer.batches,
+            "Transactions in which it wrote them.",
+            "counter",
+        ),
         *request.app.state.planner.lines(),
         *request.app.state.metrics.lines(),
     ]

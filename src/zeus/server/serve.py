@@ -9,16 +9,17 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from zeus.errors import ServerError
+from zeus.server.protocol import Protocol
 
 _GRACE = 10  # seconds for requests that are being answered when it is told to stop
 _SWITCH_INTERVAL = 0.0005  # seconds
-_MOST_HEAD = 64 * 1024  # bytes of a request before its body
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
+_MOST_FILES = 65_536
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -52,7 +53,7 @@ def address(listening: socket.socket) -> str:
 
 
 def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> None:
-    """Answer requests until SIGTERM or SIGINT.
+    """Answer requests until SIGTERM or SIGINT, of which the process heeds none from then on.
 
     Args:
         app: What answers.
@@ -61,7 +62,7 @@ def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> 
     """
     config = uvicorn.Config(
         app,
-        http=_protocol(),
+        http=Protocol,
         ws="none",
         lifespan="on",
         access_log=False,
@@ -75,7 +76,19 @@ def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> 
     # The thread that writes waits for the interpreter after every statement, by default up to 5 ms
     # while requests are being read. This process is ours, so it may have it sooner.
     sys.setswitchinterval(_SWITCH_INTERVAL)
+    _allow_many_connections()
     _Server(config, ready, app.state.hub.stop).run(sockets=[listening])
+
+
+def _allow_many_connections() -> None:
+    """Thousands of ranks may wait for a plan, and a process usually has 1,024 files open."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource  # noqa: PLC0415  (not everywhere)
+
+        now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = _MOST_FILES if most == resource.RLIM_INFINITY else min(most, _MOST_FILES)
+        if now != resource.RLIM_INFINITY and now < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 class _Server(uvicorn.Server):
@@ -100,42 +113,11 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        before = {
-            number: signal.signal(number, self.handle_exit)
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        for number in _STOPPING:
+            signal.signal(number, self.handle_exit)
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-def _protocol() -> Any:
-    """The faster parser, with a bound on what it keeps; the other has one of its own."""
-    try:
-        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol  # noqa: PLC0415
-    except ImportError:
-        return "h11"
-
-    class Bounded(HttpToolsProtocol):
-        _head = 0
-        _in_head = False
-
-        def data_received(self, data: bytes) -> None:
-            if self._in_head:
-                self._head += len(data)
-                if self._head > _MOST_HEAD:
-                    self.transport.close()
-                    return
-            super().data_received(data)
-
-        def on_message_begin(self) -> None:
-            self._head, self._in_head = 0, True
-            super().on_message_begin()
-
-        def on_headers_complete(self) -> None:
-            self._in_head = False
-            super().on_headers_complete()
-
-    return Bounded
+            # Whoever tells it once more must not turn its good end into a death by a signal.
+            for number in _STOPPING:
+                signal.signal(number, signal.SIG_IGN)

@@ -104,6 +104,8 @@ class Writer:
             self._jobs.sweep()
         except StorageError as error:
             logger.warning("trials whose lease has passed cannot be looked for: %s", error)
+        except Exception:  # of one job; the others go on
+            logger.exception("ending trials whose lease has passed fails")
 
 
 def _give(results: list[tuple[asyncio.Future[Any], Any]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from zeus.clock import VirtualClock
@@ -72,10 +71,5 @@ class SimulatedNode(Node):
         self._standing_in.append(scope)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._standing_in.pop().close()

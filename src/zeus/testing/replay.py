@@ -10,13 +10,12 @@ import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from zeus.errors import WindowError
 from zeus.monitor.log import LoggedWindow, read_log
+from zeus.monitor.looks import Method
 from zeus.monitor.measurement import GPU, Measurement, Reading
-from zeus.monitor.track import Method
 from zeus.monitor.windows import WindowScope
 
 
@@ -127,12 +126,7 @@ class ReplayMonitor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _end(self, key: object, cancel: bool) -> Measurement | None:

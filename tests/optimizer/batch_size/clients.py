@@ -106,24 +106,26 @@ class StrangeServer:
         self._open: list[socket.socket] = []
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         self.asked = 0
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
 
     def _serve(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = self._listening.accept()
-                self.asked += 1
                 self._open.append(connection)
+                self.asked += 1
                 with contextlib.suppress(OSError):
                     self._answer(connection)
 
     def close(self) -> None:
-        # A thread in `accept` would not notice that the socket is closed.
-        with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        for connection in self._open:
-            connection.close()
+        # A thread in `accept` or `recv` would not notice that the socket is closed.
+        for each in (self._listening, *self._open):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        self._thread.join(60)  # it may have taken another connection meanwhile
+        for each in (self._listening, *self._open):
+            each.close()
 
 
 @contextlib.contextmanager

@@ -133,7 +133,7 @@ class StoreContract:
             for _ in range(3)
         ]
         for process in several:
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=300)
             assert process.returncode == 0, said.decode()
 
     def test_tables_of_others_are_left_alone(self, storage):

@@ -151,6 +151,21 @@ def test_a_trial_whose_first_epoch_is_known_to_cost_too_much_need_not_begin():
     assert brain.must_stop(1).outcome == "stopped"
 
 
+def test_the_first_epoch_of_a_run_tells_those_that_begin_before_it_ends():
+    job = spec(policy="zeus")
+    idle, silent = Brain(job), Brain(job)
+    for brain in (idle, silent):
+        brain.absorb(decided(brain, 1.0))
+    default = job.default_batch_size
+    epoch = EpochReported(
+        trial=1, at=2.0, epoch=1, time=100.0, energy=2000.0, metric=0.1, power_limit=250.0
+    )
+    idle.absorb(epoch)
+    assert idle.decide(A40).batch_size > default  # a GPU with room for larger batches
+    assert silent.decide(A40).batch_size < default
+    assert outlook(Brain.restored(job, idle.snapshot())) == outlook(idle)
+
+
 def test_a_trial_that_can_no_longer_win_is_stopped_after_its_first_epoch():
     brain = Brain(spec(eta_knob=1.0))
     brain.absorb(bounded(expected_epochs=6.0, restart_cost=450.0))

@@ -27,6 +27,8 @@ from zeus.optimizer import BatchSizeOptimizer
 from zeus.optimizer.training_run import Outcome
 from zeus.testing import SimulatedNode
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture
 def storage(tmp_path):

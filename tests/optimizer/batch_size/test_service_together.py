@@ -20,6 +20,8 @@ from zeus.optimizer.batch_size.events import event_from
 from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.store import Store
 
+pytestmark = pytest.mark.real_time
+
 __all__ = ["clock", "jobs"]  # fixtures
 
 # --- many at once -------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import os
 import stat
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,12 @@ from tests.optimizer.batch_size.store_contract import StoreContract, filled
 
 from zeus.errors import StorageError
 from zeus.optimizer.batch_size.store import Store, default_storage
+from zeus.optimizer.batch_size.store import engine as engine_module
 from zeus.optimizer.batch_size.store import schema as schema_module
 from zeus.optimizer.batch_size.store.engine import may_be_tried_again
 from zeus.optimizer.batch_size.store.schema import VERSIONS
+
+pytestmark = pytest.mark.real_time
 
 
 class TestStore(StoreContract):
@@ -124,6 +129,39 @@ for number in range(1000000):
     store.close()
     # The one that was being written may have got there as well.
     assert acknowledged + 1 <= found <= acknowledged + 2
+
+
+def test_threads_may_make_stores_at_the_same_time(tmp_path):
+    ready = threading.Barrier(8)
+
+    def make(number: int) -> tuple[int, int]:
+        ready.wait(60)
+        store = Store(f"sqlite:///{tmp_path}/{number}.db")
+        with store.view() as view:
+            numbers = view.numbers()
+        store.close()
+        return numbers
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(make, range(8))) == [(0, 0)] * 8
+
+
+def test_a_connection_that_broke_while_nobody_used_it_is_replaced(postgresql, monkeypatch):
+    import psycopg
+
+    def backend() -> int:
+        with store.view() as view:
+            return view._connection.exec_driver_sql("SELECT pg_backend_pid()").scalar()
+
+    monkeypatch.setattr(engine_module, "_TRUSTED", 0.0)
+    store = Store(postgresql.new_storage())
+    before = backend()
+    assert backend() == before
+    with psycopg.connect(postgresql.url, autocommit=True) as other:
+        ended = other.execute("SELECT pg_terminate_backend(%s, 60000)", [before]).fetchone()
+    assert ended == (True,)
+    assert backend() != before
+    store.close()
 
 
 def test_without_the_extra_the_line_that_mends_it_is_said():

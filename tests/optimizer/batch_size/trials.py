@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from zeus.optimizer.batch_size.lanes import ALL, Choices, Lanes, Trials
-from zeus.optimizer.batch_size.policies import policy_named
+from zeus.optimizer.batch_size.policies import Notes, policy_named
 from zeus.optimizer.batch_size.spec import JobSpec
 
 
@@ -40,6 +40,11 @@ class Lane:
         choices = self.choose(attempt, gpu)
         self.policy.decided(self.state, ALL, choices)
         return choices
+
+    def note(self, choices: Choices, epoch_cost: float, load: float = 1.0, gpu: int = 0) -> None:
+        """Let its first epoch tell what one costs."""
+        notes = Notes(choices.arm, np.array([gpu]), np.array([epoch_cost]), np.array([load]))
+        self.policy.noted(self.state, ALL, notes)
 
     def end(
         self,

@@ -18,7 +18,7 @@ def test_the_example_runs_as_it_is():
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert (done.returncode, done.stderr) == (0, "")
     saved, gap = (float(number) for number in re.findall(r"([\d.]+) %", done.stdout)[:2])

@@ -12,6 +12,8 @@ import pytest
 
 from zeus.optimizer.pipeline_frequency import _build
 
+pytestmark = pytest.mark.real_time
+
 SCRIPT = """
 from zeus.optimizer.pipeline_frequency import native
 print(native.load()._name)
@@ -35,7 +37,7 @@ def load(site: Path, cache: Path, **variables: str) -> subprocess.CompletedProce
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
 
 
@@ -105,7 +107,7 @@ def test_importing_the_room_loads_and_builds_nothing(copy, tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.stdout.strip() == "set()", done.stderr
     assert not (tmp_path / "cache").exists()

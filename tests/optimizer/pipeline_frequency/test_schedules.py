@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +16,7 @@ from zeus.optimizer.pipeline_frequency.schedules import (
     interleaved,
     one_forward_one_backward,
     zero_bubble,
+    zero_bubble_v,
 )
 
 LETTERS = {
@@ -72,12 +73,15 @@ def test_interleaved_goes_through_each_stage_of_a_rank_in_rounds():
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize(("devices", "microbatches"), [(1, 1), (1, 5), (2, 4), (4, 4), (4, 12)])
 def test_every_step_occurs_once_and_the_graph_can_be_built(name, devices, microbatches):
-    chunks = 3 if name == "interleaved" else 1
+    chunks = {"interleaved": 3, "zbv": 2}.get(name, 1)
     order = SCHEDULES[name](Shape(devices, devices * chunks, microbatches))
     counts = Counter(step for steps in order for step in steps)
     assert set(counts.values()) == {1}
     for rank, steps in enumerate(order):
-        assert {step.stage % devices for step in steps} == {rank}
+        expected = {rank + devices * chunk for chunk in range(chunks)}
+        if name == "zbv":
+            expected = {rank, 2 * devices - 1 - rank}
+        assert {step.stage for step in steps} == expected
     profile = Profile(
         {
             (stage, instruction): [Option(1, 1.0, 1.0)]
@@ -108,38 +112,87 @@ def test_every_step_occurs_once_and_the_graph_can_be_built(name, devices, microb
             assert step.stage == devices - 1 or start >= ends[again]
 
 
-@pytest.mark.parametrize("devices", [2, 4])
-@pytest.mark.parametrize("chunks", [1, 2, 3])
-@pytest.mark.parametrize("rounds", [1, 3])
-def test_interleaved_and_zero_bubble_are_those_of_pytorch(devices, chunks, rounds):
-    schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
-    microbatches = devices * rounds
-    theirs = SimpleNamespace(
-        n_local_stages=chunks,
-        microbatches_per_round=devices,
-        pp_group_size=devices,
-        _n_microbatches=microbatches,
-    )
+def test_zero_bubble_with_several_stages_puts_off_gradients_of_weights():
+    first, last = zero_bubble(Shape(2, 4, 2))
+    assert written(first) == "F0 F1 F0 F1 I0 W0 I1 W1 I0 W0 I1 W1"
+    assert [step.stage for step in first] == [0, 0, 2, 2] + [2] * 4 + [0] * 4
+    assert written(last) == "F0 F1 F0 I0 F1 I1 W0 I0 W1 I1 W0 W1"
+
+
+def test_a_v_comes_back_to_the_first_rank():
+    first, last = zero_bubble_v(Shape(2, 4, 3))
+    assert written(first) == "F0 F1 F2 F0 I0 W0 F1 I1 W1 I0 W0 F2 I2 W2 I1 W1 I2 W2"
+    assert [step.stage for step in first] == [0] * 3 + [3] * 6 + [0] * 2 + [3] * 3 + [0] * 4
+    assert written(last) == "F0 F0 F1 F1 I0 W0 F2 I0 W0 F2 I1 W1 I1 I2 I2 W1 W2 W2"
+    assert {step.stage for step in last} == {1, 2}
+
+
+def test_no_rank_of_a_v_waits_if_everything_takes_equally_long():
+    parts = ("forward", "backward_input", "backward_weight")
+    profile = Profile({(s, part): [Option(1, 1.0, 1.0)] for s in range(8) for part in parts})
+    execution = build(profile, "zbv", 9, 0.0).at_highest_frequency()
+    spans = {}
+    for operation, start in zip(execution.pipeline.operations, execution.starts, strict=True):
+        spans.setdefault(operation.device, []).append(start)
+    assert [max(starts) + 1 - min(starts) for starts in spans.values()] == [54.0] * 4
+
+
+def orders_of_pytorch(devices, kind, chunks, microbatches, v):
+    """As PyTorch's schedule states them for all ranks."""
+    pipelining = pytest.importorskip("torch.distributed.pipelining")
+    torch = pytest.importorskip("torch")
+    stages = devices * chunks
+    own = [0, stages - 1] if v else range(0, stages, devices)
+    parts = [
+        pipelining.PipelineStage(torch.nn.Identity(), stage, stages, torch.device("cpu"))
+        for stage in own
+    ]
+    single = issubclass(kind, pipelining.schedules.PipelineScheduleSingle)
+    schedule = kind(parts[0] if single else parts, n_microbatches=microbatches)
     names = {
         "FORWARD": "forward",
         "FULL_BACKWARD": "backward",
         "BACKWARD_INPUT": "backward_input",
         "BACKWARD_WEIGHT": "backward_weight",
     }
-    cases = [(interleaved, schedules.ScheduleInterleaved1F1B)]
-    if chunks == 1:
-        cases.append((zero_bubble, schedules.ScheduleInterleavedZeroBubble))
-    for ours, other in cases:
-        order = ours(Shape(devices, devices * chunks, microbatches))
-        for rank in range(devices):
-            actions = other._calculate_single_rank_operations(theirs, rank)
-            assert order[rank] == [
-                Step(
-                    names[action.computation_type.name], action.stage_index, action.microbatch_index
-                )
-                for action in actions
-                if action is not None
-            ]
+    return [
+        [
+            Step(names[action.computation_type.name], action.stage_index, action.microbatch_index)
+            for action in actions
+            if action is not None and action.computation_type.name in names
+        ]
+        for _, actions in sorted(schedule.pipeline_order.items())
+    ]
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 4, 8])
+def test_orders_are_those_of_pytorch(devices):
+    distributed = pytest.importorskip("torch.distributed")
+    fake = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
+    schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
+    several = [devices, devices + 1, 2 * devices, 3 * devices]
+    equal_rounds = [devices, 2 * devices, 4 * devices]
+    cases = [
+        ("gpipe", schedules.ScheduleGPipe, [1], [1, *several]),
+        ("1f1b", schedules.Schedule1F1B, [1], several),
+        ("interleaved", schedules.ScheduleInterleaved1F1B, [1, 2, 3], equal_rounds),
+        ("zero-bubble", schedules.ScheduleInterleavedZeroBubble, [1, 2, 3], equal_rounds),
+        ("zbv", schedules.ScheduleZBVZeroBubble, [2], [1, *several]),
+    ]
+    distributed.init_process_group("fake", store=fake.FakeStore(), rank=0, world_size=devices)
+    try:
+        for name, kind, all_chunks, all_microbatches in cases:
+            for chunks in all_chunks:
+                for microbatches in all_microbatches:
+                    theirs = orders_of_pytorch(devices, kind, chunks, microbatches, name == "zbv")
+                    ours = SCHEDULES[name](Shape(devices, devices * chunks, microbatches))
+                    if name == "1f1b":
+                        # PyTorch's table has the last rank's forwards from 1 on. What it runs does
+                        # not follow the table, and is compared where its runtime is.
+                        del ours[-1], theirs[-1]
+                    assert ours == theirs, (name, chunks, microbatches)
+    finally:
+        distributed.destroy_process_group()
 
 
 def test_communication_and_data_loading_take_their_time(profile):
@@ -199,6 +252,36 @@ def test_a_schedule_of_ones_own(profile):
     assert alone.at_highest_frequency().time > together.at_highest_frequency().time
 
 
+def test_only_what_another_rank_needs_is_sent():
+    profile = Profile(
+        {(s, i): [Option(1, 1.0, 1.0)] for s in range(4) for i in ("forward", "backward")}
+    )
+
+    def sent(schedule, **options):
+        pipeline = build(profile, schedule, 1, 0.0, communication=0.5, **options)
+        return [o.stage for o in pipeline.operations if o.instruction == "communication"]
+
+    assert sent("1f1b") == [0, 1, 2, 3, 2, 1]
+    assert sent("zbv") == [0, 2, 3, 1]  # stages 1 and 2 are on the same rank
+    assert sent("interleaved", chunks=4) == []
+
+
+def test_backwards_may_be_whole_in_one_stage_and_split_in_the_next(profile):
+    def mixed(shape: Shape) -> list[list[Step]]:
+        order = one_forward_one_backward(shape)
+        order[1] = zero_bubble(shape)[1]
+        return order
+
+    pipeline = build(profile, mixed, 3, 80.0)
+    numbers = {
+        Step(operation.instruction, operation.stage, operation.microbatch): number
+        for number, operation in enumerate(pipeline.operations)
+    }
+    split, whole = Step("backward_input", 1, 0), Step("backward", 0, 0)
+    assert numbers[split] in pipeline.operations[numbers[whole]].after
+    assert numbers[whole._replace(stage=2)] in pipeline.operations[numbers[split]].after
+
+
 def test_a_schedule_that_waits_for_itself_is_refused(profile):
     def backwards(shape: Shape) -> list[list[Step]]:
         return [list(reversed(steps)) for steps in one_forward_one_backward(shape)]
@@ -215,9 +298,12 @@ def test_a_schedule_that_waits_for_itself_is_refused(profile):
         ({"schedule": "2f2b"}, "must be one of gpipe, 1f1b, interleaved"),
         ({"microbatches": 0}, "microbatches=0"),
         ({"microbatches": 2.0}, "microbatches=2.0"),
+        ({"microbatches": 10**6}, "at most 200000 operations, .* are 6000000"),
         ({"chunks": 0}, "chunks=0"),
         ({"chunks": 2}, "chunks=2 and 3 stages"),
         ({"chunks": 3}, "1f1b has one stage per rank, but got 3"),
+        ({"schedule": "zbv"}, "chunks=2 and 3 stages"),
+        ({"schedule": "zbv", "chunks": 1}, "zbv has two stages per rank, but got 1"),
         ({"schedule": "interleaved", "microbatches": 7}, "equal rounds"),
         ({"communication": -1.0}, "`time >= 0`"),
     ],
@@ -231,7 +317,7 @@ def test_rules_of_schedules(profile, arguments, said):
         build(
             profile, **{"schedule": "1f1b", "microbatches": 4, "blocking_power": 80.0, **arguments}
         )
-    assert said in str(raised.value)
+    assert re.search(said, str(raised.value))
 
 
 def test_ranks_divide_stages():

@@ -7,7 +7,7 @@ import heapq
 import numpy as np
 
 from zeus.optimizer.batch_size.lanes import Lanes, Trials
-from zeus.optimizer.batch_size.policies import policy_named
+from zeus.optimizer.batch_size.policies import Notes, policy_named
 from zeus.replay.engine import MOST_ATTEMPTS
 from zeus.replay.world import World
 
@@ -33,7 +33,7 @@ def _group(spec, table, jobs, groups):
     start, weight, stretch = groups.start[jobs], groups.weight[jobs], groups.stretch[jobs]
     queue = [(float(when), START, number) for number, when in enumerate(start)]
     heapq.heapify(queue)
-    running, attempts, profiled = {}, {}, set()
+    running, attempts, profiled, told = {}, {}, set(), {}
     one, zero = slice(None), np.zeros(1, dtype=np.int64)
     sums = {"jobs": len(start), "trials": 0, "unreached": 0, "overlapping": 0, "most_at_once": 0}
     sums |= {"energy": 0.0, "time": 0.0, "runs": 0.0}
@@ -56,7 +56,9 @@ def _group(spec, table, jobs, groups):
         sums["runs"] += float(ran.cost[0]) / float(world.oracle[0])
         end = now + float(ran.time[0]) * stretch[job]
         story.append((now, job, attempt, arm, end))
-        heapq.heappush(queue, (end, END, job))
+        early = np.isfinite(ran.told[0])
+        told[job] = end if early else None
+        heapq.heappush(queue, (now + float(ran.told[0]) * stretch[job] if early else end, END, job))
 
     while queue:
         now, kind, job = heapq.heappop(queue)
@@ -64,6 +66,13 @@ def _group(spec, table, jobs, groups):
             sums["overlapping"] += bool(running)
             begin(now, job)
             sums["most_at_once"] = max(sums["most_at_once"], len(running))
+            continue
+        if told[job] is not None:
+            choices, ran = running[job]
+            policy.noted(state, one, Notes(choices.arm, zero, ran.epoch_cost, ran.load))
+            profiled.add(int(choices.arm[0]))
+            heapq.heappush(queue, (told[job], END, job))
+            told[job] = None
             continue
         choices, ran = running.pop(job)
         nothing = np.zeros(1, dtype=np.bool_)

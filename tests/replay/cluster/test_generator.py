@@ -45,6 +45,15 @@ def test_tables_and_trace_agree(tmp_path):
     assert all((row[5] == "") == (row[3] in ("Running", "Waiting")) for row in rows)
 
 
+def test_tables_that_are_not_complete_are_not_left_behind(tmp_path):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_tables(tmp_path, 100, progress=interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_published_statistics(trace):
     assert np.median(trace.runtime) == pytest.approx(23 * 60, rel=0.25)
     assert np.percentile(trace.runtime, 90) == pytest.approx(4.5 * 3600, rel=0.3)

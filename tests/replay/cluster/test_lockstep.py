@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -89,6 +89,20 @@ def test_a_decision_knows_only_what_has_ended():
     first_end = story[0][-1]
     assert batch_sizes([0, first_end])[0] == [256, 128]
     assert batch_sizes([0, np.nextafter(first_end, 0)])[0] == [256, 256]
+
+
+def test_a_profile_serves_others_as_soon_as_its_first_epoch_is_over():
+    world = table({64: [5]}, default=64)
+    first = world.time[0].mean()  # every power limit gets its share
+    best, profile = world.epoch_cost[0].min(), world.epoch_cost[0].mean()
+
+    def cost(second_start):
+        work = replace(groups([2], gap=0.0, tables=1), start=np.array([0.0, second_start]))
+        work = replace(work, stretch=np.ones(2))
+        return run_groups(work, [world], "zeus", {}).runs[0] * world.optimum.cost
+
+    assert cost(0.99 * first) == pytest.approx(2 * (4 * best + profile))
+    assert cost(1.01 * first) == pytest.approx(4 * best + profile + 5 * best)
 
 
 def test_sizes_scale_what_is_spent_and_when_it_ends():

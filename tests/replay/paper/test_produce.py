@@ -14,6 +14,8 @@ from zeus.replay.paper.lab import Lab
 from zeus.replay.paper.produce import produce
 from zeus.replay.traces import load_traces
 
+pytestmark = pytest.mark.real_time
+
 pytest.importorskip("matplotlib")
 
 ONLY = ("figure-1", "figure-3", "figure-4", "figure-10", "table-2")

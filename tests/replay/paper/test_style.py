@@ -44,17 +44,3 @@ def test_the_callers_own_style_stays():
     with style.styled():
         assert matplotlib.rcParams["svg.hashsalt"] == "zeus"
     assert dict(matplotlib.rcParams) == before
-
-
-@pytest.mark.parametrize(
-    ("seconds", "unit"), [(90, (1, "s")), (600, (60, "min")), (9000, (3600, "h"))]
-)
-def test_units_of_time(seconds, unit):
-    assert style.time_unit(seconds) == unit
-
-
-@pytest.mark.parametrize(
-    ("joules", "unit"), [(12, (1, "J")), (4000, (1e3, "kJ")), (3e6, (1e6, "MJ"))]
-)
-def test_units_of_energy(joules, unit):
-    assert style.energy_unit(joules) == unit

@@ -34,7 +34,7 @@ class Answer:
 
 def ask(server: Server, path: str, method: str = "GET", body: str | None = None, **headers: str):
     """An answer; without further headers, to a person."""
-    connection = http.client.HTTPConnection(server.host, server.port, timeout=20)
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
     named = {**PERSON, **{name.replace("_", "-"): value for name, value in headers.items()}}
     if body is not None:
         named["Content-Type"] = "application/x-www-form-urlencoded"

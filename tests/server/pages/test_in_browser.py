@@ -6,8 +6,11 @@ import re
 from urllib.parse import quote
 
 import pytest
+from tests.browser import follow
 from tests.server.pages.conftest import HOSTILE
 from tests.server.pages.world import A40, Life, frontier, spec
+
+pytestmark = pytest.mark.real_time
 
 PHONE = {
     "viewport": {"width": 390, "height": 844},
@@ -42,7 +45,7 @@ def contrast(page, selector: str) -> float:
 
 def test_one_job_at_a_desk(site, open_page):
     page = open_page(site.url("/jobs"), **DESK)
-    page.get_by_role("link", name="nightly-bert").click()
+    follow(page, page.get_by_role("link", name="nightly-bert"))
     assert page.get_by_role("heading", level=1).inner_text() == "nightly-bert"
     assert page.title() == "nightly-bert · Zeus"
     assert fits(page)
@@ -75,10 +78,10 @@ def test_one_job_at_a_desk(site, open_page):
     assert page.locator("#limits-64 tbody tr").count() == len(frontier(A40, 64))
 
     # Another GPU has profiles and costs of its own.
-    page.get_by_role("link", name="Tesla V100").click()
+    follow(page, page.get_by_role("link", name="Tesla V100"))
     assert "Tesla V100" in page.locator("#costs .about").inner_text()
     assert page.locator("#frontiers svg").count() < len(profiles)
-    page.get_by_role("link", name="Earlier →").click()
+    follow(page, page.get_by_role("link", name="Earlier →"))
     assert page.locator("#trials tbody th").last.inner_text() == "1"
 
     # By keyboard: the first stop leads past the navigation.
@@ -118,7 +121,7 @@ def test_names_do_nothing(site, open_page):
     page = open_page(site.url("/jobs"), **DESK)
     dialogs: list[str] = []
     page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
-    page.get_by_role("link", name=HOSTILE).click()
+    follow(page, page.get_by_role("link", name=HOSTILE))
     assert page.get_by_role("heading", level=1).inner_text() == HOSTILE
     assert page.locator("img").count() == 0
     assert "onclick" in page.locator("#trials").inner_text()
@@ -134,7 +137,7 @@ def test_the_list_is_filtered_as_one_types(site, open_page):
     assert page.locator("#jobs tbody th").all_inner_texts() == ["empty"]
     assert page.get_by_role("searchbox").input_value() == "EMPT"
     page.get_by_label("only those that run now").check()
-    page.get_by_role("button", name="Show").click()
+    follow(page, page.get_by_role("button", name="Show"))
     assert "No job is like that" in page.locator("main").inner_text()
 
 
@@ -180,7 +183,7 @@ def test_signing_in_and_out(guarded, open_page):
     assert page.get_by_role("heading", level=1).inner_text() == "mine"
     assert page.evaluate("document.cookie") == ""  # scripts do not see it
     assert fits(page)
-    page.get_by_role("button", name="Sign out").click()
+    follow(page, page.get_by_role("button", name="Sign out"))
     page.wait_for_url("**/sign-in")
     page.goto(f"{guarded.server.url}/jobs/mine")
     assert page.get_by_role("heading", level=1).inner_text() == "Sign in"

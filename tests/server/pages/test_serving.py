@@ -15,6 +15,8 @@ from tests.server.pages.world import A40, service, spec
 from zeus.frontier import Frontier, Point
 from zeus.optimizer.batch_size.store import Store
 
+pytestmark = pytest.mark.real_time
+
 JOB = "/jobs/nightly-bert"
 HOSTILE_JOB = f"/jobs/{quote(HOSTILE, safe='')}"
 # What an element of ours may be; anything else came in with a text.

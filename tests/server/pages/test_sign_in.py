@@ -10,6 +10,8 @@ from tests.server.pages.asking import ask
 
 from zeus.optimizer.batch_size.store import Store, Tokens
 
+pytestmark = pytest.mark.real_time
+
 
 def enter(guarded, token: str, wanted: str = "/jobs", **headers: str):
     body = urlencode({"token": token, "next": wanted})

@@ -440,7 +440,10 @@ def _within(command: Command, job: str) -> None:
 def _same_job(there: JobSpec, here: JobSpec) -> None:
     different = there.differences(here)
     if different:
-        raise JobConflictError(f"job {here.name!r} exists with another specification: {different}")
+        raise JobConflictError(
+            f"job {here.name!r} exists with another specification: {different} (a changed job is "
+            "another one: give it a name of its own, or `zeus jobs delete` the one that exists)"
+        )
 
 
 def _frontier(record: Mapping[str, Any]) -> dict[str, Any]:

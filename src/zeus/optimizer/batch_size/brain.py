@@ -29,6 +29,7 @@ from zeus.optimizer.batch_size.events import (
     STOPPED,
     Decided,
     Ended,
+    EpochReported,
     Event,
     GpuModel,
     Profiled,
@@ -45,7 +46,7 @@ from zeus.optimizer.batch_size.lanes import (
     Trials,
 )
 from zeus.optimizer.batch_size.log import JobLog, Trial
-from zeus.optimizer.batch_size.policies import Standing, State, policy_named
+from zeus.optimizer.batch_size.policies import Notes, Standing, State, policy_named
 from zeus.optimizer.batch_size.spec import JobSpec
 
 # Sums of products differ in the last bits; a run that costs just the threshold may end.
@@ -145,6 +146,8 @@ class Brain:
                 trial.known = self._recorded_cost(trial) is not None
             if isinstance(event, Decided | Resumed):
                 self._policy.decided(self._state(trial.decided.model), ALL, self._choices(trial))
+            if isinstance(event, EpochReported) and trial.epochs == 1 and not trial.known:
+                self._noted(trial)
             if isinstance(event, Ended):
                 self._ended(trial, event)
         return trial
@@ -275,6 +278,18 @@ class Brain:
             expected_epochs=np.array([_or(decided.expected_epochs, math.nan)]),
             restart_cost=np.array([_or(decided.restart_cost, math.inf)]),
         )
+
+    def _noted(self, trial: Trial) -> None:
+        """Tell others what an epoch of a new batch size costs, before its trial ends."""
+        model = trial.decided.model
+        gpu, arm = self.gpus.index(model), self._arm(trial.decided.batch_size)
+        notes = Notes(
+            arm=np.array([arm]),
+            gpu=np.array([gpu if self._policy.crosses_gpus else 0]),
+            epoch_cost=np.array([self.epoch_cost(trial) or math.nan]),
+            load=np.array([self._loads.get((gpu, arm), _or(trial.load, math.nan))]),
+        )
+        self._policy.noted(self._state(model), ALL, notes)
 
     def _ended(self, trial: Trial, event: Ended) -> None:
         decided = trial.decided

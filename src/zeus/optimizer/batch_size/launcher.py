@@ -136,7 +136,8 @@ class Launcher:
                     break  # nobody knows anything better
                 trials.append(self._trial(reporter, attempt))
             except BaseException as error:
-                reporter.end(CANCELLED, note=f"not run to its end: {type(error).__name__}")
+                why = str(error) or type(error).__name__
+                reporter.end(CANCELLED, note=f"not run to its end: {why}")
                 raise
             finally:
                 reporter.close()

@@ -15,7 +15,7 @@ import weakref
 from collections import Counter
 from dataclasses import dataclass
 
-from zeus.device.state import state_directory
+from zeus.device.state import job_wide, state_directory
 from zeus.errors import CapabilityError, ProfileError, RunError, ZeusError
 from zeus.frontier import ZeusCost
 from zeus.monitor import ZeusMonitor
@@ -30,7 +30,7 @@ from zeus.optimizer.batch_size.values import DEFAULT_LEASE
 from zeus.optimizer.fixed_limit import FixedPowerLimit
 from zeus.optimizer.jit.optimizer import JitOptimizer
 from zeus.optimizer.jit.profiles import Profile, ProfileFile, ProfileKey
-from zeus.optimizer.jit.ranks import Ranks, job_ranks, job_wide
+from zeus.optimizer.jit.ranks import Ranks, job_ranks
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.optimizer.training_run import Outcome, Share, Target, TrainingRun
 

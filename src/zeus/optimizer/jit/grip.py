@@ -1,13 +1,22 @@
-"""This process's hand on the knobs of its GPUs."""
+"""This process's hand on the knobs of its GPUs.
+
+There is one hand for each knob: a run that was left without being closed, as when a cell of a
+notebook is interrupted and run again, lets go when the next one begins.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from zeus.device.base import Gpu
 from zeus.device.hold import Hold
+from zeus.errors import CapabilityError, Reason
 from zeus.optimizer.jit.knobs import Card, Knob
+
+logger = logging.getLogger(__name__)
 
 
 class Grip:
@@ -17,14 +26,31 @@ class Grip:
         cards: What is known of each GPU, by its key.
     """
 
-    def __init__(self, knob: Knob, gpus: Sequence[Gpu], *, simulated: bool) -> None:
+    def __init__(
+        self,
+        knob: Knob,
+        gpus: Sequence[Gpu],
+        *,
+        simulated: bool,
+        ousted: Callable[[], None] = lambda: None,
+    ) -> None:
         """Ask the GPUs what they offer.
 
+        Args:
+            knob: To be turned.
+            gpus: Of this process.
+            simulated: Whether the GPUs are.
+            ousted: Called when another grip of this process takes the knob of one of the GPUs.
+
         Raises:
-            CapabilityError: If one cannot tell.
+            CapabilityError: If one cannot tell, or its knob is not this program's to turn.
         """
+        for gpu in gpus:
+            _refuse_slice(gpu, knob.name)
         self._knob = knob
         self._gpus = tuple(gpus)
+        self._ousted = ousted
+        _take_over(knob.name, self._gpus)
         self.cards = {gpu.key: Card.of(gpu, knob, simulated=simulated) for gpu in self._gpus}
         self._holds: dict[str, Hold] = {}
         self._settings: dict[str, float] = {}
@@ -64,6 +90,21 @@ class Grip:
             hold.release()
         self._holds.clear()
         self._settings.clear()
+        _gripping.discard(self)
+
+    def make_way(self, knob_name: str, gpus: Iterable[Gpu]) -> None:
+        """Let go if this is the same knob of one of these GPUs."""
+        held = {_identity(hold.gpu) for hold in self._holds.values()}
+        if self._knob.name != knob_name or held.isdisjoint(map(_identity, gpus)):
+            return
+        logger.warning(
+            "a run before this one was not closed: the %s from before it is put back",
+            knob_name.replace("_", " "),
+        )
+        try:
+            self._ousted()
+        finally:
+            self.release()
 
     def _set(self, gpu: Gpu, setting: float) -> None:
         if self._settings.get(gpu.key) == setting:
@@ -73,6 +114,32 @@ class Grip:
             hold = self._knob.hold(gpu, setting)
             hold.acquire()
             self._holds[gpu.key] = hold
+            _gripping.add(self)
         else:
             self._knob.change(hold, setting)
         self._settings[gpu.key] = setting
+
+
+#: The grips of this process that hold something.
+_gripping: weakref.WeakSet[Grip] = weakref.WeakSet()
+
+
+def _take_over(knob_name: str, gpus: Sequence[Gpu]) -> None:
+    for grip in list(_gripping):
+        grip.make_way(knob_name, gpus)
+
+
+def _refuse_slice(gpu: Gpu, knob_name: str) -> None:
+    # Two dies of a board are used by one job as a rule; slices are made to be shared with others.
+    if gpu.identity.whole_module and gpu.identity.vendor == "NVIDIA":
+        raise CapabilityError(
+            Reason.UNSUPPORTED,
+            f"the {knob_name.replace('_', ' ')} of {gpu.name} is that of all its slices, which may "
+            "be somebody else's",
+            "use the GPU as a whole, or optimize by hand with Gpu.hold",
+        )
+
+
+def _identity(gpu: Gpu) -> tuple[str, int]:
+    # GPUs that live in a simulated node of this process may have the same key in another one.
+    return gpu.key, 0 if gpu.driver.shared else id(gpu.driver)

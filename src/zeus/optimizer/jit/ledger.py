@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zeus.device.state import job_wide
+from zeus.errors import WindowError
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.measurement import GPU
 
@@ -11,15 +13,17 @@ class Ledger:
 
     Attributes:
         time: Seconds so far.
-        energies: Joules so far of each of this process's GPUs, by its key; `None` once one could
-            not be measured.
+        energies: Joules so far of each of this process's GPUs, by its key in the job; `None` once
+            one could not be measured.
     """
 
     def __init__(self, monitor: ZeusMonitor) -> None:
         self._monitor = monitor
         self._window: object | None = None
         self.time = 0.0
-        self.energies: dict[str, float] | None = {gpu.key: 0.0 for gpu in monitor.gpus} or None
+        self.energies: dict[str, float] | None = {
+            job_wide(gpu.key): 0.0 for gpu in monitor.gpus
+        } or None
 
     @property
     def open(self) -> bool:
@@ -34,7 +38,10 @@ class Ledger:
     def begin(self) -> None:
         """Training begins, or goes on."""
         if self._window is None:
-            self._window = self._monitor.open_scope("training", True)
+            try:
+                self._window = self._monitor.open_scope("training", True)
+            except WindowError:  # the monitor is closed, which is no reason to stop training
+                self.energies = None
 
     def balance(self) -> None:
         """Make `time` and `energies` those up to now, amid training as well."""
@@ -48,7 +55,8 @@ class Ledger:
         if window is None:
             return
         measurement = self._monitor.close_scope(window, True, True)
-        if measurement is None:
+        if measurement is None:  # somebody has reset the monitor's windows
+            self.energies = None
             return
         self.time += measurement.time
         for reading in measurement.readings:

@@ -8,15 +8,31 @@ before come back, one message says why, and steps cost next to nothing from then
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from zeus.device.state import state_directory
-from zeus.errors import CapabilityError, KnobError, ProfileError, RanksError
-from zeus.frontier import Frontier, Objective, Point, Selection, ZeusCost, as_objective
+from zeus.device.state import job_wide, state_directory
+from zeus.errors import (
+    CapabilityError,
+    FrontierError,
+    KnobError,
+    ProfileError,
+    RanksError,
+    WindowError,
+)
+from zeus.frontier import (
+    Frontier,
+    LatencyBound,
+    Objective,
+    Point,
+    Selection,
+    ZeusCost,
+    as_objective,
+)
 from zeus.frontier.point import freeze
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.callback import Callback
@@ -25,7 +41,7 @@ from zeus.optimizer.jit.knobs import Card, Knob, Ladder
 from zeus.optimizer.jit.ledger import Ledger
 from zeus.optimizer.jit.lengths import Lengths
 from zeus.optimizer.jit.profiles import Profile, ProfileFile, ProfileKey
-from zeus.optimizer.jit.ranks import Alone, Ranks, job_ranks, job_wide
+from zeus.optimizer.jit.ranks import Alone, Ranks, job_ranks
 from zeus.optimizer.jit.report import Report, Spent, reference_point
 from zeus.optimizer.jit.runner import Program, Runner, TroubleElsewhere
 from zeus.optimizer.jit.stretch import Rest, Stretch, Taken
@@ -36,6 +52,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# Seconds of an epoch after which it is looked at again, whether it is as it was: some jobs have one
+# epoch only.
+_LOOK_AGAIN = 3600.0
 _MOST_PROFILES = 3  # in one run: a job that never takes what it took is not profiled for ever
 
 
@@ -95,6 +114,11 @@ class JitOptimizer(Callback):
         self.objective: Objective = as_objective(
             ZeusCost(eta_knob=0.5) if objective is None else objective
         )
+        if isinstance(self.objective, LatencyBound):
+            raise FrontierError(
+                "an optimizer times stretches of steps, so its objective must be one of their time "
+                f"and energy, but got {self.objective!r}; docs/serving.md shows how to choose by it"
+            )
         self.observing = observe
         self.trouble = ""
         self._knob = knob
@@ -111,6 +135,7 @@ class JitOptimizer(Callback):
         self._over = False  # nothing is optimized any more
         self._closed = False
         self._steps = 0
+        self._wake_at = -1  # the step count at which an epoch is looked at again
         self._profiling: Counter[Any] = Counter()
         self._frontier: Frontier | None = None
         self._selection: Selection | None = None
@@ -171,6 +196,8 @@ class JitOptimizer(Callback):
 
     def on_step_begin(self) -> None:
         """A step begins."""
+        if self._steps == self._wake_at and self._idle and not self._over:
+            self._carefully(self._wake)
         if not self._idle:
             self._ledger.begin()  # for loops that tell of steps only
             self._carefully(self._step)
@@ -212,7 +239,7 @@ class JitOptimizer(Callback):
             action()
         except TroubleElsewhere as error:  # every process knows: the first one says it
             self._give_up(str(error), logging.WARNING if self._ranks.rank == 0 else logging.DEBUG)
-        except (CapabilityError, KnobError, RanksError, OSError) as error:
+        except (CapabilityError, KnobError, RanksError, WindowError, OSError) as error:
             self._give_up(str(error))
         except Exception as error:  # an objective of the user's may raise anything
             self._give_up(f"{type(error).__name__}: {error}", error=error)
@@ -254,12 +281,19 @@ class JitOptimizer(Callback):
             self._begin()
         assert self._runner is not None
         self._runner.step_begin(self._steps)
-        self._idle = self._runner.resting
+        self._rest(self._runner.resting)
 
     def _wake(self) -> None:
         assert self._runner is not None
         self._runner.wake(self._steps)
-        self._idle = self._runner.resting
+        self._rest(self._runner.resting)
+
+    def _rest(self, resting: bool) -> None:
+        self._idle = resting
+        expected = self.expected_step if resting else None
+        if expected is not None:
+            # In steps, which all processes of the job count alike.
+            self._wake_at = self._steps + max(1, math.ceil(_LOOK_AGAIN / expected.time))
 
     def _begin(self) -> None:
         """Meet the other processes of the job and agree on what to do."""
@@ -288,7 +322,7 @@ class JitOptimizer(Callback):
             if not self.monitor.gpus:
                 raise KnobError("the monitor must have a GPU, but has none")
             simulated = bool(self.monitor.node.simulated)
-            self._grip = Grip(self._knob, self.monitor.gpus, simulated=simulated)
+            self._grip = Grip(self._knob, self.monitor.gpus, simulated=simulated, ousted=self.close)
         except (CapabilityError, KnobError) as error:
             return _Hello({}, trouble=str(error))
         cards = {job_wide(key): card for key, card in self._grip.cards.items()}

@@ -8,15 +8,11 @@ Without, there is only this process.
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 from datetime import timedelta
 from typing import Any, Protocol
 
-from zeus.device.state import boot_id
 from zeus.errors import RanksError
-
-_PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.IGNORECASE)
 
 
 class Ranks(Protocol):
@@ -123,8 +119,3 @@ def job_ranks(timeout: float) -> Ranks:
     if distributed.get_world_size() == 1:
         return Alone()
     return TorchRanks(distributed, timeout)
-
-
-def job_wide(gpu_key: str) -> str:
-    """A GPU's key that no GPU of another machine has: some are known by PCI address only."""
-    return f"{boot_id()} {gpu_key}" if _PCI_ADDRESS.fullmatch(gpu_key) else gpu_key

@@ -173,6 +173,8 @@ class Report:
             return [f"{done}; no profile, so nothing to compare with"]
         assert self.profiling is not None
         chosen, before = (_setting(point, self.unit) for point in (self.chosen, self.reference))
+        if isinstance(self.chosen.knob, Mapping):  # long, and the headline has spelled it out
+            chosen, before = "the chosen setting", "the setting compared with"
         lines = [
             self.headline(),
             done,
@@ -191,6 +193,12 @@ class Report:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from html import escape  # noqa: PLC0415
+
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 def reference_point(frontier: Frontier, present: Any) -> Point:

@@ -17,7 +17,7 @@ from zeus.frontier.point import freeze
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor.measurement import GPU
 from zeus.optimizer.jit.grip import Grip
-from zeus.optimizer.jit.ranks import Ranks, job_wide
+from zeus.optimizer.jit.ranks import Ranks
 from zeus.optimizer.jit.stretch import Rest, Stretch, Taken
 
 #: A program of stretches: yields what to do, is sent what a measured stretch took.
@@ -155,9 +155,8 @@ class _Said:
                         f"the energy of {reading.device} cannot be measured: {reading.note}"
                     )
                     continue
-                key = job_wide(reading.key)
-                joules, off = energies.get(key, (0.0, 0.0))
-                energies[key] = (
+                joules, off = energies.get(reading.key, (0.0, 0.0))
+                energies[reading.key] = (
                     joules + reading.energy,
                     math.hypot(off, reading.uncertainty or 0.0),
                 )

@@ -8,10 +8,10 @@ that of the stage after, and everything for what its rank does before it.
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from zeus.errors import PipelineError
 from zeus.optimizer.pipeline_frequency.pipeline import Pipeline, counted
@@ -20,6 +20,7 @@ from zeus.optimizer.pipeline_frequency.profile import Profile
 FORWARD, BACKWARD, RECOMPUTATION = "forward", "backward", "recomputation"
 BACKWARD_INPUT, BACKWARD_WEIGHT = "backward_input", "backward_weight"
 COMMUNICATION, DATA_LOADING = "communication", "data_loading"
+_GRADIENTS = (BACKWARD, BACKWARD_INPUT)  # what makes a gradient that the stage before waits for
 
 
 class Step(NamedTuple):
@@ -39,7 +40,8 @@ class Shape:
 
     Attributes:
         devices: Pipeline ranks.
-        stages: Parts of the model, a multiple of the ranks; stage `s` is on rank `s % devices`.
+        stages: Parts of the model, a multiple of the ranks. Stage `s` is on rank `s % devices`,
+            unless the schedule has them in a V.
         microbatches: Parts of the batch.
     """
 
@@ -65,7 +67,8 @@ class Shape:
 def _one_stage_per_rank(name: str, shape: Shape) -> None:
     if shape.chunks > 1:
         raise PipelineError(
-            f"{name} has one stage per rank, but got {shape.chunks}; only interleaved has more"
+            f"{name} has one stage per rank, but got {shape.chunks}; interleaved, zero-bubble and "
+            "zbv have more"
         )
 
 
@@ -102,32 +105,49 @@ def interleaved(shape: Shape) -> Order:
     The microbatches go through each of a rank's stages in rounds of about as many as there are
     ranks; their number must be a multiple of the number of rounds.
     """
-    rounds = max(1, shape.microbatches // shape.devices)
-    if shape.microbatches % rounds:
-        raise PipelineError(
-            f"interleaved 1F1B needs microbatches in equal rounds, but got "
-            f"microbatches={shape.microbatches}, devices={shape.devices}: {rounds} rounds"
-        )
-    length = shape.microbatches // rounds
-    total = shape.microbatches * shape.chunks
+    rounds = _Rounds("interleaved 1F1B", shape)
     order = []
     for rank in range(shape.devices):
-
-        def step(number: int, instruction: str, rank: int = rank) -> Step:
-            round_, place = divmod(number, length * shape.chunks)
-            chunk, within = divmod(place, length)
-            if instruction == BACKWARD:
-                chunk = shape.chunks - 1 - chunk
-            return Step(instruction, chunk * shape.devices + rank, round_ * length + within)
-
-        ahead = (shape.chunks - 1) * length + 2 * (shape.devices - 1 - rank)
-        ahead = min(ahead, total)
-        steps = [step(number, FORWARD) for number in range(ahead)]
-        for number in range(total - ahead):
-            steps += [step(ahead + number, FORWARD), step(number, BACKWARD)]
-        steps += [step(number, BACKWARD) for number in range(total - ahead, total)]
+        ahead = rounds.ahead(rank, 2)
+        steps = [rounds.step(rank, number, FORWARD) for number in range(ahead)]
+        for number in range(rounds.total):
+            if number + ahead < rounds.total:
+                steps.append(rounds.step(rank, number + ahead, FORWARD))
+            steps.append(rounds.step(rank, number, BACKWARD))
         order.append(steps)
     return order
+
+
+class _Rounds:
+    """How microbatches go through the stages of a rank, if it has several."""
+
+    def __init__(self, name: str, shape: Shape) -> None:
+        count = max(1, shape.microbatches // shape.devices)
+        if shape.chunks == 1:
+            count = 1  # it makes no difference, so any number of microbatches will do
+        if shape.microbatches % count:
+            raise PipelineError(
+                f"{name} needs microbatches in equal rounds, but got "
+                f"microbatches={shape.microbatches}, devices={shape.devices}: {count} rounds"
+            )
+        self._shape = shape
+        self._length = shape.microbatches // count
+        self.total = shape.microbatches * shape.chunks
+
+    def ahead(self, rank: int, per_rank: int) -> int:
+        """Forwards before the first backward: so many more for each rank that follows."""
+        shape = self._shape
+        ahead = (shape.chunks - 1) * self._length + per_rank * (shape.devices - 1 - rank)
+        return min(ahead, self.total)
+
+    def step(self, rank: int, number: int, instruction: str) -> Step:
+        """Which stage and microbatch it is that a rank computes as its n-th of this kind."""
+        shape = self._shape
+        round_, place = divmod(number, self._length * shape.chunks)
+        chunk, within = divmod(place, self._length)
+        if instruction != FORWARD:
+            chunk = shape.chunks - 1 - chunk
+        return Step(instruction, chunk * shape.devices + rank, round_ * self._length + within)
 
 
 def early_recomputation(shape: Shape) -> Order:
@@ -151,22 +171,76 @@ def zero_bubble(shape: Shape) -> Order:
     """1F1B with the backward in two: gradients of inputs at once, those of weights to fill gaps.
 
     Later ranks have fewer microbatches under way, so they may put off as many gradients of weights
-    as there are ranks before them, within the memory of 1F1B (ZB-H1).
+    as there are ranks before them, within the memory of 1F1B (ZB-H1). A rank may have several
+    stages, with rounds as those of `interleaved`.
     """
-    _one_stage_per_rank("zero-bubble", shape)
+    rounds = _Rounds("zero-bubble", shape)
     order = []
     for rank in range(shape.devices):
-        steps: list[Step] = []
-        for step in _alternating(shape, rank):
-            if step.instruction == FORWARD:
-                steps.append(step)
-                continue
-            steps.append(step._replace(instruction=BACKWARD_INPUT))
-            if step.microbatch >= rank:
-                steps.append(Step(BACKWARD_WEIGHT, rank, step.microbatch - rank))
-        put_off = range(max(shape.microbatches - rank, 0), shape.microbatches)
-        order.append(steps + [Step(BACKWARD_WEIGHT, rank, microbatch) for microbatch in put_off])
+        ahead = rounds.ahead(rank, 1)
+        steps = [rounds.step(rank, number, FORWARD) for number in range(ahead)]
+        for number in range(rounds.total):
+            if number + ahead < rounds.total:
+                steps.append(rounds.step(rank, number + ahead, FORWARD))
+            steps.append(rounds.step(rank, number, BACKWARD_INPUT))
+            if number >= rank:
+                steps.append(rounds.step(rank, number - rank, BACKWARD_WEIGHT))
+        put_off = range(max(rounds.total - rank, 0), rounds.total)
+        order.append(steps + [rounds.step(rank, number, BACKWARD_WEIGHT) for number in put_off])
     return order
+
+
+def zero_bubble_v(shape: Shape) -> Order:
+    """Two stages per rank in a V, down the ranks and up again, backwards in two (ZB-V).
+
+    The first rank has the first stage and the last one, so that it computes the loss and begins the
+    first backward itself. If forwards and both halves of backwards take equally long, no rank waits
+    between its first computation and its last, within the memory of 1F1B.
+    """
+    if shape.chunks != 2:
+        raise PipelineError(f"zbv has two stages per rank, but got {shape.chunks}")
+    # With fewer microbatches the order is that of as many as fill the pipeline, with gaps.
+    filling = max(shape.microbatches, 2 * shape.devices - 1)
+    order = []
+    for rank in range(shape.devices):
+        following = shape.devices - rank  # ranks, this one included
+        line = _Line(down=rank, up=shape.stages - 1 - rank)
+        line.run("F", times=2 * following - 1)
+        line.run("f F", times=rank)
+        line.run("f i w", times=following)
+        while line.count("f") < filling:
+            if line.count("F") < filling:
+                line.run("F")
+            line.run("I W f i w")
+        line.run("I i", times=rank)
+        line.run("I W", times=following)
+        line.run("w", times=filling - line.count("w"))
+        line.run("W", times=filling - line.count("W"))
+        order.append([step for step in line.steps if step.microbatch < shape.microbatches])
+    return order
+
+
+class _Line:
+    """Builds the order of a rank from letters: large ones on its way down the V, small ones up."""
+
+    _LETTERS: ClassVar = {"f": FORWARD, "i": BACKWARD_INPUT, "w": BACKWARD_WEIGHT}
+
+    def __init__(self, down: int, up: int) -> None:
+        self.steps: list[Step] = []
+        self._stages = down, up
+        self._counts: Counter[str] = Counter()
+
+    def run(self, letters: str, times: int = 1) -> None:
+        """Each for the next of its microbatches."""
+        for letter in letters.split() * times:
+            stage = self._stages[letter.islower()]
+            instruction = self._LETTERS[letter.lower()]
+            self.steps.append(Step(instruction, stage, self._counts[letter]))
+            self._counts[letter] += 1
+
+    def count(self, letter: str) -> int:
+        """How many there are so far."""
+        return self._counts[letter]
 
 
 SCHEDULES: dict[str, Callable[[Shape], Order]] = {
@@ -175,8 +249,11 @@ SCHEDULES: dict[str, Callable[[Shape], Order]] = {
     "interleaved": interleaved,
     "1f1b-recompute": early_recomputation,
     "zero-bubble": zero_bubble,
+    "zbv": zero_bubble_v,
 }
 """By the names that the command line knows."""
+MOST_OPERATIONS = 200_000  # of a whole iteration; minutes and a gigabyte
+_CHUNKS = {"zbv": 2}  # stages per rank, where there is no choice
 
 
 def build(
@@ -185,7 +262,7 @@ def build(
     microbatches: int,
     blocking_power: float,
     *,
-    chunks: int = 1,
+    chunks: int | None = None,
     tensor_parallel: int = 1,
     data_parallel: int = 1,
     communication: float = 0.0,
@@ -202,11 +279,12 @@ def build(
         schedule: One of `SCHEDULES`, or a function like those.
         microbatches: Parts of the batch.
         blocking_power: Watts of a GPU that waits.
-        chunks: Stages per rank; more than 1 only with "interleaved".
+        chunks: Stages per rank; by default 1, or 2 with "zbv", which has no other. Also
+            "interleaved" and "zero-bubble" may have more than 1.
         tensor_parallel: GPUs per rank; each takes what the profile says.
         data_parallel: Pipelines that do the same.
-        communication: Seconds from the end of a computation until the next stage has its result.
-            No GPU is busy with it.
+        communication: Seconds from the end of a computation until the next stage has its result,
+            if that is on another rank. No GPU is busy with it.
         data_loading: Seconds that the first stage waits for the data of each microbatch.
         name: What is trained; that of the profile if not given.
 
@@ -219,13 +297,21 @@ def build(
             raise PipelineError(
                 f"`schedule` must be one of {', '.join(SCHEDULES)}, but got {schedule!r}"
             )
+        chunks = _CHUNKS.get(schedule, 1) if chunks is None else chunks
         schedule = SCHEDULES[schedule]
+    chunks = 1 if chunks is None else chunks
     if profile.stages % counted("chunks", chunks):
         raise PipelineError(
             f"`chunks` must divide the number of stages, but got chunks={chunks} and "
             f"{profile.stages} stages"
         )
     shape = Shape(profile.stages // chunks, profile.stages, microbatches)
+    if 2 * shape.stages * shape.microbatches > MOST_OPERATIONS:
+        raise PipelineError(
+            f"an iteration must have at most {MOST_OPERATIONS} operations, but forwards and "
+            f"backwards of {shape.stages} stages and {shape.microbatches} microbatches are "
+            f"{2 * shape.stages * shape.microbatches}"
+        )
     pipeline = Pipeline(
         shape.devices,
         blocking_power,
@@ -337,17 +423,30 @@ class _Builder:
 
     def _inputs(self, step: Step) -> list[Step]:
         """What a step waits for, besides what its rank does before it."""
-        stage, found = step.stage, []
-        if step.instruction == FORWARD and stage > 0:
-            found.append(step._replace(stage=stage - 1))
-        elif step.instruction in (BACKWARD, BACKWARD_INPUT):
-            if stage < self._profile.stages - 1:
-                found.append(step._replace(stage=stage + 1))
-            elif Step(FORWARD, stage, step.microbatch) in self._steps:
-                found.append(Step(FORWARD, stage, step.microbatch))
-        return [other for other in found if other in self._steps]
+        if step.instruction == FORWARD:
+            found = self._found(FORWARD, step.stage - 1, step.microbatch)
+        elif step.instruction not in _GRADIENTS:
+            found = None
+        elif step.stage < self._profile.stages - 1:
+            found = self._gradient(step.stage + 1, step.microbatch)
+        else:
+            found = self._found(FORWARD, step.stage, step.microbatch)
+        return [] if found is None else [found]
 
     def _sends(self, step: Step) -> bool:
+        """Whether another rank needs the result."""
+        receiver = None
         if step.instruction == FORWARD:
-            return step.stage < self._profile.stages - 1
-        return step.instruction in (BACKWARD, BACKWARD_INPUT) and step.stage > 0
+            receiver = self._found(FORWARD, step.stage + 1, step.microbatch)
+        elif step.instruction in _GRADIENTS:
+            receiver = self._gradient(step.stage - 1, step.microbatch)
+        return receiver is not None and self._steps[receiver] != self._steps[step]
+
+    def _found(self, instruction: str, stage: int, microbatch: int) -> Step | None:
+        step = Step(instruction, stage, microbatch)
+        return step if step in self._steps else None
+
+    def _gradient(self, stage: int, microbatch: int) -> Step | None:
+        """What makes the gradient of a stage's input: some backwards may be whole, others split."""
+        kinds = (self._found(instruction, stage, microbatch) for instruction in _GRADIENTS)
+        return next((step for step in kinds if step is not None), None)

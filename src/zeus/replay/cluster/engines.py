@@ -103,6 +103,7 @@ class _Worker:
                 [sys.executable, "-P", "-c", _WORKER, _ROOT, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # Ctrl-C is for the parent, which ends this one
                 env=os.environ | dict.fromkeys(_ONE_THREAD, "1"),
             )
         except BaseException:

@@ -80,16 +80,34 @@ def write_tables(
         progress: Called now and then with the share that is done.
 
     Returns:
-        The two files.
+        The two files. They appear when both are complete.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     paths = folder / f"{JOBS}.csv", folder / f"{TAGS}.csv"
+    unfinished = [path.with_name(f".{path.name}.unfinished") for path in paths]
+    try:
+        _write(unfinished[0], unfinished[1], jobs, seed, progress)
+        for ready, path in zip(unfinished, paths, strict=True):
+            ready.replace(path)
+    finally:
+        for path in unfinished:
+            path.unlink(missing_ok=True)
+    return paths
+
+
+def _write(
+    job_table: Path,
+    tag_table: Path,
+    jobs: int,
+    seed: int,
+    progress: Callable[[float], None] | None,
+) -> None:
     users = _hex(np.random.default_rng((seed, _USERS)), _USERS, 12)
     written = 0
     with (
-        paths[0].open("w", encoding="ascii") as table,
-        paths[1].open("w", encoding="ascii") as tags,
+        job_table.open("w", encoding="ascii") as table,
+        tag_table.open("w", encoding="ascii") as tags,
     ):
         for block, generator in _blocks(jobs, seed):
             count = len(block.start)
@@ -99,7 +117,6 @@ def write_tables(
             written += count
             if progress is not None:
                 progress(written / jobs)
-    return paths
 
 
 def made_up_trace(jobs: int = 1_200_000, seed: int = 0) -> ClusterTrace:

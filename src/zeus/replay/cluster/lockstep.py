@@ -2,8 +2,9 @@
 
 Groups do not notice each other, so nothing is lost if each has a clock of its own: in every sweep
 every group takes its next events, an end of a trial and then a start, in the order in which they
-happen. A decision is made when a job starts and knows only of trials that have ended by then. A
-trial that misses its target is followed at once by another of the same job.
+happen. A decision is made when a job starts and knows only of trials that have ended by then, and
+what the first epoch of a new batch size has told. A trial that misses its target is followed at
+once by another of the same job.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from zeus.optimizer.batch_size.lanes import ALL, Floats, Ints, Lanes, Rows, Trials
-from zeus.optimizer.batch_size.policies import policy_named
+from zeus.optimizer.batch_size.policies import Notes, Policy, policy_named
 from zeus.replay.engine import MOST_ATTEMPTS
 from zeus.replay.table import JobTable
 from zeus.replay.world import World
@@ -103,6 +104,8 @@ def run_groups(
     policy: str,
     options: Options,
     progress: Callable[[int], None] | None = None,
+    *,
+    instead: Policy | None = None,
 ) -> Sums:
     """Replay groups with one policy.
 
@@ -112,8 +115,9 @@ def run_groups(
         policy: Name of the policy.
         options: Of the specifications: `beta`, `window`, `pruning_rounds`.
         progress: Called now and then with how many jobs have started since.
+        instead: Decides in place of the policy that is named.
     """
-    return _Replay(groups, tables, policy, options).run(progress)
+    return _Replay(groups, tables, policy, options, instead).run(progress)
 
 
 class _Replay:
@@ -124,10 +128,15 @@ class _Replay:
     """
 
     def __init__(
-        self, groups: Groups, tables: Sequence[JobTable], policy: str, options: Options
+        self,
+        groups: Groups,
+        tables: Sequence[JobTable],
+        policy: str,
+        options: Options,
+        instead: Policy | None,
     ) -> None:
         self.world = World.of(tables)
-        self.policy = policy_named(policy)
+        self.policy = policy_named(policy) if instead is None else instead
         used, kind = np.unique(groups.table, return_inverse=True)
         kinds = Lanes.of([tables[number].spec(policy, 0, **options) for number in used])
         lanes = replace(kinds.take(kind), seed=groups.seed)
@@ -237,7 +246,11 @@ class _Replay:
         sums.energy[who] += ran.energy * weight
         sums.time[who] += ran.time * weight
         sums.runs[who] += ran.cost / self.world.oracle[table]
-        self._queue(rows, job, when + ran.time * self.groups.stretch[job])
+        stretch = self.groups.stretch[job]
+        end = when + ran.time * stretch
+        early = np.isfinite(ran.told)
+        trial.final[job] = np.where(early, end, np.nan)
+        self._queue(rows, job, np.where(early, when + ran.told * stretch, end))
 
     def _end(self, rows: Ints) -> tuple[Ints, Ints, Floats]:
         """End the first trial of each of these groups.
@@ -245,8 +258,14 @@ class _Replay:
         Returns:
             Groups whose job must try again, the job, and when.
         """
-        job, when = self.front[rows], self.soonest[rows]
         trial = self.trial
+        early = np.isfinite(trial.final[self.front[rows]])
+        if early.any():
+            self._note(rows[early])
+            rows = rows[~early]
+        job, when = self.front[rows], self.soonest[rows]
+        if not len(rows):
+            return rows, job, when
         arm, converged, epochs = trial.arm[job], trial.converged[job], trial.epochs[job]
         nothing = np.zeros(len(rows), dtype=np.bool_)
         self.policy.ended(
@@ -273,6 +292,21 @@ class _Replay:
         self.flying[done] -= 1
         self.sums.unreached[self.origin[done]] += ~converged[over]
         return rows[again], job[again], when[again]
+
+    def _note(self, rows: Ints) -> None:
+        """The first epoch of new batch sizes is over; their trials go on."""
+        job, trial = self.front[rows], self.trial
+        arm = trial.arm[job]
+        self.policy.noted(
+            self.state,
+            ALL if len(rows) == len(self.origin) else rows,
+            Notes(arm, np.zeros_like(rows), trial.epoch_cost[job], trial.load[job]),
+        )
+        self.profiled[rows, arm] = True
+        end = trial.final[job]
+        trial.final[job] = np.nan
+        self._advance(rows)
+        self._queue(rows, job, end)
 
     # --- which trial ends next: of several at the same time, that of the job submitted first ------
 
@@ -317,7 +351,10 @@ _PER_GROUP = (
 
 @dataclass
 class _Trial:
-    """The trial of each job that is running, as it will end."""
+    """The trial of each job that is running, as it will end.
+
+    Where its first epoch will tell something before, `final` is when it ends; NaN otherwise.
+    """
 
     arm: Ints
     role: Ints
@@ -327,6 +364,7 @@ class _Trial:
     cost: Floats
     epoch_cost: Floats
     load: Floats
+    final: Floats
 
     @classmethod
     def blank(cls, jobs: int) -> _Trial:

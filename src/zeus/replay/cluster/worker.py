@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
@@ -13,8 +12,6 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Do tasks; answer each with numbers of jobs that have started, then with its sums."""
-    # Ctrl-C goes to all processes of a terminal; the parent ends this one.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with Connection(int(sys.argv[2])) as pipe:
         while True:
             try:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from zeus.drawing import colours
 from zeus.replay.drift import WINDOW, Followed, follow, recorded_slices
 from zeus.replay.paper import style
 from zeus.replay.paper.exhibit import Data, Exhibit, Fact
@@ -158,7 +159,7 @@ def _draw(data: Data) -> Figure:
     top, *below = axes
     top.step(
         slices, [sizes.index(each["batch_size"]) for each in data["optimum"]], where="mid",
-        color=style.GREY, linewidth=4, alpha=0.55, label="Best of the slice",
+        color=colours.GREY, linewidth=4, alpha=0.55, label="Best of the slice",
     )  # fmt: skip
     for policy, found in data["policies"].items():
         name, colour, marker, _ = style.POLICIES[policy]
@@ -170,8 +171,8 @@ def _draw(data: Data) -> Figure:
         below, (("energy", "kJ", 1e3), ("time", "s", 1.0)), strict=True
     ):
         axes_.plot(
-            slices, [each[what] / size for each in data["optimum"]], color=style.GREY, linewidth=4,
-            alpha=0.55,
+            slices, [each[what] / size for each in data["optimum"]], color=colours.GREY,
+            linewidth=4, alpha=0.55,
         )  # fmt: skip
         for policy, found in data["policies"].items():
             _, colour, marker, _ = style.POLICIES[policy]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from html import escape
-from importlib import resources
 
+from zeus.drawing.pages import document
 from zeus.replay.paper.exhibit import Exhibit, Fact, Listing
 from zeus.replay.paper.lab import Lab
 
@@ -28,7 +28,7 @@ def page(exhibits: Sequence[Exhibit], pictures: Mapping[str, bytes], lab: Lab) -
     facts = [fact for exhibit in exhibits for fact in exhibit.facts if fact.published]
     counts = {verdict: sum(fact.agrees is verdict for fact in facts) for verdict in _VERDICTS}
     parts = {
-        "style": _resource("page.css"),
+        "title": "The Zeus paper, recomputed",
         "gpus": ", ".join(gpu.upper() for gpu in lab.gpus),
         "gpu": lab.gpu.upper(),
         "seeds": str(lab.seeds),
@@ -39,13 +39,7 @@ def page(exhibits: Sequence[Exhibit], pictures: Mapping[str, bytes], lab: Lab) -
         "contents": "\n".join(_entry(exhibit) for exhibit in exhibits),
         "exhibits": "\n".join(_section(each, pictures.get(each.name)) for each in exhibits),
     }
-    pieces = _resource("page.html").split("{{")
-    filled = [pieces[0]]
-    # In one pass: what is put in is not searched.
-    for piece in pieces[1:]:
-        name, _, rest = piece.partition("}}")
-        filled += [parts[name], rest]
-    return "".join(filled)
+    return document("zeus.replay.paper", parts)
 
 
 def _entry(exhibit: Exhibit) -> str:
@@ -137,8 +131,3 @@ def _text(text: str) -> str:
     """Text with `code` marked as such, and numbers kept on a line with their unit."""
     parts = escape(text).replace(" %", "\u00a0%").split("`")
     return "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts))
-
-
-def _resource(name: str) -> str:
-    folder = resources.files("zeus.replay.paper").joinpath("page_parts")
-    return folder.joinpath(name).read_text(encoding="utf-8")

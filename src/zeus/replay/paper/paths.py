@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zeus.drawing import colours
 from zeus.replay.paper import style
 from zeus.replay.paper.exhibit import Data, Exhibit, Fact
 from zeus.replay.paper.lab import Lab
@@ -207,7 +208,7 @@ def _path(lab: Lab, name: str, policy: str, seed: int) -> dict[str, Any]:
 def _draw_4(data: Data) -> Figure:
     figure, (axes,) = style.panels(width=9.5, height=4.4)
     trials = data["trials"]
-    looks = ((style.SKY, "o"), (style.GREEN, "s"), (style.BLUE, "D"))
+    looks = ((colours.SKY, "o"), (colours.GREEN, "s"), (colours.BLUE, "D"))
     last = max(trial["recurrence"] for trial in trials)
     for stage, (colour, marker) in enumerate(looks):
         mine = [trial for trial in trials if trial["stage"] == stage]
@@ -224,7 +225,7 @@ def _draw_4(data: Data) -> Figure:
             )
     stopped = [trial for trial in trials if not trial["converged"]]
     axes.plot(
-        [t["recurrence"] for t in stopped], [t["arm"] for t in stopped], "x", color=style.VERMILION,
+        [t["recurrence"] for t in stopped], [t["arm"] for t in stopped], "x", color=colours.ORANGE,
         markersize=7, markeredgewidth=2, linestyle="none", label="Stopped",
     )  # fmt: skip
     for arm, text in ((data["default"], "default"), (data["optimum"], "best")):
@@ -242,22 +243,17 @@ def _draw_4(data: Data) -> Figure:
 
 def _draw_paths(data: Data) -> Figure:
     shown = data["panels"]
-    columns = min(len(shown), 3)
-    rows = -(-len(shown) // columns)
     # Batch sizes need room: the longest list sets the height.
     height = max(0.2 * max(len(panel["batch_sizes"]) for panel in shown) + 0.9, 3.0)
-    figure, axes = style.panels(rows, columns, width=11, height=0.3 + height * rows)
-    for panel, found in zip(axes, shown, strict=False):
+    figure, axes = style.panel_for_each(shown, row_height=height)
+    for panel, found in zip(axes, shown, strict=True):
         _path_panel(panel, found)
         panel.set_title(found["title"])
-    for empty in axes[len(shown) :]:
-        empty.set_axis_off()
     return figure
 
 
 def _path_panel(axes: Axes, found: dict[str, Any]) -> None:
     import matplotlib  # noqa: PLC0415
-    from matplotlib import colormaps  # noqa: PLC0415
     from matplotlib.collections import LineCollection  # noqa: PLC0415
     from matplotlib.patches import Rectangle  # noqa: PLC0415
 
@@ -277,12 +273,15 @@ def _path_panel(axes: Axes, found: dict[str, Any]) -> None:
                 Rectangle((limit - 0.5, arm - 0.5), 1, 1, fill=False, hatch="////", linewidth=0)
             )
     path = np.array(found["path"])
-    colours = colormaps["YlOrRd"](np.linspace(0.25, 1, len(path)))
+    warmth = [colours.shade(share) for share in np.linspace(0.15, 1, len(path)).tolist()]
     ends = path[:, ::-1].astype(float)
     moved = np.flatnonzero((np.diff(path, axis=0) != 0).any(axis=1))
     axes.add_collection(
         LineCollection(
-            [ends[i : i + 2] for i in moved], colors=colours[moved], linewidths=1.6, zorder=3
+            [ends[i : i + 2] for i in moved],
+            colors=[warmth[i] for i in moved],
+            linewidths=1.6,
+            zorder=3,
         )
     )
     visits: dict[tuple[int, int], list[int]] = {}
@@ -291,7 +290,7 @@ def _path_panel(axes: Axes, found: dict[str, Any]) -> None:
     axes.scatter(
         [limit for _, limit in visits], [arm for arm, _ in visits],
         s=[14 + 5 * min(len(steps), 30) for steps in visits.values()],
-        c=[colours[steps[-1]] for steps in visits.values()], edgecolors=style.INK, linewidths=0.6,
+        c=[warmth[steps[-1]] for steps in visits.values()], edgecolors=style.INK, linewidths=0.6,
         zorder=4,
     )  # fmt: skip
     best_arm, best_limit = found["optimum"]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zeus.drawing import colours
 from zeus.replay.paper import style
 from zeus.replay.paper.exhibit import Data, Exhibit, Fact, interval
 from zeus.replay.paper.lab import Lab
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _KINDS = (
-    ("batch_size", "Best batch size", style.SKY, "///"),
-    ("power_limit", "Best power limit", style.ORANGE, ""),
-    ("both", "Both", style.BLUE, ""),
+    ("batch_size", "Best batch size", colours.SKY, "///"),
+    ("power_limit", "Best power limit", colours.AMBER, ""),
+    ("both", "Both", colours.BLUE, ""),
 )
 _PUBLISHED = {
     "batch_size": (0.034, 0.650),
@@ -134,17 +135,10 @@ def _facts(data: Data) -> list[Fact]:
 
 def _draw(data: Data) -> Figure:
     gpus = data["gpus"]
-    several = len(gpus) > 1
-    columns = 2 if several else 1
-    rows = -(-len(gpus) // columns)
-    figure, axes = style.panels(
-        rows, columns, width=7.6 if not several else 11, height=0.6 + 3.2 * rows, sharey=True
-    )
-    for panel, (gpu, workloads) in zip(axes, gpus.items(), strict=False):
+    figure, axes = style.panel_for_each(gpus, columns=2, sharey=True)
+    for panel, (gpu, workloads) in zip(axes, gpus.items(), strict=True):
         _bars(panel, workloads)
         panel.set_title(gpu.upper())
-    for empty in axes[len(gpus) :]:
-        empty.set_axis_off()
     axes[0].set_ylabel("Energy against the default")
     style.legend_below(figure, axes[0])
     return figure

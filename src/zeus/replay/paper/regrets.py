@@ -179,17 +179,12 @@ def _worst_case(workloads: Data, published: bool) -> Fact:
 
 def _draw(data: Data) -> Figure:
     workloads = data["workloads"]
-    columns = min(len(workloads), 3)
-    rows = -(-len(workloads) // columns)
-    width = 11.0 if columns > 1 else 7.6
-    figure, axes = style.panels(rows, columns, width=width, height=0.6 + 3.3 * rows)
-    for panel, (title, found) in zip(axes, workloads.items(), strict=False):
+    figure, axes = style.panel_for_each(workloads)
+    for panel, (title, found) in zip(axes, workloads.items(), strict=True):
         _panel(panel, found["policies"])
         panel.set_title(title)
         panel.set_xlabel("Recurrence")
-    for empty in axes[len(workloads) :]:
-        empty.set_axis_off()
-    for panel in axes[::columns]:
+    for panel in axes[::3]:
         panel.set_ylabel("Cumulative regret\n(runs of the best)")
     style.legend_below(figure, axes[0])
     return figure

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zeus.drawing import colours
 from zeus.replay.paper import style
 from zeus.replay.paper.ablation import WithoutJitProfiling, WithoutPruning
 from zeus.replay.paper.exhibit import Data, Exhibit, Fact, percent
@@ -103,7 +104,8 @@ def figure_13(lab: Lab) -> Exhibit:
         for gpu, found in gpus.items()
     }
     said = "; ".join(
-        f"{gpu.upper()}: " + ", ".join(f"{k.lower()} {percent(v - 1)}" for k, v in each.items())
+        f"{gpu.upper()}: "
+        + ", ".join(f"{k[0].lower()}{k[1:]} {percent(v - 1)}" for k, v in each.items())
         for gpu, each in means.items()
     )
     worst = max(gpus[lab.gpu]["Without early stopping"]["time"].items(), key=lambda each: each[1])
@@ -198,20 +200,14 @@ def _curves(axes: Axes, places: list[float], curves: dict[str, list[float]]) -> 
 
 def _draw_12(data: Data) -> Figure:
     gpus = data["gpus"]
-    columns = min(len(gpus), 2)
-    rows = -(-len(gpus) // columns)
-    figure, axes = style.panels(
-        rows, columns, width=11 if columns > 1 else 7.6, height=1 + 3.4 * rows, sharey=True
-    )
-    for panel, (gpu, found) in zip(axes, gpus.items(), strict=False):
+    figure, axes = style.panel_for_each(gpus, columns=2, row_height=3.8, sharey=True)
+    for panel, (gpu, found) in zip(axes, gpus.items(), strict=True):
         _curves(panel, data["betas"], found["workloads"])
         panel.axvline(2, color=style.MUTED, linestyle=":", linewidth=1.2)
         panel.set_title(gpu.upper())
         panel.set_xlabel("Early-stopping threshold beta")
         panel.yaxis.set_major_formatter(lambda value, _: percent(value - 1, 0))
-    for empty in axes[len(gpus) :]:
-        empty.set_axis_off()
-    for panel in axes[::columns]:
+    for panel in axes[::2]:
         panel.set_ylabel("Energy against beta = 2")
     style.legend_below(figure, axes[0])
     return figure
@@ -220,7 +216,7 @@ def _draw_12(data: Data) -> Figure:
 def _draw_13(data: Data) -> Figure:
     gpus = data["gpus"]
     figure, axes = style.panels(len(gpus), 2, width=11, height=0.6 + 3.3 * len(gpus))
-    looks = ((style.BLUE, ""), (style.ORANGE, "///"), (style.GREEN, "\\\\\\"))
+    looks = ((colours.BLUE, ""), (colours.AMBER, "///"), (colours.GREEN, "\\\\\\"))
     for row, (gpu, found) in enumerate(gpus.items()):
         for column, what in enumerate(("energy", "time")):
             panel = axes[2 * row + column]

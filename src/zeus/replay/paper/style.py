@@ -1,34 +1,36 @@
-"""How all figures look: colours, fonts, and the same bytes for the same data.
+"""How all figures look: like every picture of Zeus, and the same bytes for the same data.
 
-Colours are those of Okabe and Ito, which are told apart with any kind of colour vision; what
-matters also differs in shape, hatching or place.
+What matters differs in shape, hatching or place as well as in its colour.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
+from zeus.drawing.colours import AMBER, BLUE, DAY, GREEN, GREY, ORANGE, PURPLE, SKY
+from zeus.drawing.labels import far_spots, first_free, near_spots
+from zeus.drawing.png import SIDES
+from zeus.drawing.shapes import Box
+from zeus.drawing.text import IMAGE_FONT
 from zeus.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, MUTED, GRID, PAPER = "#1c2733", "#5f6a78", "#e4e8ed", "#ffffff"
-BLUE, SKY, GREEN = "#0072b2", "#56b4e9", "#009e73"
-ORANGE, VERMILION, PURPLE, GREY = "#e69f00", "#d55e00", "#cc79a7", "#98a2ae"
+INK, MUTED, PAPER = DAY["ink"], DAY["muted"], DAY["paper"]
 
 #: Name, colour, marker and hatching of each policy, the same in every figure.
 POLICIES = {
     "default": ("Default", GREY, "s", ""),
-    "grid": ("Grid search", ORANGE, "^", "///"),
+    "grid": ("Grid search", AMBER, "^", "///"),
     "paper": ("Zeus as published", BLUE, "o", ""),
-    "zeus": ("Zeus today", VERMILION, "D", "\\\\\\"),
+    "zeus": ("Zeus today", ORANGE, "D", "\\\\\\"),
 }
-WORKLOADS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY)
+WORKLOADS = (BLUE, AMBER, GREEN, ORANGE, PURPLE, SKY)
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 _NARROW = {
@@ -39,7 +41,7 @@ _NARROW = {
 _DOTS = 150  # per inch
 _STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
-    "axes.edgecolor": "#aab3be",
+    "axes.edgecolor": DAY["axis"],
     "axes.grid": True,
     "axes.labelcolor": INK,
     "axes.labelsize": 10,
@@ -50,9 +52,9 @@ _STYLE: dict[Any, Any] = {
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "figure.facecolor": PAPER,
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so that all machines draw the same
+    "font.family": IMAGE_FONT,
     "font.size": 10,
-    "grid.color": GRID,
+    "grid.color": DAY["grid"],
     "grid.linewidth": 0.8,
     "hatch.color": PAPER,
     "hatch.linewidth": 0.8,
@@ -105,9 +107,32 @@ def panels(
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     figure = Figure(figsize=(width, height), layout="constrained")
+    if rows * columns > 1:  # or one panel's labels touch the next one's title
+        engine: Any = figure.get_layout_engine()
+        engine.set(w_pad=0.1, h_pad=0.1)
     FigureCanvasAgg(figure)  # knows how wide a text is
     grid = figure.subplots(rows, columns, squeeze=False, **options)
     return figure, list(grid.flat)
+
+
+def panel_for_each(
+    things: Sized, *, columns: int = 3, row_height: float = 3.3, **options: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure with a panel for each thing, row by row.
+
+    Args:
+        things: What is shown.
+        columns: At most how many of them in a row.
+        row_height: Inches of a row.
+        options: Of matplotlib's `subplots`.
+    """
+    columns = min(len(things), columns)
+    rows = -(-len(things) // columns)
+    width, height = 11 if columns > 1 else 7.6, 0.6 + row_height * rows
+    figure, axes = panels(rows, columns, width=width, height=height, **options)
+    for empty in axes[len(things) :]:
+        empty.set_axis_off()
+    return figure, axes[: len(things)]
 
 
 def encoded(figure: Figure) -> tuple[bytes, bytes]:
@@ -162,30 +187,6 @@ def batch_size_axis(axes: Axes, sizes: Sequence[int], which: str = "y") -> None:
         axes.set_xlabel("Batch size")
 
 
-def scale(largest: float, steps: Sequence[tuple[float, str]]) -> tuple[float, str]:
-    """The largest unit in which a value is at least 1, such as MJ for 2,000,000 J."""
-    for size, name in steps:
-        if largest >= size:
-            return size, name
-    return steps[-1]
-
-
-JOULES = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"))
-SECONDS = ((7200.0, "h"), (120.0, "min"), (1.0, "s"))
-HOURS = {"h": 3600.0, "min": 60.0, "s": 1.0}
-
-
-def time_unit(largest: float) -> tuple[float, str]:
-    """Seconds of a unit that suits values up to this one, and its name."""
-    _, name = scale(largest, SECONDS)
-    return HOURS[name], name
-
-
-def energy_unit(largest: float) -> tuple[float, str]:
-    """Joules of a unit that suits values up to this one, and its name."""
-    return scale(largest, JOULES)
-
-
 def label_points(
     axes: Axes,
     places: Sequence[tuple[float, float]],
@@ -202,36 +203,38 @@ def label_points(
     figure: Any = axes.figure
     figure.draw_without_rendering()
     renderer = figure.canvas.get_renderer()
-    room = axes.get_window_extent(renderer)
-    dots = figure.dpi / 72
-    points = [axes.transData.transform(place) for place in (*places, *others)]
-    taken: list[Any] = []
-    ways = [
-        (
-            distance * across,
-            distance * up,
-            "left" if across > 0 else "right" if across else "center",
-        )
-        for distance in (7, 12, 18, 26, 36)
-        for across, up in ((1, 1), (1, 0), (-1, -1), (0, 1.3), (-1, 0), (0, -1.6), (1, -1), (-1, 1))
-    ]
+    dots = figure.dpi / 72  # of a typographic point, in which places are worked out
+
+    def place_of(x: float, y: float) -> tuple[float, float]:
+        """In points, downwards."""
+        return x / dots, -y / dots
+
+    marks = [place_of(*axes.transData.transform(place)) for place in (*places, *others)]
+    taken = [Box.around(*mark, 2.0) for mark in marks]
+    around = axes.get_window_extent(renderer)
+    (left, top), (right, bottom) = place_of(around.x0, around.y1), place_of(around.x1, around.y0)
+    room = Box(left, top - 4, right + 8, bottom)
     halo = [withStroke(linewidth=2.5, foreground=PAPER)]  # over grid lines
-    for place, name in zip(places, names, strict=True):
-        for right, up, side in ways:
-            text = axes.annotate(
-                name, place, xytext=(right, up), textcoords="offset points", fontsize=8.5,
-                ha=side, va="center", color=INK, annotation_clip=True, path_effects=halo,
-                arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.7, "shrinkB": 3}
-                if abs(right) + abs(up) > 24 else None,
-            )  # fmt: skip
-            box = text.get_window_extent(renderer).padded(1.0)
-            inside = (
-                box.x0 >= room.x0 and box.x1 <= room.x1 + 8 * dots
-                and box.y0 >= room.y0 and box.y1 <= room.y1 + 4 * dots
-            )  # fmt: skip
-            free = not any(box.overlaps(other) for other in taken)
-            clear = not any(box.padded(2 * dots).contains(float(x), float(y)) for x, y in points)
-            if inside and free and clear:
-                taken.append(box)
-                break
+    for place, name, (x, y) in zip(places, names, marks, strict=False):
+        text = axes.annotate(
+            name, place, xytext=(0, 0), textcoords="offset points", fontsize=8.5, va="center",
+            color=INK, annotation_clip=True, path_effects=halo,
+        )  # fmt: skip
+        extent = text.get_window_extent(renderer)
+        size = extent.width / dots + 2, extent.height / dots
+        mark = Box.around(x, y, 4.0)
+        spot = first_free((*near_spots(mark, *size), *far_spots(mark, *size)), room, taken)
+        if spot is None:
             text.remove()
+            continue
+        taken.append(spot.box)
+        text.set_horizontalalignment(SIDES[spot.anchor])
+        text.set_position((spot.x - x, y - spot.box.centre))
+        if spot.leader is not None:
+            ends = [
+                axes.transData.inverted().transform((across * dots, -down * dots))
+                for across, down in spot.leader
+            ]
+            axes.plot(
+                *zip(*ends, strict=True), color=GREY, linewidth=0.7, scalex=False, scaley=False
+            )

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zeus.drawing import colours
+from zeus.drawing.units import energy_unit
 from zeus.replay.paper import style
 from zeus.replay.paper.exhibit import Data, Exhibit, Fact
 from zeus.replay.paper.lab import Lab
@@ -159,15 +161,10 @@ def _valley(workloads: Data, where: str) -> Fact:
 
 def _draw_batch_sizes(data: Data) -> Figure:
     workloads = data["workloads"]
-    columns = min(len(workloads), 3)
-    rows = -(-len(workloads) // columns)
-    width, height = (11.0, 0.4 + 3.3 * rows) if columns > 1 else (7.6, 4.2)
-    figure, axes = style.panels(rows, columns, width=width, height=height)
-    for panel, (title, found) in zip(axes, workloads.items(), strict=False):
+    figure, axes = style.panel_for_each(workloads)
+    for panel, (title, found) in zip(axes, workloads.items(), strict=True):
         _batch_size_panel(panel, found["batch_sizes"])
         panel.set_title(title)
-    for empty in axes[len(workloads) :]:
-        empty.set_axis_off()
     # The panel with the most to explain.
     rich = max(axes, key=lambda panel: len(panel.get_legend_handles_labels()[1]))
     style.legend_below(figure, rich)
@@ -177,20 +174,21 @@ def _draw_batch_sizes(data: Data) -> Figure:
 def _batch_size_panel(axes: Axes, rows: list[dict[str, Any]]) -> None:
     known = [(place, row) for place, row in enumerate(rows) if row["mean"] is not None]
     least = min(row["mean"] for _, row in known)
-    unit, name = style.energy_unit(max(row["most"] for _, row in known if row["mean"] < 20 * least))
+    shown = energy_unit(max(row["most"] for _, row in known if row["mean"] < 20 * least))
+    unit = shown.size
     places = [place for place, _ in known]
     axes.fill_between(
         places, [row["least"] / unit for _, row in known], [row["most"] / unit for _, row in known],
-        color=style.SKY, alpha=0.45, linewidth=0, label="Range of the runs",
+        color=colours.SKY, alpha=0.45, linewidth=0, label="Range of the runs",
     )  # fmt: skip
     axes.plot(
-        places, [row["mean"] / unit for _, row in known], color=style.BLUE, marker="o",
+        places, [row["mean"] / unit for _, row in known], color=colours.BLUE, marker="o",
         markersize=4.5, label="Mean",
     )  # fmt: skip
     for place, row in known:
         if row["default"]:
             axes.plot(
-                place, row["mean"] / unit, "^", color=style.VERMILION, markersize=9,
+                place, row["mean"] / unit, "^", color=colours.ORANGE, markersize=9,
                 label="Default",
             )  # fmt: skip
     top = max(row["most"] for _, row in known) / unit
@@ -209,33 +207,30 @@ def _batch_size_panel(axes: Axes, rows: list[dict[str, Any]]) -> None:
             label="Misses the target",
         )  # fmt: skip
     style.batch_size_axis(axes, [row["batch_size"] for row in rows], "x")
-    axes.set_ylabel(f"Energy to target ({name})")
+    axes.set_ylabel(f"Energy to target ({shown.name})")
 
 
 def _draw_power_limits(data: Data) -> Figure:
     workloads = data["workloads"]
-    rows = -(-len(workloads) // 3)
-    figure, axes = style.panels(rows, 3, width=11, height=0.4 + 3.2 * rows)
+    figure, axes = style.panel_for_each(workloads)
     looks = {
-        "default": ("Default batch size", style.VERMILION, "^", "--"),
-        "best": ("Batch size of least energy", style.BLUE, "o", "-"),
+        "default": ("Default batch size", colours.ORANGE, "^", "--"),
+        "best": ("Batch size of least energy", colours.BLUE, "o", "-"),
     }
-    for panel, (title, found) in zip(axes, workloads.items(), strict=False):
+    for panel, (title, found) in zip(axes, workloads.items(), strict=True):
         values = [each for kind in looks for each in found[kind]["energy"] if each is not None]
-        unit, name = style.energy_unit(max(values))
+        unit = energy_unit(max(values))
         sizes = []
         for kind, (label, colour, marker, line) in looks.items():
             curve = found[kind]
             sizes.append(f"{curve['batch_size']}")
             panel.plot(
                 found["power_limits"],
-                [np.nan if each is None else each / unit for each in curve["energy"]],
+                [np.nan if each is None else each / unit.size for each in curve["energy"]],
                 color=colour, marker=marker, markersize=5, linestyle=line, label=label,
             )  # fmt: skip
         panel.set_title(f"{title} ({' and '.join(dict.fromkeys(sizes))})")
         panel.set_xlabel("Power limit (W)")
-        panel.set_ylabel(f"Energy to target ({name})")
-    for empty in axes[len(workloads) :]:
-        empty.set_axis_off()
+        panel.set_ylabel(f"Energy to target ({unit.name})")
     style.legend_below(figure, axes[0])
     return figure

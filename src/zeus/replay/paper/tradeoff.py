@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zeus.drawing import colours
+from zeus.drawing.units import Unit, energy_unit, time_unit
 from zeus.replay.paper import style
 from zeus.replay.paper.exhibit import Data, Exhibit, Fact
 from zeus.replay.paper.lab import Lab
@@ -194,46 +196,48 @@ def _configurations(table: JobTable) -> Data:
 # --- drawing --------------------------------------------------------------------------------------
 
 
-def _units(points: list[dict[str, Any]]) -> tuple[tuple[float, str], tuple[float, str]]:
+def _units(points: list[dict[str, Any]]) -> tuple[Unit, Unit]:
     middle = float(np.median([point["time"] for point in points]))
-    return style.time_unit(middle), style.energy_unit(max(point["energy"] for point in points))
+    return time_unit(middle), energy_unit(max(point["energy"] for point in points))
 
 
-def _label_axes(axes: Axes, units: tuple[tuple[float, str], tuple[float, str]]) -> None:
-    axes.set_xlabel(f"Time to target ({units[0][1]})")
-    axes.set_ylabel(f"Energy to target ({units[1][1]})")
+def _label_axes(axes: Axes, units: tuple[Unit, Unit]) -> None:
+    axes.set_xlabel(f"Time to target ({units[0].name})")
+    axes.set_ylabel(f"Energy to target ({units[1].name})")
 
 
 def _scatter(
     axes: Axes,
     data: Data,
-    units: tuple[tuple[float, str], tuple[float, str]],
+    units: tuple[Unit, Unit],
     size: float = 16,
     with_default: bool = True,
 ) -> list[dict[str, Any]]:
-    (second, _), (joule, _) = units
+    second, joule = (unit.size for unit in units)
     points = data["points"]
     beaten = [point for point in points if not point["front"]]
     front = [point for point in points if point["front"]]
     axes.scatter(
         [p["time"] / second for p in beaten], [p["energy"] / joule for p in beaten],
-        s=size, color=style.GREY, linewidths=0, label="Configuration",
+        s=size, color=colours.GREY, linewidths=0, label="Configuration",
     )  # fmt: skip
     axes.plot(
         [p["time"] / second for p in front], [p["energy"] / joule for p in front],
-        color=style.BLUE, marker="o", markersize=4.5, label="Pareto front",
+        color=colours.BLUE, marker="o", markersize=4.5, label="Pareto front",
     )  # fmt: skip
     default = next(p for p in points if p["default"])
     if with_default:
         axes.plot(
         default["time"] / second, default["energy"] / joule, linestyle="none", marker="^",
-        markersize=9, color=style.VERMILION, label="Default",
+        markersize=9, color=colours.ORANGE, label="Default",
     )  # fmt: skip
     return front
 
 
-def _zoom(axes: Axes, points: list[dict[str, Any]], units: Any, margin: float = 0.12) -> None:
-    (second, _), (joule, _) = units
+def _zoom(
+    axes: Axes, points: list[dict[str, Any]], units: tuple[Unit, Unit], margin: float = 0.12
+) -> None:
+    second, joule = (unit.size for unit in units)
     times = [point["time"] / second for point in points]
     energies = [point["energy"] / joule for point in points]
     for low, high, place in (
@@ -259,7 +263,7 @@ def _draw_2(data: Data) -> Figure:
     figure, (left, right) = style.panels(1, 2, width=11, height=4.6)
     units = _units(data["points"])
     _scatter(left, data, units)
-    (second, _), (joule, _) = units
+    second, joule = (unit.size for unit in units)
     # Configurations of tiny batches take ten times as long; the lines say where they would be.
     longest = float(np.percentile([point["time"] for point in data["points"]], 90)) / second
     highest = data["most_power"] * longest * second / joule
@@ -293,7 +297,7 @@ def _draw_2(data: Data) -> Figure:
 def _draw_11(data: Data) -> Figure:
     figure, (axes,) = style.panels(width=7.6, height=5)
     units = _units(data["points"])
-    (second, _), (joule, _) = units
+    second, joule = (unit.size for unit in units)
     front = _scatter(axes, data, units, with_default=False)
     chosen: dict[tuple[float, float], list[float]] = {}
     for choice in data["choices"]:
@@ -310,12 +314,12 @@ def _draw_11(data: Data) -> Figure:
             # eta * energy + (1 - eta) * max_power * time is as large as at the optimum.
             energy = (choice["cost"] - (1 - eta) * data["max_power"] * times * second) / eta
             axes.plot(
-                times, energy / joule, linestyle=":", color=style.ORANGE, linewidth=1.4,
+                times, energy / joule, linestyle=":", color=colours.AMBER, linewidth=1.4,
                 label="Same cost" if first else None,
             )  # fmt: skip
             first = False
-        axes.plot(*place, "D", color=style.GREEN, markersize=8, zorder=4)
-    axes.plot([], [], "D", color=style.GREEN, label="Chosen by eta")
+        axes.plot(*place, "D", color=colours.GREEN, markersize=8, zorder=4)
+    axes.plot([], [], "D", color=colours.GREEN, label="Chosen by eta")
     _label_axes(axes, units)
     style.label_points(
         axes,
@@ -332,20 +336,17 @@ def _draw_11(data: Data) -> Figure:
 
 def _draw_16(data: Data) -> Figure:
     workloads = data["workloads"]
-    rows = -(-len(workloads) // 3)
-    figure, axes = style.panels(rows, 3, width=11, height=0.5 + 3.3 * rows)
-    for panel, (title, found) in zip(axes, workloads.items(), strict=False):
+    figure, axes = style.panel_for_each(workloads)
+    for panel, (title, found) in zip(axes, workloads.items(), strict=True):
         points = found["points"]
         front = [p for p in points if p["front"] or p["default"]]
         units = (
-            style.time_unit(max(p["time"] for p in front)),
-            style.energy_unit(max(p["energy"] for p in front)),
+            time_unit(max(p["time"] for p in front)),
+            energy_unit(max(p["energy"] for p in front)),
         )
         _scatter(panel, found, units, size=12)
         _zoom(panel, front, units, margin=0.15)
         _label_axes(panel, units)
         panel.set_title(title)
-    for empty in axes[len(workloads) :]:
-        empty.set_axis_off()
     style.legend_below(figure, axes[0])
     return figure

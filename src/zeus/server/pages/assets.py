@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from importlib import resources
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from zeus.frontier.shapes import COLOURS
+from zeus.drawing.pages import resource, style
 
 PREFIX = "/assets/"
 _TYPES = {
@@ -20,16 +19,13 @@ _TYPES = {
     "zeus.js": "text/javascript; charset=utf-8",
     "zeus.svg": "image/svg+xml",
 }
-# By day the colours are those of every plot of a frontier; the style sheet has those of the night.
-_DAY = f":root {{ {' '.join(f'--{role}: {colour};' for role, colour in COLOURS.items())} }}\n"
 
 
 @cache
 def content(name: str) -> bytes:
     """What a file holds."""
-    folder = resources.files("zeus.server.pages").joinpath("assets")
-    text = folder.joinpath(name).read_text(encoding="utf-8")
-    return (_DAY + text if name == "zeus.css" else text).encode()
+    text = resource("zeus.server.pages", "assets", name)
+    return (style(text) if name == "zeus.css" else text).encode()
 
 
 @cache

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
+from zeus.drawing.captions import Sample
+from zeus.drawing.shapes import Kind
 from zeus.errors import FrontierError, TokenError
 from zeus.frontier import Frontier, Point
 from zeus.frontier.layout import lay_out
@@ -42,7 +44,7 @@ _FRONTIERS = 12  # unless all are asked for
 _COURSE_ROWS = 20
 _COLUMNS = (0, 1, 2, 4, 5)  # of the table of a frontier: setting, time, energy, their changes
 _NUMBERS = (1, 2, 3, 4)
-_BELIEFS = (
+_BELIEFS: tuple[tuple[Kind, str], ...] = (
     ("chosen", "chosen next"),
     ("best", "expected, of those that converge"),
     ("other", "expected, not tried yet"),
@@ -79,7 +81,9 @@ def _number(request: Request, name: str) -> int | None:
 
 def _gpu(request: Request) -> GpuModel | None:
     number, _, name = request.query_params.get("gpu", "").partition("x ")
-    return GpuModel(name, int(number)) if number.isascii() and number.isdigit() else None
+    # Python refuses to read thousands of digits.
+    good = number.isascii() and number.isdigit() and len(number) < 10
+    return GpuModel(name, int(number)) if good else None
 
 
 class _Page:
@@ -229,8 +233,8 @@ class _Page:
         )
         kinds = charts.belief_kinds(overview)
         crowded = len(overview.outlook) > charts.CROWD
-        legend = [
-            ("line: other" if kind == "other" and crowded else kind, text)
+        legend: list[tuple[Sample, str]] = [
+            (charts.EXPECTED if kind == "other" and crowded else kind, text)
             for kind, text in _BELIEFS
             if kind in kinds
         ]
@@ -250,9 +254,9 @@ class _Page:
             points = [(first, spent, None) for first, spent, _ in points]
         last, width = self.info.recurrences, overview.width
         known = any(default is not None for _, _, default in points)
-        legend = [("line: line", "this job")]
+        legend: list[tuple[Sample, str]] = [(charts.SPENT, "this job")]
         if known:
-            legend.append(("dashed: chosen", "always the default"))
+            legend.append((charts.SPENT_BY_DEFAULT, "always the default"))
         chart = figure(
             lambda frame: charts.spending(points, last, width, frame),
             HALF,

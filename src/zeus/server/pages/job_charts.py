@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from zeus.frontier.axes import Axis, Steps, axes
-from zeus.frontier.shapes import Frame, Kind, Mark, Path, Picture, Shape, Text
-from zeus.frontier.show import Unit, energy_unit
+from zeus.drawing.axes import Axis, Steps, axes
+from zeus.drawing.shapes import Frame, Kind, Mark, Path, Picture, Shape, Text
+from zeus.drawing.units import Unit, energy_unit
 from zeus.optimizer.batch_size.brain import Expected
 from zeus.optimizer.batch_size.events import CONVERGED
 from zeus.optimizer.batch_size.overview import Overview
@@ -23,6 +23,11 @@ _ROW = 22.0  # pixels that a batch size should have
 _REACH = 3.0  # times the least expected cost: what is dearer lies at the upper edge
 CROWD = 32  # more batch sizes than this are not shown one by one
 _LARGEST, _SMALLEST = 5.5, 2.4  # radius of a mark
+
+#: Lines, as they are drawn and explained.
+EXPECTED = Path((), "other", 1.4)
+SPENT = Path((), "line", 2.4)
+SPENT_BY_DEFAULT = Path((), "chosen", 2.4, dashed=True)
 
 
 def _recurrences(frame: Frame, last: int) -> Axis:
@@ -51,7 +56,7 @@ def choices(overview: Overview, frame: Frame) -> Picture:
         *_default_row(frame, y, overview),
         *_choice_marks(overview, x, y),
     )
-    return Picture(name, frame, shapes)
+    return Picture(name, frame.width, frame.height, shapes)
 
 
 def _default_row(frame: Frame, y: Steps, overview: Overview) -> Iterator[Shape]:
@@ -125,7 +130,7 @@ def beliefs(overview: Overview, frame: Frame) -> Picture:
     for index, each in enumerate(overview.outlook):
         if not crowded or _belief_kind(overview, each) not in ("other", "unknown"):
             shapes += _belief(overview, each, x.place(index), y)
-    return Picture(name, frame, tuple(shapes))
+    return Picture(name, frame.width, frame.height, tuple(shapes))
 
 
 def _curves(overview: Overview, x: Steps, y: Axis) -> Iterator[Shape]:
@@ -137,7 +142,7 @@ def _curves(overview: Overview, x: Steps, y: Axis) -> Iterator[Shape]:
             if (value := getattr(each, pick)) is not None
         ]
         if len(corners) > 1:
-            yield Path(tuple(corners), "other", 1.4, dashed=pick != "cost")
+            yield replace(EXPECTED, corners=tuple(corners), dashed=pick != "cost")
 
 
 def _runs(overview: Overview, x: Steps, y: Axis) -> Iterator[Shape]:
@@ -237,15 +242,16 @@ def spending(
     shapes: list[Shape] = [*axes(frame, x, y, "recurrence", f"cost so far ({unit.name})")]
     start = x.place(0), y.place(0)
 
-    def line(column: int, colour: str, *, dashed: bool) -> Iterator[Shape]:
+    def line(column: int, look: Path) -> Iterator[Shape]:
         corners = [start]
         for first, *costs in points:
             value = costs[column]
             if value is not None:
                 corners.append((x.place(min(first + width - 1, last)), y.place(value)))
         if len(corners) > 1:
-            yield Path(tuple(corners), colour, 2.4, dashed=dashed)
+            yield replace(look, corners=tuple(corners))
 
-    shapes += line(1, "chosen", dashed=True)
-    shapes += line(0, "line", dashed=False)
-    return Picture("Cost so far against that of the default", frame, tuple(shapes))
+    shapes += line(1, SPENT_BY_DEFAULT)
+    shapes += line(0, SPENT)
+    name = "Cost so far against that of the default"
+    return Picture(name, frame.width, frame.height, tuple(shapes))

@@ -18,7 +18,7 @@ open with the cookie of `sign_in`; nothing else does), and its routes in `pages.
 nothing: any `ZeusError` or `HTTPException` that a page raises becomes a page (`faults`).
 
 Quantities are worded by `units`, charts are drawn by `plotting`. Colours are the variables of the
-style sheet: --paper, --ink, --muted, --grid, --axis, --line, --other, --chosen, --panel, --good,
+style sheet: --paper, --ink, --muted, --grid, --axis, --line, --other, --chosen, --panel, --row,
 --bad. Nothing may be inline (style or script): the policy that every page is sent with forbids it.
 """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from zeus.frontier.chart import safe
+from zeus.drawing.text import safe
 
 _VOID = frozenset({"br", "hr", "img", "input", "link", "meta", "wbr"})
 

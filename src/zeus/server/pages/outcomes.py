@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zeus.frontier.shapes import Kind
+from zeus.drawing.shapes import Kind
 from zeus.optimizer.batch_size.events import CANCELLED, CONVERGED, EXPIRED, FAILED, STOPPED
 from zeus.optimizer.batch_size.store import RUNNING
 from zeus.server.pages.markup import Markup, tag

@@ -14,15 +14,14 @@ from starlette.responses import Response
 from zeus.errors import UnknownJobError
 from zeus.frontier import Frontier, Point
 from zeus.frontier.layout import lay_out
-from zeus.optimizer.pipeline_frequency.drawing import AXIS, GRID, INK, MUTED, PAPER
 from zeus.optimizer.pipeline_frequency.figure import draw_pipeline
 from zeus.optimizer.pipeline_frequency.running.messages import Straggler
 from zeus.optimizer.pipeline_frequency.running.planning import Planned
 from zeus.optimizer.pipeline_frequency.running.service import Pipelines
 from zeus.server.pages.job import check_scope
 from zeus.server.pages.layout import Row, facts, heading, notice, respond, section, table
-from zeus.server.pages.markup import Content, Markup, join, tag, trusted
-from zeus.server.pages.plotting import WIDE, figure, words
+from zeus.server.pages.markup import Content, Markup, join, tag
+from zeus.server.pages.plotting import WIDE, drawn, figure, words
 from zeus.server.pages.units import ago, counted, digits, joules, percent, seconds, watts
 
 PATH = "/pipelines"
@@ -32,15 +31,7 @@ _MOST_TOOLTIPS = 1_500
 _MOST_OPERATIONS = 6_000  # of a picture
 _MOST_ROWS = 500
 _EVENTS = 20
-# The picture's own colours, as the page's by day and by night; those of powers stay as they are.
-_THEMED = {
-    INK: "ink",
-    MUTED: "muted",
-    GRID: "grid",
-    AXIS: "axis",
-    PAPER: "paper",
-    "#eef1f5": "grid",
-}
+_AS_PLANNED = 5e-3  # share of the time by which a step may differ
 
 
 def address(name: str, pipeline: int | None = None) -> str:
@@ -217,12 +208,25 @@ class _Page:
                 f"{joules(now)} an iteration instead of {joules(then)}",
             ),
             ("An iteration", seconds(pace, 4), said),
+            *self.seen(self.planned.solution.frontier.fastest.time),
             (
                 "A waiting GPU",
                 watts(power),
                 "not known: counted as 0 W" if power is None else "while it waits for a neighbour",
             ),
         ]
+
+    def seen(self, planned: float) -> list[tuple[str, Content, Content]]:
+        """What steps really take, beside what the plan says."""
+        if self.step_time is None:
+            return []
+        more = self.step_time / planned - 1
+        said = f"{percent(more, signed=True)} against the plan"
+        if abs(more) < _AS_PLANNED:
+            said = "as planned"
+        elif more > 0:
+            said += ": what a step does besides"
+        return [("A step, as ranks see it", seconds(self.step_time, 4), said)]
 
     # --- the plan -------------------------------------------------------------------------------
 
@@ -237,10 +241,9 @@ class _Page:
             )
         after = self.points[self.number].knob.execute()
         drawing = draw_pipeline(planned.before, after, tooltips=operations <= _MOST_TOOLTIPS)
-        lines = drawing.rendered(".svg").decode().splitlines()
         picture = tag(
             "div",
-            trusted("\n".join(map(_themed, lines))),
+            drawn(drawing),
             class_="scroll gantt",
             tabindex=0,
             role="region",
@@ -345,15 +348,6 @@ class _Page:
             inner = tag("p", "None has registered.", class_="about")
         title = f"Ranks of pipeline {self.number}"
         return section(title, inner, name="ranks")
-
-
-def _themed(line: str) -> str:
-    """An element of a picture, in the page's colours."""
-    for colour, role in _THEMED.items():
-        # Words in the middle of an operation go with its colour, which is that of its power.
-        if not (line.startswith("<text") and 'text-anchor="middle"' in line and role != "muted"):
-            line = line.replace(f'"{colour}"', f'"var(--{role})"')
-    return line
 
 
 def _state(rank: Mapping[str, Any]) -> Content:

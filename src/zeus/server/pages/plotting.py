@@ -1,4 +1,4 @@
-"""Charts on pages: pictures of the same shapes as the plots of frontiers, in the page's colours.
+"""Charts on pages, in colours that change with day and night.
 
 A chart is a function from a `Frame` to a `Picture`. It is drawn twice, for wide windows and for
 phones, and the style sheet shows the one that fits.
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from zeus.frontier.chart import element
-from zeus.frontier.shapes import COLOURS, Frame, Kind, Mark, Path, Picture, Shape
+from zeus.drawing.captions import Sample, swatch
+from zeus.drawing.colours import VARIABLES
+from zeus.drawing.shapes import Frame, Picture
+from zeus.drawing.svg import element, view_box
 from zeus.server.pages.markup import Content, Markup, join, tag, trusted
 
 #: The whole width of a page, half of it, and a phone.
@@ -19,21 +21,15 @@ HALF = Frame(520, 330, 70, 14, 14, 56, (6, 6))
 NARROW = Frame(350, 290, 62, 10, 12, 54, (5, 6))
 SMALL = Frame(350, 270, 58, 12, 12, 54, (5, 5))
 
-_VARIABLES = {role: f"var(--{role})" for role in COLOURS}
-
-Sample = Kind | str
-"""What a legend explains: a kind of mark, or a line as "line: COLOUR" or "dashed: COLOUR"."""
-
 
 def drawn(picture: Picture, kind: str = "") -> Markup:
     """A picture as an element; whoever cannot see it is told its name."""
-    frame = picture.frame
-    shapes = (element(shape, _VARIABLES) for shape in picture.shapes)
+    shapes = (element(shape, VARIABLES) for shape in picture.shapes)
     return tag(
         "svg",
         trusted("\n".join(shapes)),
         class_=kind or None,
-        viewBox=f"0 0 {frame.width:g} {frame.height:g}",
+        viewBox=view_box(picture),
         role="img",
         aria_label=picture.name,
     )
@@ -61,13 +57,7 @@ def figure(
 
 def sample(of: Sample, radius: float = 5.0) -> Markup:
     """A mark or a line by itself."""
-    shape: Shape
-    if ": " in of:
-        style, _, colour = of.partition(": ")
-        shape = Path(((1.0, 10.0), (19.0, 10.0)), colour, 2.0, dashed=style == "dashed")
-    else:
-        shape = Mark(10.0, 10.0, radius, of)  # type: ignore[arg-type]
-    inner = trusted(element(shape, _VARIABLES))
+    inner = trusted(element(swatch(of, 10.0, 10.0, radius), VARIABLES))
     return tag("svg", inner, viewBox="0 0 20 20", aria_hidden="true")
 
 

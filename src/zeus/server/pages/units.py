@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Iterable
 
-from zeus.frontier.show import energy_unit, time_unit
+from zeus.drawing.units import energy_unit, time_unit
 from zeus.server.pages.markup import Markup, tag
 
 UNKNOWN = "unknown"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,7 @@ class Training:
         gpu: Model.
         chunks: Stages per rank.
         tell_microbatch: Whether instructions are told with their microbatch.
+        message: Seconds until another rank has a result.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Training:
         chunks: int = 1,
         schedule: Callable[[Shape], list[list[Step]]] | None = None,
         tell_microbatch: bool = False,
+        message: float = 0.0,
     ) -> None:
         self.devices = len(loads) // chunks
         self.pipelines = pipelines
@@ -61,6 +64,10 @@ class Training:
         self.order = chosen(shape)
         self._stages = len(loads)
         self._tell_microbatch = tell_microbatch
+        self._message = message
+        self._rank_of = {
+            step.stage: rank for rank, steps in enumerate(self.order) for step in steps
+        }
         self.slow = [1.0] * pipelines
         self.optimizers: list[PipelineFrequencyOptimizer] = []
 
@@ -123,7 +130,7 @@ class Training:
         """Run instructions when their rank is free and their inputs are there."""
         clock = self.node.clock
         place = {(p, d): 0 for p in range(self.pipelines) for d in range(self.devices)}
-        done: set[tuple[int, Step]] = set()
+        done: dict[tuple[int, Step], float] = {}
         busy: set[tuple[int, int]] = set()
         ends: list[tuple[float, int, int]] = []
 
@@ -132,7 +139,15 @@ class Training:
                 if (pipeline, device) in busy or at == len(self.order[device]):
                     continue
                 step = self.order[device][at]
-                if all((pipeline, other) in done for other in self._inputs(step)):
+                arrivals = [
+                    done.get((pipeline, other), math.inf)
+                    + self._message * (self._rank_of[other.stage] != device)
+                    for other in self._inputs(step)
+                ]
+                arrival = max(arrivals, default=0.0)
+                if clock.now() < arrival < math.inf:
+                    heapq.heappush(ends, (arrival, pipeline, -1))
+                elif arrival < math.inf:
                     busy.add((pipeline, device))
                     end = clock.now() + self._begin(pipeline, device, step, clocks)
                     heapq.heappush(ends, (end, pipeline, device))
@@ -141,11 +156,14 @@ class Training:
         while ends:
             end, pipeline, device = heapq.heappop(ends)
             clock.sleep(max(end - clock.now(), 0.0))
+            if device < 0:
+                start_what_can()  # a message has arrived
+                continue
             step = self.order[device][place[pipeline, device]]
             simulated_driver(self._gpu(pipeline, device)).set_load(WAITING)
             if self.optimizers:
                 self._optimizer(pipeline, device).on_instruction_end(step.instruction)
-            done.add((pipeline, step))
+            done[pipeline, step] = clock.now()
             busy.discard((pipeline, device))
             place[pipeline, device] += 1
             start_what_can()

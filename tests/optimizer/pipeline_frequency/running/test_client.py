@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import random
 import re
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from zeus.optimizer.batch_size.store import Store
 from zeus.optimizer.pipeline_frequency.running.messages import Straggler
 from zeus.optimizer.pipeline_frequency.running.service import Pipelines
 from zeus.testing import SimulatedNode, Workload
+
+pytestmark = pytest.mark.real_time
 
 LOADS = (1.0, 1.0, 1.2)
 QUICK = {"clock_stride": 60, "steps_per_clock": 1}
@@ -40,7 +44,8 @@ def locks(training: Training):
 # --- energy down, time unchanged ------------------------------------------------------------------
 
 
-def test_the_plan_saves_energy_and_takes_no_more_time(api):
+def test_the_plan_saves_energy_and_takes_no_more_time(api, caplog):
+    caplog.set_level(logging.INFO, "zeus")
     training = Training(LOADS)
     training.connect(api, **QUICK)
     training.until("following")
@@ -54,6 +59,12 @@ def test_the_plan_saves_energy_and_takes_no_more_time(api):
     # Every instruction ran at the clock that was planned for it.
     for optimizer, clocks in zip(training.optimizers, after.clocks, strict=True):
         assert tuple(clocks[1:]) == optimizer.standing.clocks
+    # What steps take beside what was planned is said by the ranks, and known to the server.
+    training.iterate(2)
+    assert api.frontier("test")["step_time"] == pytest.approx(after.time, rel=1e-6)
+    said = [line for line in caplog.messages if "the plan's iteration" in line]
+    assert len(said) == 3
+    assert f"rank 0: a step takes {after.time:.4g} s" in said[0]
     # The waiting GPUs' power was measured, not told.
     assert api.frontier("test")["blocking_power"] == pytest.approx(83.0, rel=0.02)
     training.close()
@@ -69,6 +80,51 @@ def test_interleaved_stages(api):
     after = training.iterate(2)[-1]
     assert after.time == pytest.approx(before.time, rel=1e-6)
     assert after.energy < before.energy
+    training.close()
+
+
+class Noisy(Training):
+    """Whose GPU draws more in some steps than in others."""
+
+    draws = random.Random(0)
+
+    def _iterate(self):
+        self.activity = 0.9 * (1 + self.draws.gauss(0, 0.03))
+        return super()._iterate()
+
+    def workload(self, step, pipeline):
+        return dataclasses.replace(super().workload(step, pipeline), activity=self.activity)
+
+
+def test_clocks_are_measured_beyond_the_best_one_although_steps_differ(api):
+    def measured(training):
+        training.connect(api, clock_stride=45)
+        training.until("following")
+        options = api.profile("test")
+        training.close()
+        api.delete("test")
+        return [option for option in options if option["instruction"] == "forward"]
+
+    exact = measured(Training((1.0,), microbatches=2))
+    best = min(exact, key=lambda option: option["energy"])["frequency"]
+    for seed in range(3):
+        training = Noisy((1.0,), microbatches=2)
+        training.draws = random.Random(seed)
+        assert measured(training)[-1]["frequency"] < best
+
+
+def test_messages_between_stages_are_learned_and_leave_no_iteration_slower(api):
+    training = Training(LOADS, message=0.02)
+    before = training.iterate(2)[-1]
+    training.connect(api, **QUICK)
+    training.until("following")
+    after = training.iterate(2)[-1]
+    assert after.time == pytest.approx(before.time, rel=1e-6)
+    assert after.energy < 0.95 * before.energy
+    assert training.optimizers[0].standing.time == pytest.approx(after.time, rel=1e-3)
+    (planned,) = [event for event in api.events("test") if event.kind == "plan"]
+    assert planned.message.endswith("messages take up to 20 ms")
+    assert {row["instruction"] for row in api.profile("test")} == {"forward", "backward"}
     training.close()
 
 

@@ -15,6 +15,7 @@ from zeus.optimizer.pipeline_frequency.running.messages import (
     Instruction,
     Kind,
     Measured,
+    Passage,
     Seat,
     Straggler,
 )
@@ -108,7 +109,8 @@ def test_who_is_not_registered_is_unknown(job):
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        (Option(1410, -0.1, 30.0), "`0 < time of forward"),
+        (Option(1410, -0.1, 30.0), "`1e-09 <= time of forward"),
+        (Option(1410, 5e-324, 30.0), "`1e-09 <= time of forward"),
         (Option(1410, 0.1, -30.0), "`0 <= energy of forward"),
         (Option(1410, math.nan, 30.0), "time=nan|time of forward=nan"),
         (Option(1410, 0.1, math.inf), "energy of forward=inf"),
@@ -131,6 +133,21 @@ def test_measurements_of_other_instructions_than_those_of_the_step(job):
         job.put_measurements(0, "session 0", measured([F, B, Instruction("evaluation")]), 5.0)
 
 
+@pytest.mark.parametrize(
+    ("passage", "said"),
+    [
+        (Passage(3, (0.0,), (1.0,)), "of 2 in step 3 1 begin and 1 end"),
+        (Passage(3, (0.0, 2.0), (1.0,)), "2 begin and 1 end"),
+        (Passage(3, (0.0, 0.5), (1.0, 2.0)), "one after the other, but do not in step 3"),
+    ],
+)
+def test_instants_that_cannot_be(job, passage, said):
+    good = measured([F, B])
+    assert Measured.from_dict(good.to_dict()) == good
+    with pytest.raises(PipelineError, match=said):
+        job.put_measurements(0, "session 0", replace(good, passages=(passage,)), 5.0)
+
+
 def test_a_step_without_instructions_or_with_too_many_kinds(job):
     with pytest.raises(PipelineError, match="1 to 10000 instructions, but got 0"):
         job.put_sequence(0, "session 0", [], 5.0)
@@ -148,7 +165,7 @@ def test_a_step_without_instructions_or_with_too_many_kinds(job):
         ({"slowdown": 1.2, "healthy": True}, "exactly one of"),
         ({"slowdown": 0.9}, "`1 <= slowdown"),
         ({"slowdown": math.nan}, "slowdown=nan"),
-        ({"iteration_time": -1.0}, "`0 < iteration_time"),
+        ({"iteration_time": -1.0}, "`1e-09 <= iteration_time"),
     ],
 )
 def test_stragglers_that_cannot_be(words, said):

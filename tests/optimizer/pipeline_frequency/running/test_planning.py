@@ -24,7 +24,8 @@ LOADS = (1.0, 1.1, 1.0, 1.3)
 def seen(name: str, chunks: int = 1, *, told: bool = False):
     """The parts of a schedule as its ranks see them."""
     shape = Shape(4, 4 * chunks, 8)
-    return [instructions(steps, 4, told) for steps in SCHEDULES[name](shape)]
+    in_turn = name != "zbv"
+    return [instructions(steps, 4, told, in_turn) for steps in SCHEDULES[name](shape)]
 
 
 @pytest.mark.parametrize("told", [False, True])
@@ -48,17 +49,19 @@ def test_the_graph_is_that_of_the_schedule_that_was_seen(name, told):
 
 
 @pytest.mark.parametrize("told", [False, True])
-def test_interleaved_stages_are_told_apart_by_their_chunk(told):
-    job = complete(seen("interleaved", 2, told=told))
+@pytest.mark.parametrize("name", ["interleaved", "zero-bubble", "zbv"])
+def test_stages_of_a_place_are_told_apart_by_their_chunk(name, told):
+    job = complete(seen(name, 2, told=told))
     pipeline, _, power = assemble(job)
+    backwards = ("backward", "backward_input", "backward_weight")
     profile = Profile(
         {
             (stage, name): options(seconds, 300 * seconds)
             for stage in range(8)
-            for name, seconds in (("forward", 0.1), ("backward", 0.2))
+            for name, seconds in (("forward", 0.1), *((name, 0.2) for name in backwards))
         }
     )
-    reference = build(profile, "interleaved", 8, power, chunks=2).at_highest_frequency()
+    reference = build(profile, name, 8, power, chunks=2).at_highest_frequency()
     assert pipeline.at_highest_frequency().time == pytest.approx(reference.time)
     assert {operation.stage for operation in pipeline.operations} == set(range(8))
 
@@ -132,6 +135,9 @@ F, B = Instruction("forward"), Instruction("backward")
             "stage 0 has two of microbatch 1",
         ),
         ([[F, Instruction("forward", 1), B], [F, B]], "forward of each microbatch, but stage 3"),
+        ([[F._replace(stage=2), B], [F, B]], "`stage < 2` must hold .* place 0 says stage=2"),
+        ([[F, B._replace(stage=1)], [F, B]], "chunk 0 of place 0 is said to be 0 and 1"),
+        ([[F._replace(stage=1)], [F]], "stage 1 is said to be chunk 0 of place 0 and 0 of 1"),
     ],
 )
 def test_orders_that_do_not_fit_together_are_told(orders, said):
@@ -142,7 +148,7 @@ def test_orders_that_do_not_fit_together_are_told(orders, said):
 def test_replicas_that_do_different_things_are_told():
     job = complete([[F, B], [F, B]], degrees=(2, 2, 1))
     job.put_sequence(2, "session 2", [F, F, B, B], 4.0)
-    job.put_measurements(2, "session 2", measured([F, B]), 4.0)
+    job.put_measurements(2, "session 2", measured([F, F, B, B]), 4.0)
     with pytest.raises(PipelineError, match="ranks 0 and 2 do not"):
         assemble(job)
 

@@ -13,6 +13,8 @@ from zeus.optimizer.pipeline_frequency.running.messages import Instruction, Stra
 from zeus.optimizer.pipeline_frequency.running.service import LEASE, Pipelines
 from zeus.optimizer.pipeline_frequency.schedules import Shape, one_forward_one_backward
 
+pytestmark = pytest.mark.real_time
+
 ORDERS = [instructions(steps, 2) for steps in one_forward_one_backward(Shape(2, 2, 4))]
 
 

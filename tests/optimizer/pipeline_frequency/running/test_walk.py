@@ -7,7 +7,7 @@ import random
 import pytest
 
 from zeus.optimizer.pipeline_frequency.running.messages import Kind
-from zeus.optimizer.pipeline_frequency.running.walk import MOST_STEPS, Walk
+from zeus.optimizer.pipeline_frequency.running.walk import FIRST_STEPS, MOST_STEPS, Walk
 
 FORWARD, BACKWARD = Kind("forward", 0), Kind("backward", 0)
 LADDER = tuple(range(1400, 300, -100))
@@ -39,7 +39,7 @@ def test_it_ends_one_clock_after_the_energy_of_the_last_kind_has_risen():
     assert [option.frequency for option in options[FORWARD]] == [1400, 1300, 1200, 1100, 1000, 900]
     assert options[BACKWARD][4].energy == pytest.approx(10.0)
     assert options[FORWARD][0].time == pytest.approx(100 / 1400)
-    assert walk.steps == 6
+    assert walk.steps == 5 + FIRST_STEPS
 
 
 def test_noise_is_not_taken_for_a_rise_and_is_averaged_away():
@@ -50,6 +50,38 @@ def test_noise_is_not_taken_for_a_rise_and_is_averaged_away():
         best = min(measured, key=lambda option: option.energy)
         assert abs(best.frequency - 900) <= 100
         assert len(measured) < walk.steps <= MOST_STEPS * len(measured)
+
+
+def test_what_a_whole_step_has_more_or_less_is_not_taken_for_a_rise():
+    """All instructions of a step differ alike: looking at more of them would not help."""
+    ladder = tuple(range(1400, 300, -30))
+
+    def reached(seed: int) -> float:
+        draws = random.Random(seed)
+        walk = Walk(ladder, [FORWARD])
+        while not walk.done:
+            joules = (50 + energy(walk.clock, 900)) * (1 + draws.gauss(0, 0.015))
+            for _ in range(12):
+                walk.add(FORWARD, 100.0 / walk.clock, joules * (1 + draws.gauss(0, 0.002)), 0.0)
+            walk.end_of_step()
+        assert walk.steps <= MOST_STEPS * len(walk.options()[FORWARD])
+        return min(option.frequency for option in walk.options()[FORWARD])
+
+    assert max(map(reached, range(10))) < 900
+
+
+def test_a_small_rise_must_be_seen_twice():
+    def clocks(energies: list[float]) -> int:
+        walk = Walk(LADDER, [FORWARD], steps_per_clock=1)
+        for joules in energies:
+            walk.add(FORWARD, 0.1, joules, 0.02)
+            walk.end_of_step()
+            if walk.done:
+                break
+        return len(walk.options()[FORWARD])
+
+    assert clocks([12.0, 11.0, 11.05, 10.5, 10.0, 10.05, 10.06, 10.07]) == 7
+    assert clocks([12.0, 11.0, 11.01, 11.02, 11.4, 11.5]) == 5  # by far more: once is enough
 
 
 def test_gpus_that_compute_together_measure_equally_long():
@@ -69,7 +101,7 @@ def test_a_hiccup_does_not_count():
 def test_what_takes_its_time_has_one_option_without_a_clock():
     kinds = [FORWARD, Kind("communication", 0)]
     walk = Walk(LADDER[:2], kinds)
-    for seconds in (0.3, 0.1):
+    for seconds in (0.3, 0.3, 0.3, 0.1):
         walk.add(FORWARD, 0.1, 10.0, 0.0)
         walk.add(kinds[1], seconds, 1.0, 0.9)
         walk.end_of_step()

@@ -11,6 +11,7 @@ from zeus.optimizer.pipeline_frequency.running.messages import (
     Instruction,
     Kind,
     Measured,
+    Passage,
     Registration,
     Seat,
 )
@@ -28,10 +29,17 @@ def registration(
     return Registration(session or f"session {rank}", seat, "NVIDIA A100", CLOCKS, **other)
 
 
-def instructions(steps: Sequence[Step], devices: int, told: bool = False) -> list[Instruction]:
+def instructions(
+    steps: Sequence[Step], devices: int, told: bool = False, in_turn: bool = True
+) -> list[Instruction]:
     """A rank's part of a schedule, as it would be seen."""
     return [
-        Instruction(step.instruction, step.stage // devices, step.microbatch if told else None)
+        Instruction(
+            step.instruction,
+            step.stage // devices,
+            step.microbatch if told else None,
+            None if in_turn else step.stage,
+        )
         for step in steps
     ]
 
@@ -51,7 +59,10 @@ def measured(
 ) -> Measured:
     """What these instructions take."""
     kinds = dict.fromkeys(each.kind for each in sequence)
-    return Measured({kind: taken(kind, loads) for kind in kinds}, power, 7)
+    at_once = (0.0,) * len(sequence)
+    return Measured(
+        {kind: taken(kind, loads) for kind in kinds}, power, 7, (Passage(1, at_once, at_once),)
+    )
 
 
 def taken(kind: Kind, loads: Mapping[tuple[str, int], float] | None = None) -> tuple[Option, ...]:

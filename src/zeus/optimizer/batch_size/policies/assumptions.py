@@ -36,6 +36,9 @@ class Assumptions:
         restart: How much dearer than starting over the expected rest of a trial may be.
         luck: How far a single run that did not converge may have been from the usual.
         doubt: By what factor each such run raises the odds that none ever will.
+        again: Standard errors within which a batch size that has converged must be better by
+            `worthwhile` to get another look. Beyond `settled` trials, `looks` runs of it are due
+            with each doubling of the trials.
         wild: Share of jobs whose curves vary `wilder` times as much.
         relapse: How much dearer a proven batch size is for each miss since it last converged.
         odd: How far a single run that converged may have been from the usual.
@@ -69,5 +72,9 @@ class Assumptions:
     doubt: float = 7.0
     relapse: float = 0.5
     odd: float = 0.02
+    again: float = 2.0
+    worthwhile: float = 0.05
+    looks: float = 1.5
+    settled: float = 16.0
     wild: float = 0.1
     wilder: float = 3.9

@@ -1,9 +1,9 @@
 """The seam between policies and whoever runs jobs.
 
-A policy's state is a fold over the events of a job: `begin`, then `decided` and `ended` for each
-event in order. `choose` reads the state and changes nothing. A server folds the log it has stored;
-a replay carries the state along. Every method works on many jobs at once, and what it does for one
-of them does not depend on the others.
+A policy's state is a fold over the events of a job: `begin`, then `decided`, `noted` and `ended`
+for each event in order. `choose` reads the state and changes nothing. A server folds the log it has
+stored; a replay carries the state along. Every method works on many jobs at once, and what it does
+for one of them does not depend on the others.
 """
 
 from __future__ import annotations
@@ -69,6 +69,23 @@ class Outlook(Arrays):
     standing: Ints
 
 
+@dataclass
+class Notes(Arrays):
+    """What the first epoch of trials has told that go on, one entry for each lane concerned.
+
+    Attributes:
+        arm: Their batch size.
+        gpu: Number of the GPU model.
+        epoch_cost: Joules of one epoch at the power limit that was settled on; NaN if unknown.
+        load: Average power as a share of the power limit; NaN if unknown.
+    """
+
+    arm: Ints
+    gpu: Ints
+    epoch_cost: Floats
+    load: Floats
+
+
 WITHIN = 1.96  # standard deviations to either side of the mean that 95 % lie within
 
 
@@ -110,6 +127,9 @@ class Policy(ABC):
     def decided(self, state: Any, rows: Rows, choices: Choices) -> None:  # noqa: ARG002
         """Take note of trials that begin."""
         state.decisions[rows] += 1
+
+    def noted(self, state: Any, rows: Rows, notes: Notes) -> None:  # noqa: B027
+        """Take note of what the first epoch of a new batch size has told; the trial goes on."""
 
     @abstractmethod
     def ended(self, state: Any, rows: Rows, trials: Trials) -> None:

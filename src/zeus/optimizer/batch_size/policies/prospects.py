@@ -1,14 +1,14 @@
 """What can be hoped for from batch sizes that are not well known.
 
-Which of them are within reach, how likely each is never to converge, and the most that each can
-gain if costs have one valley.
+Which of them are within reach, how likely each is never to converge, the most that each can gain if
+costs have one valley, and which deserves another look.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import Bools, Floats, Rows, any_arm
+from zeus.optimizer.batch_size.lanes import Bools, Floats, Ints, Rows, any_arm
 from zeus.optimizer.batch_size.policies.assumptions import Assumptions
 from zeus.optimizer.batch_size.policies.belief import nearest
 from zeus.optimizer.batch_size.policies.zeus_state import View, ZeusState
@@ -102,3 +102,32 @@ def most_gain(assume: Assumptions, state: ZeusState, rows: Rows, view: View) -> 
     saved = np.where(state.lanes.window[rows][:, None] > 0, np.inf, saved)
     bounded: Floats = np.where(view.proven, 50.0, np.clip(np.minimum(most, saved), 0.0, 50.0))
     return bounded
+
+
+def hoped_for(state: ZeusState, rows: Rows, gpu: Ints) -> Bools:
+    """Arms that run and have told what an epoch costs, while nothing has converged yet."""
+    every = np.arange(len(state.lanes))[rows]
+    running: Bools = (state.flying[rows] > 0) & (state.misses[rows] == 0)
+    return running & state.profiled[every, gpu]
+
+
+def another_look(
+    assume: Assumptions, state: ZeusState, rows: Rows, view: View
+) -> tuple[Ints, Floats]:
+    """A proven arm that may be better after all, and after how many trials a run of it is due.
+
+    Bad luck in the first runs of a batch size would otherwise be believed for as long as one that
+    is nearly as good goes on to do well. What is looked at again is bounded: some runs for each
+    doubling of the trials, and none of what is worse for sure.
+    """
+    each = np.arange(len(view.reference))
+    worse = view.deficit + assume.worthwhile
+    doubtful = view.proven & (worse * np.abs(worse) < assume.again**2 * view.spread)
+    runs = np.where(doubtful, state.weight[rows], np.inf)
+    runs[each, view.reference] = np.inf
+    look: Ints = runs.argmin(axis=1)
+    runs = runs[each, look]
+    # Where data drift, all that is old fades anyhow.
+    due = view.some & np.isfinite(runs) & (state.lanes.window[rows] == 0)
+    doublings = np.where(due, np.minimum(runs / assume.looks, 500.0), 0.0)
+    return look, np.where(due, assume.settled * np.exp2(doublings), np.inf)

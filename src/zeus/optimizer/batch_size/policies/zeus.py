@@ -6,7 +6,9 @@ has one valley. So two curves over log b are learned, that of log Epochs from no
 say "more than so many") and that of log EpochCost from one profile for each batch size and GPU.
 
 A batch size is explored if what it may save over the recurrences to come exceeds what the trial is
-likely to waste. Nothing is ever ruled out: as a job recurs, ever smaller savings are worth a look.
+likely to waste. Nothing is ever ruled out: as a job recurs, ever smaller savings are worth a look,
+and what may only have had bad luck is looked at again. Jobs that overlap learn from each other as
+soon as one has told what an epoch costs.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from zeus.optimizer.batch_size.lanes import (
     any_arm,
 )
 from zeus.optimizer.batch_size.policies.assumptions import Assumptions
-from zeus.optimizer.batch_size.policies.base import WITHIN, Outlook, Policy, Standing
+from zeus.optimizer.batch_size.policies.base import WITHIN, Notes, Outlook, Policy, Standing
 from zeus.optimizer.batch_size.policies.belief import (
     Belief,
     fitted,
@@ -37,21 +39,24 @@ from zeus.optimizer.batch_size.policies.belief import (
     relative,
     tail_probability,
 )
+from zeus.optimizer.batch_size.policies.prices import learn_prices
 from zeus.optimizer.batch_size.policies.prospects import (
+    another_look,
+    hoped_for,
     most_gain,
     never_converges,
     within_reach,
 )
-from zeus.optimizer.batch_size.policies.zeus_state import View, ZeusState
+from zeus.optimizer.batch_size.policies.zeus_state import LEVEL, View, ZeusState
 
 # What a run may cost beyond what is expected, in steps, as a logarithm.
 _PATIENCE = np.linspace(0.0, 1.0, 11)
 # How many trials of a batch size are thought of at once; one may be too few to change anything.
 _TRIALS = np.array([1.0, 4.0, 16.0])[:, None]
-# Before the first run, anything from one epoch to thousands is possible; likewise for costs.
-_LEVEL = 3.0
 # A batch size in flight that is expected to be so much better, as a logarithm, shows the way.
 _BETTER = 0.12
+# While something new runs, so many jobs begin until its result is in, for each that is in flight.
+_MEANWHILE = 2.0
 # By so much a run must move the mean of its batch size to call for a new fit, as a logarithm.
 _MOVED = 0.02
 # So many retries are made with what has converged before, if data do not drift.
@@ -78,7 +83,7 @@ class ZeusPolicy(Policy):
         log = np.log2(lanes.batch_sizes)
         position = log - log[np.arange(jobs), lanes.default][:, None]
         kernel = matern(position, assume.bend, assume.bend_length, assume.tilt, assume.rough)
-        price = _LEVEL**2 + matern(
+        price = LEVEL**2 + matern(
             position, assume.price_bend, assume.price_length, assume.price_tilt, assume.price_rough
         )
         real, whole = np.zeros((jobs, arms)), np.zeros((jobs, gpus, arms), dtype=np.int64)
@@ -96,11 +101,12 @@ class ZeusPolicy(Policy):
             misses=real.copy(),
             squares=np.zeros(jobs),
             freedom=np.zeros(jobs),
-            belief=Belief(assume.trend * position, _LEVEL**2 + kernel),
+            belief=Belief(assume.trend * position, LEVEL**2 + kernel),
             fit=np.zeros((jobs, 2)),
             price=Belief(np.zeros((jobs, gpus, arms)), np.repeat(price[:, None], gpus, axis=1)),
             price_fit=np.zeros((jobs, gpus, 2)),
             profiled=whole > 0,
+            tentative=whole > 0,
             unfit=whole,
             flying=np.zeros((jobs, arms), dtype=np.int64),
             ended=np.zeros(jobs, dtype=np.int64),
@@ -116,7 +122,7 @@ class ZeusPolicy(Policy):
         price, added = state.price, fresh.price
         price.mean = np.concatenate((price.mean, added.mean), axis=1)
         price.covariance = np.concatenate((price.covariance, added.covariance), axis=1)
-        for name in ("price_fit", "profiled", "unfit"):
+        for name in ("price_fit", "profiled", "tentative", "unfit"):
             both = (getattr(state, name), getattr(fresh, name))
             setattr(state, name, np.concatenate(both, axis=1))
 
@@ -133,29 +139,53 @@ class ZeusPolicy(Policy):
         # What is learned about data that drift serves no longer than the window.
         window = state.lanes.window[rows]
         horizon = np.where(window > 0, np.minimum(horizon, 2.0 * window), horizon)
-        worth = (horizon[:, None, None] * view.gain - _TRIALS * view.waste[:, None]).max(axis=1)
-        # What is in flight is explored already; another trial of it must pay for itself.
         flying = state.flying[rows] > 0
+        soon = horizon
+        if flying.any():
+            # What is new and in flight will soon tell more. To look elsewhere at the same time must
+            # pay for itself until then.
+            new = flying & (state.weight[rows] == 0)
+            new[each, reference] = False
+            meanwhile = _MEANWHILE * state.flying[rows].sum(axis=1)
+            soon = np.where(some & any_arm(new), np.minimum(horizon, meanwhile), horizon)
+        worth = (soon[:, None, None] * view.gain - _TRIALS * view.waste[:, None]).max(axis=1)
+        # What is in flight is explored already; another trial of it must pay for itself.
         open_ = view.open
         if flying.any():
             # Where things are likely to get better, others may go there, or look a step further.
             onward = flying & ~view.proven & (view.deficit < -_BETTER)
             worth = np.where(flying, np.where(onward, -view.waste, -np.inf), worth)
+            # A step further only from where it is known what an epoch costs.
+            onward &= state.profiled[np.arange(len(state.lanes))[rows], gpu]
             open_ = open_.copy()
             open_[:, 1:] |= onward[:, :-1]
             open_[:, :-1] |= onward[:, 1:]
             open_ &= view.allowed
         worth = np.where(open_, worth, -np.inf)
+        # Before anything has converged, only what is likely to be better is worth its risk.
+        hoping = ~some
+        if hoping.any():
+            hoping &= any_arm(view.proven) & (attempt == 0)
+            worth = np.where(hoping[:, None] & (view.deficit > -_BETTER), -np.inf, worth)
         # To run the best once more costs nothing, and may tell that another is better.
         worth[each, reference] = horizon * view.hint
-        arm = np.where(attempt > 0, reference, worth.argmax(axis=1))
+        arm = worth.argmax(axis=1)
+        # Where nothing pays, there is time for another look at what may have had bad luck.
+        look = (state.ended[rows] > view.look_after) & (arm == reference)
+        if look.any():
+            look &= ~flying[each, view.look]
+            arm = np.where(look, view.look, arm)
+        arm = np.where(attempt > 0, reference, arm)
+        if hoping.any():
+            default = view.deficit[each, state.lanes.default[rows]]
+            hoping &= default - view.deficit[each, arm] > _BETTER
         # Nothing has converged yet, or does any more: look elsewhere. Where data do not drift, what
         # has converged will do so again; there are targets that runs just miss now and then.
         patient = np.where(window > 0, 1, _PATIENT)
-        lost = ~some | ((attempt > patient) & (state.misses[rows][each, reference] > 1))
+        lost = ~(some | hoping) | ((attempt > patient) & (state.misses[rows][each, reference] > 1))
         if lost.any():
-            arm = np.where(lost, self._search(state, rows, view.allowed), arm)
-        explores = (arm != reference) & ~lost
+            arm = np.where(lost, self._search(state, rows, view), arm)
+        explores = ((arm != reference) | hoping) & ~lost
         beta = state.lanes.beta[rows]
         # A run of a proven batch size may have bad luck; one of another may never converge.
         patience = beta.copy()
@@ -167,7 +197,8 @@ class ZeusPolicy(Policy):
         patience = patience * np.exp2(np.clip(attempt - 1, 0, 50))
         bounded = some & view.met & (attempt < _LAST_BOUNDED)
         threshold = np.where(bounded, patience * view.least, np.inf)
-        untried = explores & view.met & ~state.profiled[np.arange(len(state.lanes))[rows], gpu, arm]
+        untried = ~state.profiled[np.arange(len(state.lanes))[rows], gpu, arm]
+        untried &= explores & some & view.met
         can_stop = np.isfinite(beta)
         return Choices(
             arm=arm,
@@ -219,7 +250,7 @@ class ZeusPolicy(Policy):
         view.gain = (1 - never[:, None]) * gain
         hint = np.where(view.proven, cut_off(sway), 0.0)
         hint[np.arange(len(hint)), view.reference] = 0.0
-        view.hint = hint.max(axis=1)
+        view.hint = np.where(view.some, hint.max(axis=1), 0.0)
         # A trial that turns out bad is given up: after its first epoch, or when patience ends.
         opening = 1.0 + np.exp(np.minimum(view.price - view.best[:, None], 5.0))
         waste = np.minimum(np.expm1(np.minimum(deficit + view.spread / 2, 5.0)), opening)
@@ -250,7 +281,7 @@ class ZeusPolicy(Policy):
         patience: Floats = cost[each, last] + rest * epoch[:, 0]
         return patience
 
-    def _search(self, state: ZeusState, rows: Rows, allowed: Bools) -> Ints:
+    def _search(self, state: ZeusState, rows: Rows, view: View) -> Ints:
         """Where to look while nothing has converged: outwards from the default, in strides."""
         position = state.position[rows]
         misses, flying = state.misses[rows], state.flying[rows]
@@ -258,15 +289,17 @@ class ZeusPolicy(Policy):
         failures = np.where(near, misses[:, None, :], 0.0).sum(axis=2) + 0.01 * misses
         order = failures * 1e3 + np.abs(position) + 0.5 * (position > 0)
         # While the default runs for the first time, one other job looks at half of it: the next
-        # to know, at little risk.
+        # to know, at little risk, unless the load of the default tells that it is no good.
         half = (
             (position >= -1.01)
             & (position <= -0.45)
             & ~any_arm((flying > 0) & (position < 0))[:, None]
         )
         half &= any_arm(flying > 0)[:, None] & (failures == 0)
+        default = state.lanes.default[rows][:, None]
+        half &= view.deficit - np.take_along_axis(view.deficit, default, axis=1) < _BETTER
         order = np.where(half, position - 10.0, order)
-        found: Ints = np.where(allowed, order, np.inf).argmin(axis=1)
+        found: Ints = np.where(view.allowed, order, np.inf).argmin(axis=1)
         return found
 
     # --- learning ---------------------------------------------------------------------------------
@@ -276,6 +309,14 @@ class ZeusPolicy(Policy):
         state.decisions[rows] += 1
         state.flying[np.arange(len(state.lanes))[rows], choices.arm] += 1
 
+    def noted(self, state: ZeusState, rows: Rows, notes: Notes) -> None:
+        """Learn what an epoch costs before the trial ends: others may be decided until then."""
+        every = np.arange(len(state.lanes))[rows]
+        at = every, notes.gpu, notes.arm
+        state.tentative[at] |= ~state.profiled[at] & np.isfinite(notes.epoch_cost)
+        learn_prices(self.assume, state, every, notes)
+        self._fit(state, rows, notes.gpu)
+
     def ended(self, state: ZeusState, rows: Rows, trials: Trials) -> None:
         """Learn what an epoch costs, and how many it took or at least takes."""
         every = np.arange(len(state.lanes))[rows]
@@ -283,7 +324,9 @@ class ZeusPolicy(Policy):
         state.flying[at] -= 1
         state.ended[rows] += 1
         state.unfit[every, trials.gpu, arm] += trials.unfit
-        self._learn_price(state, every, trials)
+        cost = np.where(trials.epochs >= 1, trials.epoch_cost, np.nan)
+        learn_prices(self.assume, state, every, Notes(arm, trials.gpu, cost, trials.load))
+        state.tentative[every, trials.gpu, arm] = False
         converged = trials.converged
         missed = ~converged & ~trials.void
         cut = missed & ~trials.unfit & (trials.epochs >= 1)
@@ -315,48 +358,6 @@ class ZeusPolicy(Policy):
             self._fit(state, rows, trials.gpu)
         elif due.any():
             self._fit(state, every[due], trials.gpu[due])
-
-    def _learn_price(self, state: ZeusState, every: Ints, trials: Trials) -> None:
-        """One profile tells what an epoch costs; a later one, that data have grown or shrunk."""
-        assume = self.assume
-        seen = (trials.epochs >= 1) & np.isfinite(trials.epoch_cost)
-        known = state.profiled[every, trials.gpu, trials.arm]
-        value = np.log(np.where(seen, trials.epoch_cost, 1.0))
-        price = state.price
-        if (seen & known).any():
-            shift = value - price.mean[every, trials.gpu, trials.arm]
-            price.mean[every, trials.gpu] += np.where(seen & known, shift, 0.0)[:, None]
-        fresh = np.flatnonzero(seen & ~known)
-        if not len(fresh):
-            return
-        lanes, gpu, arm, value = every[fresh], trials.gpu[fresh], trials.arm[fresh], value[fresh]
-        profiled = state.profiled[lanes]
-        here = any_arm(profiled[np.arange(len(lanes)), gpu])
-        elsewhere = any_arm(profiled)
-        mean, covariance = price.mean[lanes, gpu], price.covariance[lanes, gpu]
-        position = state.position[lanes]
-        each = np.arange(len(lanes))
-        # A GPU that is not busy has room for larger batches: a part of every step does not grow.
-        load = np.where(np.isfinite(trials.load[fresh]), np.clip(trials.load[fresh], 0, 1), 1.0)
-        busy = (1 - assume.idle * (1 - load))[:, None]
-        shape = np.log(busy + (1 - busy) * np.exp2(position[each, arm][:, None] - position))
-        # The same job on another GPU model is known: costs there differ by a smooth factor.
-        other = elsewhere.argmax(axis=1)
-        moved = (~here & any_arm(elsewhere))[:, None]
-        borrowed = price.mean[lanes, other]
-        borrowed = borrowed - borrowed[each, arm][:, None]
-        start = np.where(moved, borrowed, shape) + value[:, None]
-        mean = np.where(here[:, None], mean, start)
-        loose = _LEVEL**2 + assume.transfer * (covariance - _LEVEL**2)
-        loose = loose + price.covariance[lanes, other]
-        covariance = np.where(moved[:, :, None], loose, covariance)
-        error = (value - mean[each, arm]) ** 2 / (covariance[each, arm, arm] + 1e-4)
-        state.price_fit[lanes, gpu, 0] += np.where(here, np.minimum(error, 9.0), 0.0)
-        state.price_fit[lanes, gpu, 1] += here
-        update = Belief(mean, covariance)
-        update.observe(each, arm, value, 1e-6)
-        price.mean[lanes, gpu], price.covariance[lanes, gpu] = update.mean, update.covariance
-        state.profiled[lanes, gpu, arm] = True
 
     def _learn_noise(self, state: ZeusState, rows: Rows, every: Ints, trials: Trials) -> Bools:
         """How much runs of the same batch size differ; tells which run was a surprise."""
@@ -404,12 +405,19 @@ class ZeusPolicy(Policy):
     def _fit(self, state: ZeusState, rows: Rows, gpu: Ints) -> None:
         noise = self.noise(state, rows)
         weight = state.weight[rows]
+        prior = self.assume.trend * state.position[rows]
+        value, runs = np.log(np.maximum(state.epochs[rows], 1.0)), weight
+        none = ~any_arm(weight > _FADED)
+        if none.any():
+            # How others compare to what is hoped for can be told before its result is in.
+            hoped = none[:, None] & hoped_for(state, rows, gpu)
+            value, runs = np.where(hoped, prior, value), np.where(hoped, 1.0, runs)
         belief = fitted(
-            self.assume.trend * state.position[rows],
-            _LEVEL**2 + self.scale(state.fit[rows])[:, None, None] * state.kernel[rows],
-            np.log(np.maximum(state.epochs[rows], 1.0)),
+            prior,
+            LEVEL**2 + self.scale(state.fit[rows])[:, None, None] * state.kernel[rows],
+            value,
             # A single run may be an odd one; of several, few are.
-            weight / (noise[:, None] + self.assume.odd**2 / np.maximum(weight, 1.0)),
+            runs / (noise[:, None] + self.assume.odd**2 / np.maximum(runs, 1.0)),
         )
         # A run that was cut off tells that its batch size takes longer, or never converges. So it
         # says little about others, and nothing once runs of the same converge.
@@ -439,6 +447,9 @@ class ZeusPolicy(Policy):
         allowed = valid & (state.unfit[every, gpu] <= weight)
         allowed = np.where(any_arm(allowed)[:, None], allowed, valid)
         proven = (weight > _FADED) & allowed
+        some = any_arm(proven)
+        if not some.all():
+            proven = np.where(some[:, None], proven, hoped_for(state, rows, gpu) & allowed)
         cost = mean + price
         # One that has just missed may miss again.
         likely = cost + self.assume.relapse * state.misses[rows]
@@ -449,6 +460,8 @@ class ZeusPolicy(Policy):
         # A run that takes more than the most epochs does not converge either.
         most = np.log(state.lanes.max_epochs[rows] + 0.5)[:, None]
         beyond = tail_probability((most - mean) / np.sqrt(variance + noise[:, None]))
+        if not some.all():
+            beyond = np.where(some[:, None], beyond, 0.0)  # of how many nothing is known yet
         steps = own[:, None] ** 2 / (variance[:, None] + noise[:, None, None] / _TRIALS)
         shared = variance[each, reference] + noise / _TRIALS[1]
         sway = np.abs(apart - own) / np.sqrt(shared)[:, None]
@@ -467,7 +480,7 @@ class ZeusPolicy(Policy):
             proven=proven,
             open=proven,
             allowed=allowed,
-            some=any_arm(proven),
+            some=some,
             met=met,
             reference=reference,
             best=best,
@@ -475,10 +488,13 @@ class ZeusPolicy(Policy):
             gain=steps,
             hint=best,
             waste=cost,
+            look=reference,
+            look_after=best,
         )
         view.never = never_converges(self.assume, state, rows, view, beyond)
         view.open = within_reach(self.assume, state, rows, view)
         self._judge(state, rows, view, np.sqrt(steps + sharp[:, None]), sway)
+        view.look, view.look_after = another_look(self.assume, state, rows, view)
         return view
 
     def outlook(self, state: ZeusState, rows: Rows, gpu: Ints) -> Outlook:
@@ -493,10 +509,11 @@ class ZeusPolicy(Policy):
         known = (view.some & view.met)[:, None]
         mean = np.where(known, np.clip(view.epochs + view.price, -300.0, 300.0), np.nan)
         reach = WITHIN * np.sqrt(np.maximum(variance, 0.0))
-        missed = ~view.proven & (state.failed[rows] > _FADED)
+        proven = view.proven & view.some[:, None]
+        missed = ~proven & (state.failed[rows] > _FADED)
         standing = np.where(known, Standing.EXPECTED, Standing.UNKNOWN)
         standing = np.where(missed, Standing.MISSED, standing)
-        standing = np.where(view.proven, Standing.PROVEN, standing)
+        standing = np.where(proven, Standing.PROVEN, standing)
         unfit = state.unfit[every, gpu] > state.weight[rows]
         standing = np.where(unfit, Standing.UNFIT, standing)
         ends = np.exp(np.clip((mean - reach, mean + reach), -300.0, 300.0))

@@ -11,6 +11,9 @@ from zeus.optimizer.batch_size.lanes import Arrays, Bools, Floats, Ints, Rows
 from zeus.optimizer.batch_size.policies.base import State
 from zeus.optimizer.batch_size.policies.belief import Belief
 
+# Before the first run, anything from one epoch to thousands is possible; likewise for costs.
+LEVEL = 3.0
+
 
 @dataclass
 class View(Arrays):
@@ -24,16 +27,19 @@ class View(Arrays):
             which `apart` is that of log Epochs.
         noise: Variance between runs, by lane.
         never: Probability that an arm never converges.
-        proven: Whether runs of an arm have converged.
+        proven: Whether runs of an arm have converged. If none has, whether one is hoped to: it runs
+            and has got as far as to tell what an epoch costs.
         open: Whether an arm may be explored.
         allowed: Whether an arm can run at all, as far as is known.
-        some: Whether any arm is proven, by lane.
+        some: Whether runs of any arm have converged, by lane.
         met: Whether the EpochCost of any arm is known on this GPU, by lane.
         reference: The best proven arm, by lane.
         best: Its expected log cost; `least` is the cost.
         gain: What trials of an arm may gain in each run to come, in units of that cost, by lane,
             number of trials and arm; `hint`: what runs of the reference may tell.
         waste: What a trial is likely to waste.
+        look: A proven arm that may be better after all, by lane, and after how many trials another
+            run of it is due (`look_after`).
     """
 
     gpu: Ints
@@ -55,12 +61,15 @@ class View(Arrays):
     gain: Floats
     hint: Floats
     waste: Floats
+    look: Ints
+    look_after: Floats
 
     @classmethod
     def blank(cls, jobs: int, arms: int, trials: int) -> View:
         """To be filled."""
-        one = {name: np.zeros(jobs) for name in ("noise", "best", "least", "hint")}
-        whole = {name: np.zeros(jobs, dtype=np.int64) for name in ("gpu", "reference")}
+        singles = ("noise", "best", "least", "hint", "look_after")
+        one = {name: np.zeros(jobs) for name in singles}
+        whole = {name: np.zeros(jobs, dtype=np.int64) for name in ("gpu", "reference", "look")}
         mark = {name: np.zeros(jobs, dtype=np.bool_) for name in ("some", "met")}
         marks = {
             name: np.zeros((jobs, arms), dtype=np.bool_) for name in ("proven", "open", "allowed")
@@ -92,7 +101,8 @@ class ZeusState(State):
         belief: About log Epochs, as of the last fit.
         fit: Squared errors of predictions for new arms in units of what was expected, and number.
         price: About log EpochCost, by lane and GPU model; `price_fit` is like `fit`.
-        profiled: Whether EpochCost is known, by lane, GPU model and arm.
+        profiled: Whether EpochCost is known, by lane, GPU model and arm; `tentative`: only from a
+            trial that has not ended yet.
         unfit: Trials that could not run at all, in the same shape.
         flying: Trials in flight, by arm.
         ended: Trials that ended, by lane, and at the last fit (`fitted`).
@@ -114,6 +124,7 @@ class ZeusState(State):
     price: Belief
     price_fit: Floats
     profiled: Bools
+    tentative: Bools
     unfit: Ints
     flying: Ints
     ended: Ints

@@ -7,12 +7,15 @@ has one writer at a time, PostgreSQL locks the rows of the jobs that are asked f
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from zeus.errors import MissingExtraError, StorageError
@@ -20,6 +23,8 @@ from zeus.errors import MissingExtraError, StorageError
 # Seconds for others to finish, before it is an error: all writers of a file, or those of a job.
 _FILE_WAIT, _LOCK_WAIT = 30, 10
 _CONNECT_WAIT = 10  # seconds
+_RESTING = "zeus_resting"  # since when nobody uses a connection
+_TRUSTED = 1.0  # seconds
 # As many as a server has threads that read, and the one that writes.
 _POOL = {"pool_size": 4, "max_overflow": 44}
 _POSTGRESQL = f"-c lock_timeout={_LOCK_WAIT}s -c idle_in_transaction_session_timeout=60s"
@@ -53,9 +58,12 @@ def open_engine(storage: str) -> Engine:
         "options": f"{_POSTGRESQL} {options}",
     }
     try:
-        return create_engine(url, connect_args=arguments, pool_recycle=1800, **_POOL)
+        engine = create_engine(url, connect_args=arguments, pool_recycle=1800, **_POOL)
     except ImportError:
         raise MissingExtraError("storage in PostgreSQL", "postgresql") from None
+    event.listen(engine, "checkin", _note_rest)
+    event.listen(engine, "checkout", partial(_check_rested, engine))
+    return engine
 
 
 def _url(storage: str) -> URL:
@@ -72,6 +80,26 @@ def _url(storage: str) -> URL:
     raise StorageError(
         f"storage must be sqlite:///FILE or postgresql://USER@HOST/DATABASE, but got {shown}"
     )
+
+
+def _note_rest(_connection: Any, record: Any) -> None:
+    record.info[_RESTING] = time.monotonic()
+
+
+def _check_rested(engine: Engine, connection: Any, record: Any, _proxy: object) -> None:
+    """Take another connection if this one has broken while nobody used it.
+
+    The database may have been started again meanwhile. To ask before every use would cost more than
+    many uses do.
+    """
+    if time.monotonic() - record.info.get(_RESTING, math.inf) < _TRUSTED:
+        return
+    try:
+        alive = engine.dialect.do_ping(connection)
+    except engine.dialect.loaded_dbapi.Error:
+        alive = False
+    if not alive:
+        raise DisconnectionError
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import threading
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect, text
@@ -20,6 +21,7 @@ from zeus.optimizer.batch_size.store.tables import VERSION_TABLE
 # All steps in order; a version is the name of its last.
 VERSIONS = ("0001", "0002", "0003", "0004")
 _MIGRATIONS = Path(__file__).parent / "migrations"
+_ONE_AT_A_TIME = threading.Lock()  # Alembic keeps what it works on in its own module
 _LOCK = 0x7A657573  # any number will do, as long as it is always the same
 
 
@@ -76,4 +78,5 @@ def upgrade(connection: Connection, version: str) -> None:
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
-    command.upgrade(config, version)
+    with _ONE_AT_A_TIME:
+        command.upgrade(config, version)

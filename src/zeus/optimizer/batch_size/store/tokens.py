@@ -92,17 +92,19 @@ class Tokens:
             return [Token(*row) for row in connection.execute(statement)]
 
     def revoke(self, name: str, *, now: float) -> Token:
-        """Accept a token no more.
+        """Accept a token no more; one that is revoked stays as it is.
 
         Raises:
             TokenError: If there is none with this id.
         """
+        known = select(*_COLUMNS).where(tokens.c.id == name)
         with writing(self._engine) as connection:
-            row = connection.execute(select(*_COLUMNS).where(tokens.c.id == name)).first()
+            row = connection.execute(known).first() if name.isprintable() else None
             if row is None:
                 raise TokenError(f"there is no token with the id {name!r}")
-            connection.execute(update(tokens).where(tokens.c.id == name).values(revoked=now))
-        return Token(*row)
+            unrevoked = update(tokens).where(tokens.c.id == name, tokens.c.revoked.is_(None))
+            connection.execute(unrevoked.values(revoked=now))
+            return Token(*connection.execute(known).one())
 
 
 def _hash(secret: str) -> str:

@@ -214,7 +214,12 @@ class PipelineFrequencyOptimizer(Callback):
             self._take_time()
 
     def on_instruction_begin(
-        self, name: str, *, chunk: int = 0, microbatch: int | None = None
+        self,
+        name: str,
+        *,
+        chunk: int = 0,
+        microbatch: int | None = None,
+        stage: int | None = None,
     ) -> None:
         """A computation begins.
 
@@ -227,6 +232,8 @@ class PipelineFrequencyOptimizer(Callback):
                 schedules).
             microbatch: Which part of the batch; not needed where each part goes through the
                 stages in the same order.
+            stage: Which part of the whole model the chunk is, from 0. Not needed where chunk `c` of
+                place `p` is `c * pp_degree + p`, as interleaved schedules have it.
         """
         if self._closed or not self._in_step:
             return
@@ -234,7 +241,7 @@ class PipelineFrequencyOptimizer(Callback):
             if self._open is not None:
                 open_ = self._open.name
                 raise PipelineError(f"instruction {open_!r} must end before {name!r} begins")
-            self._open = instruction = Instruction(name, chunk, microbatch)
+            self._open = instruction = Instruction(name, chunk, microbatch, stage)
             self._phase.begin(instruction)
 
     def on_instruction_end(self, name: str) -> None:
@@ -255,10 +262,15 @@ class PipelineFrequencyOptimizer(Callback):
 
     @contextlib.contextmanager
     def instruction(
-        self, name: str, *, chunk: int = 0, microbatch: int | None = None
+        self,
+        name: str,
+        *,
+        chunk: int = 0,
+        microbatch: int | None = None,
+        stage: int | None = None,
     ) -> Iterator[None]:
         """A computation as a ``with`` block; see `on_instruction_begin`."""
-        self.on_instruction_begin(name, chunk=chunk, microbatch=microbatch)
+        self.on_instruction_begin(name, chunk=chunk, microbatch=microbatch, stage=stage)
         try:
             yield
         finally:
@@ -388,7 +400,8 @@ class PipelineFrequencyOptimizer(Callback):
         self._setter.begin()
         kinds = list(dict.fromkeys(each.kind for each in self._sequence))
         walk = Walk(self._ladder, kinds, self._steps_per_clock)
-        self._enter(Measuring(Meter(self._monitor, self._setter, walk), self._setter))
+        meter = Meter(self._monitor, self._setter, walk, len(self._sequence), self._steps)
+        self._enter(Measuring(meter, self._setter))
 
     def _follow(self, standing: Standing) -> None:
         assert self._setter is not None
@@ -419,6 +432,16 @@ class PipelineFrequencyOptimizer(Callback):
         if len(self._step_times) >= _FEWEST_STEPS:
             # The first step may have begun at other clocks.
             self._link.step_time = sorted(self._step_times[1:])[len(self._step_times[1:]) // 2]
+        if len(self._step_times) == _FEWEST_STEPS:
+            self._compare_with_plan(self._link.step_time)
+
+    def _compare_with_plan(self, seen: float | None) -> None:
+        planned = None if self._followed is None else self._followed.time
+        if seen and planned:
+            logger.info(
+                "rank %d: a step takes %.4g s, and the plan's iteration %.4g s (%+.1f %%)",
+                self.seat.rank, seen, planned, 100 * (seen / planned - 1),
+            )  # fmt: skip
 
     # --- trouble ----------------------------------------------------------------------------------
 

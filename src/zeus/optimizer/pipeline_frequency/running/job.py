@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from zeus.errors import JobConflictError, PipelineError, UnknownJobError
 from zeus.optimizer.pipeline_frequency.running.messages import (
     FIXED,
+    LEAST_SECONDS,
     MOST_CHUNKS,
     MOST_INSTRUCTIONS,
     MOST_JOULES,
     MOST_KINDS,
     MOST_MEGAHERTZ,
     MOST_SECONDS,
+    MOST_STAGES,
     MOST_WATTS,
     Instruction,
     Kind,
     Measured,
+    Passage,
     Registration,
     Seat,
     Straggler,
@@ -193,6 +197,8 @@ class PipelineJob:
             bounded("chunk", each.chunk, MOST_CHUNKS)
             if each.microbatch is not None:
                 bounded("microbatch", each.microbatch, MOST_INSTRUCTIONS)
+            if each.stage is not None:
+                bounded("stage", each.stage, MOST_STAGES)
         kinds = {each.kind for each in given}
         if len(kinds) > MOST_KINDS:
             raise PipelineError(
@@ -222,6 +228,8 @@ class PipelineJob:
             bounded("blocking_power", measured.blocking_power, MOST_WATTS)
         for kind in kinds:
             _check_options(kind, measured, set(record.clocks))
+        for passage in measured.passages:
+            _check_passage(passage, len(record.sequence))
         if record.measured == measured:
             return
         record.measured, record.late = measured, self.planned
@@ -423,7 +431,7 @@ def _check_options(kind: Kind, measured: Measured, clocks: set[int]) -> None:
     if not options:
         raise PipelineError(f"{kind} must be measured at one clock at least, but got none")
     for option in options:
-        bounded(f"time of {kind}", option.time, MOST_SECONDS, above=True)
+        bounded(f"time of {kind}", option.time, MOST_SECONDS, least=LEAST_SECONDS)
         bounded(f"energy of {kind}", option.energy, MOST_JOULES)
         if kind.name in FIXED:
             if option.frequency is not None or len(options) > 1:
@@ -435,6 +443,19 @@ def _check_options(kind: Kind, measured: Measured, clocks: set[int]) -> None:
             )
     if len({option.frequency for option in options}) < len(options):
         raise PipelineError(f"each clock must be told once, but {kind} has one twice")
+
+
+def _check_passage(passage: Passage, instructions: int) -> None:
+    instants = [each for both in zip(passage.begins, passage.ends, strict=False) for each in both]
+    if not len(passage.begins) == len(passage.ends) == instructions:
+        raise PipelineError(
+            f"every instruction of a step must begin and end, but of {instructions} in step "
+            f"{passage.step} {len(passage.begins)} begin and {len(passage.ends)} end"
+        )
+    if any(later < earlier for earlier, later in pairwise(instants)):
+        raise PipelineError(
+            f"instructions must come one after the other, but do not in step {passage.step}"
+        )
 
 
 def _listed(ranks: Iterable[int]) -> str:

@@ -14,8 +14,11 @@ MOST_RANKS = 100_000
 MOST_INSTRUCTIONS = 10_000  # of one rank's step
 MOST_KINDS = 64  # of instructions in one rank
 MOST_CLOCKS = 1_000
+MOST_PASSAGES = 8
 MOST_CHUNKS = 1_000
+MOST_STAGES = 1_000_000  # of the whole model
 MOST_SECONDS, MOST_JOULES, MOST_WATTS, MOST_MEGAHERTZ = 1e6, 1e9, 1e6, 1e5
+LEAST_SECONDS = 1e-9  # of an instruction: with next to none, its power would have no bounds
 MOST_SLOWDOWN = 1_000.0
 
 FORWARD = "forward"
@@ -32,11 +35,13 @@ class Instruction(NamedTuple):
         name: "forward", "backward", or any other.
         chunk: Which of the rank's parts of the model.
         microbatch: Which part of the batch; `None` to count those of a kind.
+        stage: Which part of the whole model; `None` if parts are dealt out to ranks in turn.
     """
 
     name: str
     chunk: int = 0
     microbatch: int | None = None
+    stage: int | None = None
 
     @property
     def kind(self) -> Kind:
@@ -149,6 +154,21 @@ class Registration:
 
 
 @dataclass(frozen=True)
+class Passage:
+    """When the instructions of a step began and ended, with the accelerator waited for.
+
+    Attributes:
+        step: Number of the step.
+        begins: Seconds by the rank's own clock, of each instruction in order.
+        ends: Likewise.
+    """
+
+    step: int
+    begins: tuple[float, ...]
+    ends: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Measured:
     """What a rank found out.
 
@@ -156,11 +176,13 @@ class Measured:
         options: Of each kind of instruction, measured means at each clock.
         blocking_power: Watts between instructions; `None` if there was no time between any.
         steps: How many steps it took.
+        passages: Of some of these steps.
     """
 
     options: Mapping[Kind, Sequence[Option]]
     blocking_power: float | None
     steps: int
+    passages: tuple[Passage, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON knows it."""
@@ -177,6 +199,10 @@ class Measured:
             ],
             "blocking_power": self.blocking_power,
             "steps": self.steps,
+            "passages": [
+                {"step": each.step, "begins": list(each.begins), "ends": list(each.ends)}
+                for each in self.passages
+            ],
         }
 
     @classmethod
@@ -198,7 +224,11 @@ class Measured:
             if kind in options:
                 raise PipelineError(f"each kind must be told once, but got {kind} twice")
             options[kind] = tuple(Option(*row) for row in zip(*columns, strict=True))
-        return cls(options, record["blocking_power"], record["steps"])
+        passages = tuple(
+            Passage(each["step"], tuple(each["begins"]), tuple(each["ends"]))
+            for each in record.get("passages", ())
+        )
+        return cls(options, record["blocking_power"], record["steps"], passages)
 
 
 @dataclass(frozen=True)
@@ -290,7 +320,7 @@ class Straggler:
         if self.slowdown is not None:
             bounded("slowdown", self.slowdown, MOST_SLOWDOWN, least=1.0)
         if self.iteration_time is not None:
-            bounded("iteration_time", self.iteration_time, MOST_SECONDS, above=True)
+            bounded("iteration_time", self.iteration_time, MOST_SECONDS, least=LEAST_SECONDS)
 
     def __str__(self) -> str:
         if self.healthy:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from zeus.monitor.measurement import GPU, Measurement
 from zeus.monitor.windows import ZeusMonitor
 from zeus.optimizer.pipeline_frequency.running.clocks import ClockSetter, InForce
-from zeus.optimizer.pipeline_frequency.running.messages import Kind, Measured
+from zeus.optimizer.pipeline_frequency.running.messages import Kind, Measured, Passage
 from zeus.optimizer.pipeline_frequency.running.walk import Walk
 
 logger = logging.getLogger(__name__)
@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 _SETTLE = 0.005  # seconds after the driver has taken a clock until the GPU runs at it
 _SHORTEST_GAP = 1e-3  # seconds; in less, nothing is told apart from the instructions around it
 _WINDOW = "zeus pipeline"
+_PASSAGES = 4  # steps of which instants are kept
+_MOST_INSTANTS = 2_000  # of a step, so that they stay a small message
 
 
 @dataclass
@@ -39,18 +41,31 @@ class Meter:
         monitor: Of the rank's GPU.
         setter: Of its clock.
         walk: Where to measure.
+        instructions: How many there are in a step.
+        step: Number of the first step.
 
     Attributes:
         trouble: Why there is nothing to measure with; empty as long as all is well.
     """
 
-    def __init__(self, monitor: ZeusMonitor, setter: ClockSetter, walk: Walk) -> None:
+    def __init__(
+        self,
+        monitor: ZeusMonitor,
+        setter: ClockSetter,
+        walk: Walk,
+        instructions: int = 0,
+        step: int = 0,
+    ) -> None:
         self.trouble = ""
         self._monitor = monitor
         self._setter = setter
         self._walk = walk
         self._now = monitor.node.clock.now
         self._step = _StepWindows()
+        self._number, self._instructions = step, instructions
+        self._begins: list[float] = []
+        self._ends: list[float] = []
+        self._passages: list[Passage] = []
         self._begun: tuple[InForce, float] | None = None
         self._gap_is_open = False
         self._waiting_energy = self._waiting_time = 0.0
@@ -68,7 +83,7 @@ class Meter:
     def measured(self) -> Measured:
         """What was found, once it is done."""
         power = self._waiting_energy / self._waiting_time if self._waiting_time else None
-        return Measured(self._walk.options(), power, self._walk.steps)
+        return Measured(self._walk.options(), power, self._walk.steps, tuple(self._passages))
 
     def begin_instruction(self) -> None:
         """An instruction begins."""
@@ -76,10 +91,12 @@ class Meter:
         set_ = self._setter.in_force
         self._begun = None if set_ is None else (set_, self._now())
         self._monitor.begin_window(_WINDOW, restart=True)
+        self._begins.append(self._now())
 
     def end_instruction(self, kind: Kind) -> None:
         """It has ended."""
         measurement = self._monitor.end_window(_WINDOW)
+        self._ends.append(self._now())
         begun, self._begun = self._begun, None
         # A clock that changed in between says nothing about either.
         if begun is not None and begun[0] is self._setter.in_force:
@@ -95,6 +112,7 @@ class Meter:
             # What follows is not waiting for a neighbour, but the optimizer, or the next batch.
             self._monitor.end_window(_WINDOW, sync_execution=False, cancel=True)
             self._gap_is_open = False
+        self._keep_passage()
         step, self._step = self._step, _StepWindows()
         if self._thread is None:
             self._digest(step)
@@ -106,6 +124,14 @@ class Meter:
         if self._thread is not None:
             self._queue.put(None)
         self._monitor.reset_windows()
+
+    def _keep_passage(self) -> None:
+        begins, ends = self._begins, self._ends
+        self._begins, self._ends = [], []
+        whole = len(begins) == len(ends) == self._instructions
+        if whole and 2 * len(begins) <= _MOST_INSTANTS and len(self._passages) < _PASSAGES:
+            self._passages.append(Passage(self._number, tuple(begins), tuple(ends)))
+        self._number += 1
 
     @property
     def _settle(self) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,12 +20,16 @@ from zeus.optimizer.pipeline_frequency.pipeline import Execution, Pipeline
 from zeus.optimizer.pipeline_frequency.profile import Option
 from zeus.optimizer.pipeline_frequency.running.job import PipelineJob, Rank
 from zeus.optimizer.pipeline_frequency.running.messages import (
+    FIXED,
     FORWARD,
     GRADIENTS,
     Instruction,
     Kind,
+    Passage,
     Straggler,
 )
+from zeus.optimizer.pipeline_frequency.running.transit import Dependency, message_times
+from zeus.optimizer.pipeline_frequency.schedules import COMMUNICATION
 from zeus.optimizer.pipeline_frequency.solver import Solution, solve
 
 MOST_OPERATIONS = 50_000
@@ -57,6 +61,16 @@ class Planned:
         fastest = self.solution.frontier.fastest.knob
         execution: Execution = fastest.pipeline.at_highest_frequency()
         return execution
+
+    @cached_property
+    def message_time(self) -> float | None:
+        """Seconds of the slowest message between two places; `None` if none was counted."""
+        times = [
+            operation.options[0].time
+            for operation in self.before.pipeline.operations
+            if operation.device is None
+        ]
+        return max(times, default=None)
 
     def point(
         self, stragglers: Mapping[int, Straggler], pipeline: int, step_time: float | None = None
@@ -92,6 +106,8 @@ class Planned:
         """What was measured, as it was counted: the rows of a profile's CSV table."""
         found: dict[tuple[int, str], Sequence[Option]] = {}
         for operation in self.before.pipeline.operations:
+            if operation.device is None:
+                continue  # a message
             found[operation.stage or 0, operation.instruction] = operation.options
         return [
             {
@@ -155,7 +171,9 @@ def assemble(
         {kind: _merged(place, kind, pipelines) for kind in {each.kind for each in sequence}}
         for place, (sequence, pipelines) in enumerate(zip(sequences, contributions, strict=True))
     ]
-    _Assembly(pipeline, sequences, profiles).run()
+    assembly = _Assembly(pipeline, sequences, profiles)
+    assembly.count_messages(_passages(job, sequences))
+    assembly.run()
     return pipeline, sequences, power
 
 
@@ -169,6 +187,21 @@ def blocking_power(job: PipelineJob) -> float | None:
     ]
     known = told or measured
     return math.fsum(known) / len(known) if known else None
+
+
+def _passages(
+    job: PipelineJob, sequences: Sequence[tuple[Instruction, ...]]
+) -> dict[Hashable, list[tuple[Passage, ...]]]:
+    """Of the pipelines, of each place, those of its first GPU."""
+    pipelines, places, _ = job.degrees
+    found: dict[Hashable, list[tuple[Passage, ...]]] = {
+        pipeline: [()] * places for pipeline in range(pipelines)
+    }
+    for rank in job.ranks.values():
+        pipeline, place, gpu = rank.seat.place
+        if rank.measured is not None and gpu == 0 and rank.sequence == sequences[place]:
+            found[pipeline][place] = rank.measured.passages
+    return found
 
 
 def _same_sequence(place: int, pipelines: Sequence[Sequence[Rank]]) -> tuple[Instruction, ...]:
@@ -226,9 +259,30 @@ class _Assembly:
         self._steps = [
             _numbered(sequence, place, self._places) for place, sequence in enumerate(sequences)
         ]
+        self._check_stages()
         self._check_microbatches()
         self._done: dict[_Key, int] = {}
         self._next = [0] * self._places
+        self._messages: dict[tuple[int, int], float] = {}
+        self._places_of = {
+            step.key: (place, number)
+            for place, steps in enumerate(self._steps)
+            for number, step in enumerate(steps)
+        }
+
+    def count_messages(self, passages: Mapping[Hashable, Sequence[Sequence[Passage]]]) -> None:
+        """Learn how long messages take, unless ranks told of sending and receiving themselves."""
+        if any(step.instruction.name in FIXED for steps in self._steps for step in steps):
+            return
+        dependencies: list[list[Dependency]] = [[] for _ in self._steps]
+        for place, steps in enumerate(self._steps):
+            for number, step in enumerate(steps):
+                needed = self._needed(step)
+                if needed in self._places_of:
+                    sender, sent = self._places_of[needed]
+                    if sender != place:
+                        dependencies[place].append(Dependency(number, sender, sent))
+        self._messages = message_times(dependencies, passages)
 
     def run(self) -> None:
         waiting: dict[_Key, list[int]] = defaultdict(list)
@@ -250,6 +304,23 @@ class _Assembly:
                     f"{step.microbatch}"
                 )
 
+    def _received(self, place: int, step: _Step, needed: _Key | None) -> tuple[int, ...]:
+        """What a step waits for: a message, if its input comes from another place."""
+        if needed is None:
+            return ()
+        sender, _ = self._places_of[needed]
+        seconds = self._messages.get((min(sender, place), max(sender, place)))
+        if seconds is None:
+            return (self._done[needed],)
+        message = self._pipeline.add_fixed(
+            COMMUNICATION,
+            seconds,
+            stage=needed[1],
+            microbatch=step.microbatch,
+            after=[self._done[needed]],
+        )
+        return (message,)
+
     def _add(self, place: int, step: _Step, needed: _Key | None) -> _Key:
         number = self._pipeline.add(
             step.instruction.name,
@@ -257,7 +328,7 @@ class _Assembly:
             device=place,
             stage=step.stage,
             microbatch=step.microbatch,
-            after=() if needed is None else (self._done[needed],),
+            after=self._received(place, step, needed),
         )
         self._next[place] += 1
         self._done[step.key] = number
@@ -272,10 +343,36 @@ class _Assembly:
             return _GRADIENT, stage + 1, microbatch
         return None
 
+    def _check_stages(self) -> None:
+        """Every chunk of a place must be one stage, and every stage one chunk."""
+        stages: dict[tuple[int, int], int] = {}
+        owners: dict[int, tuple[int, int]] = {}
+        for place, steps in enumerate(self._steps):
+            for step in steps:
+                stage, owner = step.stage, (place, step.instruction.chunk)
+                if stage >= self._stages:
+                    raise PipelineError(
+                        f"`stage < {self._stages}` must hold with {self._places} places and as "
+                        f"many chunks as were seen, but place {place} says stage={stage}"
+                    )
+                known = stages.setdefault(owner, stage)
+                if known != stage:
+                    raise PipelineError(
+                        f"each chunk must be one stage, but chunk {owner[1]} of place {place} is "
+                        f"said to be {known} and {stage}"
+                    )
+                other = owners.setdefault(stage, owner)
+                if other != owner:
+                    raise PipelineError(
+                        f"each stage must be one chunk of one place, but stage {stage} is said to "
+                        f"be chunk {other[1]} of place {other[0]} and {owner[1]} of {place}"
+                    )
+
     def _check_microbatches(self) -> None:
         """Every stage must see the same parts of the batch."""
         for what in (FORWARD, _GRADIENT):
-            seen: dict[int, set[int]] = {stage: set() for stage in range(self._stages)}
+            # Only of stages that do something: a chunk's number may be anything.
+            seen: dict[int, set[int]] = defaultdict(set)
             for steps in self._steps:
                 for step in steps:
                     if step.key[0] != what:
@@ -286,7 +383,9 @@ class _Assembly:
                             f"{step.stage} has two of microbatch {step.microbatch}"
                         )
                     seen[step.stage].add(step.microbatch)
-            for stage, microbatches in seen.items():
+            first = range(min(self._stages, len(seen) + 1))  # one that is missing is among them
+            for stage in sorted({*first, *seen}):
+                microbatches = seen[stage]
                 if microbatches != seen[0]:
                     raise PipelineError(
                         f"every stage must have a {what} of each microbatch, but stage {stage} has "
@@ -315,5 +414,6 @@ def _numbered(sequence: Sequence[Instruction], place: int, places: int) -> list[
         counted = counts[what, each.chunk]
         counts[what, each.chunk] += 1
         microbatch = counted if each.microbatch is None else each.microbatch
-        steps.append(_Step(each, each.chunk * places + place, microbatch))
+        stage = each.chunk * places + place if each.stage is None else each.stage
+        steps.append(_Step(each, stage, microbatch))
     return steps

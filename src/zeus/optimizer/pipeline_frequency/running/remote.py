@@ -51,7 +51,8 @@ class RemotePipelines:
         self, job: str, rank: int, session: str, sequence: Sequence[Instruction]
     ) -> Standing:
         """Tell what a rank does; see `PipelinesApi`."""
-        body = {"session": session, "instructions": [list(each) for each in sequence]}
+        rows = [list(each if each.stage is not None else each[:3]) for each in sequence]
+        body = {"session": session, "instructions": rows}
         return self._standing("PUT", _rank(job, rank, "sequence"), body)
 
     def put_measurements(self, job: str, rank: int, session: str, measured: Measured) -> Standing:

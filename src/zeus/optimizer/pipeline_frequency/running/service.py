@@ -7,6 +7,7 @@ what is: the solver always finds the same.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +32,8 @@ from zeus.optimizer.pipeline_frequency.running.messages import (
     worded,
 )
 from zeus.optimizer.pipeline_frequency.running.planning import Planned, plan
+
+logger = logging.getLogger(__name__)
 
 LEASE = 60.0  # seconds after which a rank that says nothing is lost
 _FRESH = 0.5  # seconds for which what is in memory is believed
@@ -79,6 +82,8 @@ class Pipelines:
     def register(self, job: str, registration: Registration) -> Standing:
         """Take a place in a job; see `PipelinesApi`."""
         worded("job", job)
+        if "/" in job or job in (".", ".."):  # it is a part of an address
+            raise PipelineError(f"`job` must have no / and not be . or .., but got job={job!r}")
         seat = registration.seat
         standing = self._change(
             job,
@@ -183,7 +188,7 @@ class Pipelines:
         planned = self.planned(name)
         if planned is None:
             return {"name": name, "version": version, "status": status, "blocking_power": None,
-                    "before": None, "points": [], "active": []}  # fmt: skip
+                    "before": None, "step_time": None, "points": [], "active": []}  # fmt: skip
         step = self.step_time(name)
         active = [planned.point(stragglers, pipeline, step) for pipeline in range(pipelines)]
         before = planned.before
@@ -193,6 +198,7 @@ class Pipelines:
             "status": status,
             "blocking_power": planned.blocking_power,
             "before": {"time": before.time, "energy": before.energy},
+            "step_time": step,
             "points": [
                 {
                     "time": point.time,
@@ -343,8 +349,13 @@ class Pipelines:
                 f"{len(frontier)} plans from {frontier.fastest.time:.4g} to "
                 f"{frontier.least_energy.time:.4g} s; blocking power {counted}"
             )
+            if planned.message_time is not None:
+                said += f"; messages take up to {1e3 * planned.message_time:.3g} ms"
         except (PipelineError, NativeCodeError) as error:
             said = str(error)
+        except Exception:  # a mistake of ours; nobody should wait for a plan for ever
+            logger.exception("planning pipeline job %r fails", name)
+            planned, said = None, "the solver has failed; the log of the server says why"
 
         def deploy(found: PipelineJob, at: float) -> None:
             if found.inputs != inputs:

@@ -1,6 +1,8 @@
 """The walk down the clocks: what every instruction takes at each, until energy rises.
 
-Pure: it is given what instructions took and says at which clock to measure next.
+Pure: it is given what instructions took and says at which clock to measure next. Steps differ for
+reasons that all their instructions share (temperature, neighbours), so how well an energy is known
+is learned from how much steps at the same clock differ.
 """
 
 from __future__ import annotations
@@ -15,9 +17,13 @@ from zeus.optimizer.pipeline_frequency.running.messages import FIXED, Kind
 
 PRECISION = 0.01  # of a mean energy, in about 19 of 20 cases
 MOST_STEPS = 8  # at one clock, however noisy
+FIRST_STEPS = 3  # at the highest clock, where they cost nothing, to learn how much steps differ
 _VAGUE = 0.25  # of a mean energy: nothing can be told from less
 _SLOWEST = 2.0  # times as long as at the highest clock: slower than any plan would want
 _HICCUP = 2.0  # times the median; something else happened then
+_CLEAR = 2.0  # times the uncertainty: a rise that need not be seen twice
+# Within how many standard deviations 19 of 20 means lie, by degrees of freedom (Student).
+_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 
 
 @dataclass
@@ -27,6 +33,7 @@ class _Samples:
     times: list[float] = field(default_factory=list)
     energies: list[float] = field(default_factory=list)
     uncertainties: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
 
     def kept(self) -> list[int]:
         longest = _HICCUP * statistics.median(self.times)
@@ -45,12 +52,46 @@ class _Samples:
             max(unseen, spread),
         )
 
+    def by_step(self) -> list[float]:
+        """The mean energy of each step."""
+        found: dict[int, list[float]] = {}
+        for place in self.kept():
+            found.setdefault(self.steps[place], []).append(self.energies[place])
+        return [math.fsum(each) / len(each) for each in found.values()]
+
 
 @dataclass(frozen=True)
 class _Mean:
     time: float
     energy: float
     uncertainty: float
+
+    def at_least(self, share: float) -> _Mean:
+        """No surer than to this share of its energy."""
+        return _Mean(self.time, self.energy, max(self.uncertainty, share * self.energy))
+
+
+@dataclass
+class _StepNoise:
+    """By how much steps at the same clock differ, as a share of the energy; over all clocks."""
+
+    squares: float = 0.0
+    freedom: int = 0
+
+    def with_(self, means: Sequence[float]) -> _StepNoise:
+        """With the steps of one more clock."""
+        middle = math.fsum(means) / len(means)
+        if len(means) < 2 or middle <= 0:
+            return self
+        squares = math.fsum((mean / middle - 1) ** 2 for mean in means)
+        return _StepNoise(self.squares + squares, self.freedom + len(means) - 1)
+
+    def half_width(self, steps: int) -> float:
+        """Of the mean of some steps, as a share; 0 if nothing is known."""
+        if not self.freedom:
+            return 0.0
+        factor = _STUDENT[self.freedom - 1] if self.freedom <= len(_STUDENT) else 2.0
+        return factor * math.sqrt(self.squares / self.freedom / steps)
 
 
 class Walk:
@@ -82,6 +123,7 @@ class Walk:
         self._steps_here = 0
         self._samples: dict[Kind, _Samples] = {kind: _Samples() for kind in self._kinds}
         self._means: list[dict[Kind, _Mean]] = []
+        self._noise: dict[Kind, _StepNoise] = {kind: _StepNoise() for kind in self._kinds}
         self.steps = 0
         self.done = False
         self.trouble = ""
@@ -105,6 +147,7 @@ class Walk:
             samples.times.append(time)
             samples.energies.append(max(energy, 0.0))
             samples.uncertainties.append(uncertainty)
+            samples.steps.append(self._steps_here)
 
     def end_of_step(self) -> None:
         """Go to the next clock, or end, if enough is known of this one."""
@@ -112,17 +155,26 @@ class Walk:
             return
         self.steps += 1
         self._steps_here += 1
-        means = {kind: samples.mean() for kind, samples in self._samples.items()}
+        seen = {kind: samples.mean() for kind, samples in self._samples.items()}
+        noise = {
+            kind: self._noise[kind].with_(samples.by_step())
+            for kind, samples in self._samples.items()
+        }
+        means = {
+            kind: mean.at_least(noise[kind].half_width(self._steps_here))
+            for kind, mean in seen.items()
+        }
         if not self._enough(means):
             return
         for kind in self._chosen:
-            if means[kind].uncertainty > _VAGUE * means[kind].energy:
+            if seen[kind].uncertainty > _VAGUE * seen[kind].energy:
                 self.trouble = (
                     f"energies must be known to {100 * _VAGUE:.0f} %, but {kind} takes "
-                    f"{means[kind].energy:.3g} J, give or take {means[kind].uncertainty:.3g} J"
+                    f"{seen[kind].energy:.3g} J, give or take {seen[kind].uncertainty:.3g} J"
                 )
                 return
         self._means.append(means)
+        self._noise = noise
         self._samples = {kind: _Samples() for kind in self._kinds}
         self._steps_here = 0
         self._rung += 1
@@ -149,20 +201,34 @@ class Walk:
     def _enough(self, means: Mapping[Kind, _Mean]) -> bool:
         if self._fixed_steps is not None:
             return self._steps_here >= self._fixed_steps
+        if not self._means and self._steps_here < FIRST_STEPS:
+            return False
         return self._steps_here >= MOST_STEPS or all(
             means[kind].uncertainty <= PRECISION * means[kind].energy for kind in self._chosen
         )
 
     def _risen(self) -> bool:
-        """Whether every instruction takes more energy now than at a higher clock, beyond noise."""
-        return len(self._means) > 1 and all(map(self._kind_has_risen, self._chosen))
+        """Whether every instruction takes more energy now than at a higher clock, beyond doubt."""
+        return all(map(self._kind_has_risen, self._chosen))
 
     def _kind_has_risen(self, kind: Kind) -> bool:
-        *before, last = (means[kind] for means in self._means)
-        best = min(before, key=lambda mean: mean.energy)
-        noise = math.hypot(best.uncertainty, last.uncertainty)
-        return last.energy > best.energy + noise
+        """By far, or, as noise may seem to be a rise, at two clocks in a row."""
+        found = [means[kind] for means in self._means]
+        rise, noise = _rise(found)
+        if rise > max(_CLEAR * noise, PRECISION * found[-1].energy):
+            return True
+        rise_before, noise_before = _rise(found[:-1])
+        return rise > noise and rise_before > noise_before
 
     def _too_slow(self) -> bool:
         first, last = self._means[0], self._means[-1]
         return all(last[kind].time > _SLOWEST * first[kind].time for kind in self._chosen)
+
+
+def _rise(found: Sequence[_Mean]) -> tuple[float, float]:
+    """By how many joules the last takes more than the least before it, and within how many."""
+    if len(found) < 2:
+        return 0.0, 0.0
+    *before, last = found
+    best = min(before, key=lambda mean: mean.energy)
+    return last.energy - best.energy, math.hypot(best.uncertainty, last.uncertainty)

@@ -1,45 +1,16 @@
-"""What plots are made of: texts, lines and marks, in places and in colours named by their role.
+"""What pictures are made of: texts, lines, bars and marks, in places and in colours by their role.
 
 Whatever draws (SVG, PNG, a page) walks over the shapes of one `Picture`, so that all of them look
-alike. Each way of drawing has its own table of colours.
+alike. Lengths are pixels; x goes to the right and y downwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from zeus.frontier.point import Point
-
-Kind = Literal["best", "other", "chosen", "stopped", "failed", "running"]
-Form = Literal["circle", "diamond", "cross", "arrow"]
+Kind = Literal["best", "other", "chosen", "reference", "stopped", "failed", "running"]
 Anchor = Literal["start", "middle", "end"]
-
-#: Roles on white paper. Blue and orange are told apart with any kind of colour vision.
-COLOURS: Mapping[str, str] = {
-    "paper": "#ffffff",
-    "ink": "#1c2733",
-    "muted": "#5f6a78",
-    "grid": "#edf0f4",
-    "axis": "#c3cad4",
-    "line": "#2464c9",
-    "other": "#7d8896",
-    "chosen": "#c2410c",
-}
-
-#: Fill, edge and width of the edge of each kind of mark; then the fill of a plain one.
-LOOKS: Mapping[Kind, tuple[str, str, float, str]] = {
-    "best": ("line", "paper", 1.5, "line"),
-    "other": ("paper", "other", 1.6, "other"),
-    "chosen": ("chosen", "paper", 1.5, "chosen"),
-    "stopped": ("paper", "chosen", 1.8, "chosen"),
-    "failed": ("ink", "ink", 2.0, "ink"),
-    "running": ("line", "paper", 1.5, "line"),
-}
-#: What is no circle. Kinds are told apart without any colour, too.
-FORMS: Mapping[Kind, Form] = {"stopped": "diamond", "failed": "cross", "running": "arrow"}
-RING, RING_WIDTH, RING_OPACITY = 4.5, 1.6, 0.55  # around a chosen mark
 
 
 @dataclass(frozen=True)
@@ -54,7 +25,7 @@ class Text:
     anchor: Anchor = "start"
     bold: bool = False
     rotated: bool = False
-    point: Point | None = None
+    about: object = None  # whatever it belongs to, for who makes a page of it
 
 
 @dataclass(frozen=True)
@@ -68,19 +39,32 @@ class Path:
 
 
 @dataclass(frozen=True)
+class Bar:
+    """A filled rectangle; without an edge if `edge` is empty."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    fill: str
+    edge: str = ""
+    tooltip: str = ""
+
+
+@dataclass(frozen=True)
 class Mark:
-    """Where a point is; without a point, an entry of the legend. A plain one has no edge."""
+    """Where something is, or an entry of a legend. A plain one has no edge."""
 
     x: float
     y: float
     radius: float
     kind: Kind
     tooltip: str = ""
-    point: Point | None = None
+    about: object = None  # whatever is there, for who makes a page of it
     plain: bool = False
 
 
-Shape = Text | Path | Mark
+Shape = Text | Path | Bar | Mark
 
 
 @dataclass(frozen=True)
@@ -92,10 +76,20 @@ class Box:
     right: float
     bottom: float
 
+    @classmethod
+    def around(cls, x: float, y: float, reach: float) -> Box:
+        """What reaches as far in all directions."""
+        return cls(x - reach, y - reach, x + reach, y + reach)
+
     @property
     def middle(self) -> float:
         """Half way between left and right."""
         return (self.left + self.right) / 2
+
+    @property
+    def centre(self) -> float:
+        """Half way between top and bottom."""
+        return (self.top + self.bottom) / 2
 
     def overlaps(self, other: Box) -> bool:
         """Whether they share more than an edge."""
@@ -118,19 +112,16 @@ class Box:
 
 @dataclass(frozen=True)
 class Frame:
-    """The size of a picture, the room around its plot, and what goes into it.
+    """The size of a picture, and the room around a plot in it.
 
     Attributes:
-        width: Of the picture, in pixels.
+        width: Of the picture.
         height: Of the picture.
-        left: Room for the labels of energy.
+        left: Room for the labels of the side that goes up.
         right: Room beside the plot.
         top: Room above it.
-        bottom: Room for the labels of time.
-        ticks: At most how many intervals there are on each axis.
-        heading: Whether a title and a legend stand on top.
-        interactive: Whether any mark may become the chosen one later. Then choices are named, but
-            drawn as any other point, and every mark has room for the ring of a chosen one.
+        bottom: Room for the labels of the side that goes to the right.
+        ticks: At most how many intervals there are on each side.
     """
 
     width: float
@@ -140,16 +131,11 @@ class Frame:
     top: float
     bottom: float
     ticks: tuple[int, int]
-    heading: bool = False
-    interactive: bool = False
 
     @property
     def plot(self) -> Box:
         """Where the marks are."""
         return Box(self.left, self.top, self.width - self.right, self.height - self.bottom)
-
-
-SHEET = Frame(760, 480, 76, 28, 88, 62, (8, 6), heading=True)
 
 
 @dataclass(frozen=True)
@@ -158,12 +144,12 @@ class Picture:
 
     Attributes:
         name: What it shows, in one line for those who cannot see it.
-        frame: Its size.
+        width: Of the whole.
+        height: Of the whole.
         shapes: From back to front.
-        outside: How many beaten points are too far off to be in it.
     """
 
     name: str
-    frame: Frame
+    width: float
+    height: float
     shapes: tuple[Shape, ...]
-    outside: int = 0

@@ -1,53 +1,49 @@
-"""A frontier as a PNG image, drawn by matplotlib from the same shapes as the SVG."""
+"""Pictures as PNG images, drawn by matplotlib from the same shapes as the SVG."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from zeus.drawing import looks
+from zeus.drawing.colours import DAY, in_table
+from zeus.drawing.shapes import Anchor, Bar, Mark, Path, Picture, Shape, Text
+from zeus.drawing.text import IMAGE_FONT, Measure, printable
 from zeus.errors import MissingExtraError
-from zeus.frontier.chart import printable
-from zeus.frontier.shapes import (
-    COLOURS,
-    FORMS,
-    LOOKS,
-    RING,
-    RING_OPACITY,
-    RING_WIDTH,
-    Form,
-    Mark,
-    Path,
-    Picture,
-    Shape,
-    Text,
-)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _DENSITY = 200  # dots per inch
-_PIXELS = 100.0  # of the layout, per inch
-_POINT = 72.0 / _PIXELS  # typographic points per pixel of the layout
-_FONT = "DejaVu Sans"  # comes with matplotlib
-_MARKERS: dict[Form, str] = {"circle": "o", "diamond": "D", "cross": "x", "arrow": ">"}
+_PIXELS = 100.0  # of the picture, per inch
+_POINT = 72.0 / _PIXELS  # typographic points per pixel of the picture
+#: How matplotlib calls anchors.
+SIDES: dict[Anchor, Literal["left", "center", "right"]] = {
+    "start": "left",
+    "middle": "center",
+    "end": "right",
+}
+_MARKERS: dict[looks.Form, str] = {
+    "circle": "o",
+    "square": "s",
+    "diamond": "D",
+    "cross": "x",
+    "arrow": ">",
+}
 
 
-def text_width() -> Callable[[str, float], float]:
+def text_width() -> Measure:
     """A function for the width of a text, in the font that will be used.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415
-    except ImportError:
-        raise MissingExtraError("a plot as PNG", "plot") from None
-
-    label = Figure(dpi=_DENSITY).text(0, 0, "", fontfamily=_FONT, parse_math=False)
+    label = _figure().text(0, 0, "", fontfamily=IMAGE_FONT, parse_math=False)
 
     def width(text: str, size: float) -> float:
         label.set_text(printable(text))
@@ -65,20 +61,12 @@ def png(picture: Picture) -> bytes:
     Raises:
         MissingExtraError: If matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415
-    except ImportError:
-        raise MissingExtraError("a plot as PNG", "plot") from None
-
-    width, height = picture.frame.width, picture.frame.height
-    figure = Figure(
-        figsize=(width / _PIXELS, height / _PIXELS), dpi=_DENSITY, facecolor=COLOURS["paper"]
-    )
+    figure = _figure(picture.width, picture.height)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set_axis_off()
-    axes.set_xlim(0, width)
-    axes.set_ylim(height, 0)
-    # What looks alike and follows each other is drawn at once: there may be thousands of marks.
+    axes.set_xlim(0, picture.width)
+    axes.set_ylim(picture.height, 0)
+    # What looks alike and follows each other is drawn at once: there may be thousands of them.
     for depth, (_, shapes) in enumerate(groupby(picture.shapes, _look)):
         _draw(axes, list(shapes), depth)
     file = io.BytesIO()
@@ -89,10 +77,20 @@ def png(picture: Picture) -> bytes:
     return file.getvalue()
 
 
+def _figure(width: float = _PIXELS, height: float = _PIXELS) -> Figure:
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415
+    except ImportError:
+        raise MissingExtraError("a picture as PNG", "plot") from None
+
+    size = width / _PIXELS, height / _PIXELS
+    return Figure(figsize=size, dpi=_DENSITY, facecolor=DAY["paper"])
+
+
 def _look(shape: Shape) -> object:
     if isinstance(shape, Mark):
         return shape.kind, shape.radius, shape.plain
-    return shape
+    return Bar if isinstance(shape, Bar) else shape
 
 
 def _draw(axes: Axes, shapes: Sequence[Shape], depth: int) -> None:
@@ -103,10 +101,10 @@ def _draw(axes: Axes, shapes: Sequence[Shape], depth: int) -> None:
             shape.y,
             printable(shape.text),
             fontsize=shape.size * _POINT,
-            fontfamily=_FONT,
+            fontfamily=IMAGE_FONT,
             fontweight="bold" if shape.bold else "normal",
-            color=COLOURS[shape.colour],
-            ha={"start": "left", "middle": "center", "end": "right"}[shape.anchor],
+            color=in_table(shape.colour, DAY),
+            ha=SIDES[shape.anchor],
             va="baseline",
             rotation=90 if shape.rotated else 0,
             rotation_mode="anchor",
@@ -114,40 +112,61 @@ def _draw(axes: Axes, shapes: Sequence[Shape], depth: int) -> None:
             zorder=depth,
         )
     elif isinstance(shape, Path):
+        # Dashes are counted in widths of the line.
+        dashes = (0, tuple(length / shape.width for length in looks.DASH))
         axes.plot(
             [x for x, _ in shape.corners],
             [y for _, y in shape.corners],
-            color=COLOURS[shape.colour],
+            color=in_table(shape.colour, DAY),
             linewidth=shape.width * _POINT,
-            linestyle="--" if shape.dashed else "-",
+            linestyle=dashes if shape.dashed else "-",
             solid_joinstyle="round",
             zorder=depth,
         )
+    elif isinstance(shape, Bar):
+        _draw_bars(axes, [bar for bar in shapes if isinstance(bar, Bar)], depth)
     else:
         _draw_marks(axes, [mark for mark in shapes if isinstance(mark, Mark)], depth)
 
 
+def _draw_bars(axes: Axes, bars: Sequence[Bar], depth: int) -> None:
+    from matplotlib.collections import PolyCollection  # noqa: PLC0415
+
+    corners = [
+        ((b.left, b.top), (b.right, b.top), (b.right, b.bottom), (b.left, b.bottom)) for b in bars
+    ]
+    axes.add_collection(
+        PolyCollection(
+            corners,
+            facecolors=[in_table(bar.fill, DAY) for bar in bars],
+            edgecolors=[in_table(bar.edge, DAY) if bar.edge else "none" for bar in bars],
+            linewidths=looks.BAR_EDGE * _POINT,
+            zorder=depth,
+        )
+    )
+
+
 def _draw_marks(axes: Axes, marks: Sequence[Mark], depth: int) -> None:
     first = marks[0]
-    fill, edge, width, plain = LOOKS[first.kind]
+    fill, edge, width, plain = looks.LOOKS[first.kind]
     places = [mark.x for mark in marks], [mark.y for mark in marks]
     if first.kind == "chosen":
         axes.plot(
             *places,
             "o",
-            markersize=2 * (first.radius + RING) * _POINT,
+            markersize=2 * (first.radius + looks.RING) * _POINT,
             markerfacecolor="none",
-            markeredgecolor=COLOURS["chosen"],
-            markeredgewidth=RING_WIDTH * _POINT,
-            alpha=RING_OPACITY,
+            markeredgecolor=DAY["chosen"],
+            markeredgewidth=looks.RING_WIDTH * _POINT,
+            alpha=looks.RING_OPACITY,
             zorder=depth,
         )
     axes.plot(
         *places,
-        _MARKERS[FORMS.get(first.kind, "circle")],
+        _MARKERS[looks.FORMS.get(first.kind, "circle")],
         markersize=2 * first.radius * _POINT,
-        markerfacecolor=COLOURS[plain if first.plain else fill],
-        markeredgecolor=COLOURS[edge],
+        markerfacecolor=DAY[plain if first.plain else fill],
+        markeredgecolor=DAY[edge],
         markeredgewidth=0 if first.plain else width * _POINT,
         zorder=depth,
     )

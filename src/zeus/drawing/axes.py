@@ -1,4 +1,4 @@
-"""The two sides of a plot: from values to places, with labels at round values or at steps."""
+"""The sides of a plot: from values to places, with labels at round values or at steps."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from zeus.frontier.shapes import Frame, Path, Shape, Text
-from zeus.frontier.show import Unit
+from zeus.drawing.shapes import Frame, Path, Shape, Text
+from zeus.drawing.units import Unit
+
+_TICK, _TITLE = 11.5, 12.5  # font sizes
 
 
 class Side(Protocol):
@@ -105,14 +107,22 @@ class Steps:
 def axes(frame: Frame, x: Side, y: Side, x_title: str, y_title: str) -> Iterator[Shape]:
     """Lines, labels and titles of both sides."""
     plot = frame.plot
-    for place, label in x.ticks(frame.ticks[0]):
+    for place, _ in x.ticks(frame.ticks[0]):
         yield Path(((place, plot.top), (place, plot.bottom)), "grid")
-        yield Text(place, plot.bottom + 19, label, 11.5, "muted", "middle")
     for place, label in y.ticks(frame.ticks[1]):
         yield Path(((plot.left, place), (plot.right, place)), "grid")
-        yield Text(plot.left - 9, place + 4, label, 11.5, "muted", "end")
-    yield Path(((plot.left, plot.bottom), (plot.right, plot.bottom)), "axis")
+        yield Text(plot.left - 9, place + 4, label, _TICK, "muted", "end")
+    yield from lower_side(frame, x, x_title)
     yield Path(((plot.left, plot.top), (plot.left, plot.bottom)), "axis")
-    yield Text(plot.middle, plot.bottom + 44, x_title, 12.5, "ink", "middle")
-    middle = (plot.top + plot.bottom) / 2
-    yield Text(max(plot.left - 54, 13), middle, y_title, 12.5, "ink", "middle", rotated=True)
+    across = max(plot.left - 54, 13)
+    yield Text(across, plot.centre, y_title, _TITLE, "ink", "middle", rotated=True)
+
+
+def lower_side(frame: Frame, x: Side, title: str) -> Iterator[Shape]:
+    """The line below the plot, its labels and its title."""
+    plot = frame.plot
+    yield Path(((plot.left, plot.bottom), (plot.right, plot.bottom)), "axis")
+    for place, label in x.ticks(frame.ticks[0]):
+        yield Path(((place, plot.bottom), (place, plot.bottom + 5)), "axis")
+        yield Text(place, plot.bottom + 19, label, _TICK, "muted", "middle")
+    yield Text(plot.middle, plot.bottom + 44, title, _TITLE, "ink", "middle")

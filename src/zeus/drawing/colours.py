@@ -1,0 +1,93 @@
+"""Colours by the role that they play, for white paper, and for pages by day and by night.
+
+A shape names a role; whoever draws it has a table of roles. Colours that stand for an amount are
+literal ("#7a1450") and the same everywhere, as is the text on them. All that must be told apart is
+told apart with any kind of colour vision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+#: On white paper, and on pages by day.
+DAY: Mapping[str, str] = {
+    "paper": "#ffffff",
+    "ink": "#1c2733",
+    "muted": "#5f6a78",
+    "grid": "#edf0f4",
+    "axis": "#c3cad4",
+    "line": "#2464c9",
+    "other": "#7d8896",
+    "chosen": "#c2410c",
+    "idle": "#eef1f5",
+    "panel": "#f6f8fa",
+    "row": "#fdeee6",
+}
+NIGHT: Mapping[str, str] = {
+    "paper": "#12161b",
+    "ink": "#e6eaf0",
+    "muted": "#a2adba",
+    "grid": "#222932",
+    "axis": "#47515e",
+    "line": "#7ab0ff",
+    "other": "#8b97a6",
+    "chosen": "#ff9d5c",
+    "idle": "#222932",
+    "panel": "#1a2027",
+    "row": "#33241a",
+}
+#: In pages, whose style sheet knows day and night.
+VARIABLES: Mapping[str, str] = {role: f"var(--{role})" for role in DAY}
+
+#: Things side by side. Blue and orange are those of the line and of what is chosen; the others are
+#: from the palette of Okabe and Ito.
+BLUE, SKY, GREEN = DAY["line"], "#56b4e9", "#009e73"
+AMBER, ORANGE, PURPLE, GREY = "#e69f00", DAY["chosen"], "#cc79a7", "#98a2ae"
+
+#: From little to much, also in grey.
+HEAT = ("#fdf0d5", "#fbc37a", "#ef7f4f", "#c5364f", "#7a1450")
+
+
+def in_table(colour: str, table: Mapping[str, str]) -> str:
+    """A role's colour; a literal colour stays what it is."""
+    return colour if colour.startswith("#") else table[colour]
+
+
+def style_sheet() -> str:
+    """The roles as variables of CSS, by day and by night."""
+
+    def root(table: Mapping[str, str]) -> str:
+        return f":root {{ {' '.join(f'--{role}: {colour};' for role, colour in table.items())} }}"
+
+    return f"{root(DAY)}\n@media (prefers-color-scheme: dark) {{ {root(NIGHT)} }}\n"
+
+
+def shade(share: float, colours: Sequence[str] = HEAT) -> str:
+    """A colour between several, at a share of the way from the first to the last."""
+    place = min(max(share, 0.0), 1.0) * (len(colours) - 1)
+    number = min(int(place), len(colours) - 2)
+    first, second = map(parts, colours[number : number + 2])
+    mixed = (round(a + (b - a) * (place - number)) for a, b in zip(first, second, strict=True))
+    return "#" + "".join(f"{part:02x}" for part in mixed)
+
+
+def readable_on(colour: str) -> str:
+    """Dark or white, whichever is easier to read on a literal colour."""
+    return max((DAY["ink"], DAY["paper"]), key=lambda text: contrast(text, colour))
+
+
+def contrast(one: str, other: str) -> float:
+    """Of two literal colours, as WCAG 2 counts it: 1 is none, texts need 4.5."""
+    dark, light = sorted(map(_luminance, (one, other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    shares = (part / 255 for part in parts(colour))
+    linear = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares)
+    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def parts(colour: str) -> tuple[int, int, int]:
+    """Red, green and blue of a literal colour, 0 to 255."""
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)

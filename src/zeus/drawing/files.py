@@ -1,0 +1,46 @@
+"""Pictures as files, of the kind that a file's name asks for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
+
+from zeus.drawing.shapes import Picture
+from zeus.drawing.svg import svg
+from zeus.drawing.text import Measure, estimated_width
+from zeus.errors import PictureError
+
+KINDS = (".svg", ".png")
+
+
+def kind_of(path: str | os.PathLike[str], kinds: Sequence[str] = KINDS) -> str:
+    """The kind of picture that a file's name asks for.
+
+    Raises:
+        PictureError: If it is none of them.
+    """
+    kind = PurePath(path).suffix.lower()
+    if kind not in kinds:
+        known = ", ".join(map(repr, kinds))
+        raise PictureError(
+            f"a picture's file name must end in one of {known}, but got {os.fspath(path)!r}"
+        )
+    return kind
+
+
+def rendered(lay_out: Callable[[Measure], Picture], kind: str) -> bytes:
+    """What is to be in a file.
+
+    Args:
+        lay_out: Makes the picture, given how wide texts are.
+        kind: One of `KINDS`.
+
+    Raises:
+        MissingExtraError: If matplotlib is needed and not installed.
+    """
+    if kind == ".png":
+        from zeus.drawing.png import png, text_width  # noqa: PLC0415
+
+        return png(lay_out(text_width()))
+    return svg(lay_out(estimated_width)).encode()

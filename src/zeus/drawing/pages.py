@@ -1,0 +1,45 @@
+"""What all pages of Zeus have in common: colours by day and by night, base style, and templates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+
+from zeus.drawing.colours import style_sheet
+
+
+def resource(package: str, *path: str) -> str:
+    """The text of a file that comes with a package."""
+    return resources.files(package).joinpath(*path).read_text(encoding="utf-8")
+
+
+def style(own: str) -> str:
+    """A page's style sheet: colours and what all pages share, then its own rules."""
+    return style_sheet() + resource("zeus.drawing", "page.css") + own
+
+
+def document(package: str, parts: Mapping[str, str], *, scripts: bool = False) -> str:
+    """One HTML file that needs nothing else, of `page.html` and `page.css` in `page_parts`.
+
+    Args:
+        package: Has the folder `page_parts`.
+        parts: What is put into the page, `title` among it.
+        scripts: Whether scripts in the page may run.
+    """
+    whole = {
+        "title": parts["title"],
+        "scripts": "'unsafe-inline'" if scripts else "'none'",
+        "style": style(resource(package, "page_parts", "page.css")),
+        "body": filled(resource(package, "page_parts", "page.html"), parts),
+    }
+    return filled(resource("zeus.drawing", "page.html"), whole)
+
+
+def filled(template: str, parts: Mapping[str, str]) -> str:
+    """A template with a part for every `{{name}}`; what is put in is not searched for names."""
+    first, *pieces = template.split("{{")
+    texts = [first]
+    for piece in pieces:
+        name, _, rest = piece.partition("}}")
+        texts += [parts[name], rest]
+    return "".join(texts)

@@ -1,0 +1,68 @@
+"""Units in which people read a quantity: the largest that leaves it a number worth reading."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit to show a quantity in.
+
+    Attributes:
+        name: Its symbol.
+        size: How many SI units it is.
+    """
+
+    name: str
+    size: float
+
+    def show(self, value: float, uncertainty: float | None = None, decimals: int = -1) -> str:
+        """The value in this unit, without its symbol; in four digits if no decimals are given.
+
+        An uncertainty that is less than the last digit shows is left out: 57.60, not 57.60 ± 3e-13.
+        """
+        value /= self.size
+        text = f"{value:.4g}" if decimals < 0 else f"{value:.{decimals}f}"
+        last = _decimals(abs(value), 4) if decimals < 0 else decimals
+        if uncertainty is None or uncertainty / self.size < 0.5 * 10.0**-last:
+            return text
+        return f"{text} ± {uncertainty / self.size:.2g}"
+
+    def text(self, value: float, uncertainty: float | None = None) -> str:
+        """The value with the symbol."""
+        return f"{self.show(value, uncertainty)} {self.name}"
+
+    def decimals(self, values: Iterable[float]) -> int:
+        """How many make the smallest of the values, but 0, show four digits."""
+        smallest = min((value / self.size for value in values if value), default=1.0)
+        return min(max(_decimals(smallest, 4), 0), 9)
+
+
+def _decimals(value: float, digits: int) -> int:
+    """Decimals with which a value shows so many digits; below 0 if they end before the point."""
+    return digits - 1 - math.floor(math.log10(value)) if value else digits - 1
+
+
+_SECONDS = (
+    Unit("h", 3600.0),
+    Unit("min", 60.0),
+    Unit("s", 1.0),
+    Unit("ms", 1e-3),
+    Unit("µs", 1e-6),
+)
+_JOULES = (Unit("GJ", 1e9), Unit("MJ", 1e6), Unit("kJ", 1e3), Unit("J", 1.0), Unit("mJ", 1e-3))
+
+
+def time_unit(seconds: float) -> Unit:
+    """The largest unit in which this and what is not much smaller are readable."""
+    return next((unit for unit in _SECONDS if seconds >= 2 * unit.size), _SECONDS[-1])
+
+
+def energy_unit(joules: float) -> Unit:
+    """The largest unit in which this and what is not much smaller are readable."""
+    if joules == 0:
+        return Unit("J", 1.0)
+    return next((unit for unit in _JOULES if joules >= 2 * unit.size), _JOULES[-1])

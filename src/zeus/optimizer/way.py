@@ -1,0 +1,139 @@
+"""Connections to a server that come about, and come to an end, within a deadline.
+
+Looking up a name, connecting, shaking hands and reading each have a clock of their own in the
+standard library, or none at all. Here one instant bounds them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+_Address = tuple[Any, ...]
+
+
+class Way:
+    """The way to a host.
+
+    Args:
+        host: Name or address.
+        port: By default the usual one.
+        secure: Whether TLS is spoken.
+    """
+
+    def __init__(self, host: str, port: int | None, *, secure: bool) -> None:
+        self.host = host
+        self.port = port or (443 if secure else 80)
+        self._context = ssl.create_default_context() if secure else None
+        self._lock = threading.Lock()
+        self._lookup: _Lookup | None = None
+
+    @contextlib.contextmanager
+    def connected(self, deadline: float) -> Iterator[socket.socket]:
+        """A connection, which is cut off at the deadline whatever goes on in it.
+
+        Args:
+            deadline: By the monotonic clock, in seconds.
+
+        Raises:
+            OSError: If there is none; a `TimeoutError` if not in time.
+        """
+        with contextlib.ExitStack() as ends:
+            sock = ends.enter_context(self._open(deadline))
+            if self._context is not None:
+                sock = self._context.wrap_socket(
+                    sock, server_hostname=self.host, do_handshake_on_connect=False
+                )
+                ends.enter_context(sock)
+            # A timeout of a socket is for one read; a server could send a byte now and then.
+            guard = threading.Timer(_left(deadline), _hang_up, [sock])
+            guard.daemon = True
+            guard.start()
+            ends.callback(guard.cancel)
+            if isinstance(sock, ssl.SSLSocket):
+                sock.do_handshake()
+            yield sock
+
+    def spoken_on(self, sock: socket.socket) -> http.client.HTTPConnection:
+        """What speaks HTTP on a connection."""
+        connection = (
+            http.client.HTTPConnection(self.host, self.port)
+            if self._context is None
+            else http.client.HTTPSConnection(self.host, self.port, context=self._context)
+        )
+        connection.sock = sock
+        return connection
+
+    def _open(self, deadline: float) -> socket.socket:
+        addresses = self._addresses(deadline)
+        failure: OSError = OSError(f"{self.host} has no address")
+        for tried, (family, kind, protocol, _, address) in enumerate(addresses):
+            sock = None
+            try:
+                sock = socket.socket(family, kind, protocol)
+                # One that swallows everything leaves time for those after it.
+                sock.settimeout(_left(deadline) / (len(addresses) - tried))
+                sock.connect(address)
+                sock.settimeout(_left(deadline))
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            except OSError as error:
+                failure = error
+                if sock is not None:
+                    sock.close()
+            else:
+                return sock
+        raise failure
+
+    def _addresses(self, deadline: float) -> list[_Address]:
+        with contextlib.suppress(OSError, UnicodeError):  # then it is a name
+            numeric = socket.AI_NUMERICHOST
+            return list(
+                socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=numeric)
+            )
+        with self._lock:
+            # Whoever asks while a name is being looked up waits for the same answer: a resolver
+            # that hangs holds one thread, however often it is asked.
+            if self._lookup is None or not self._lookup.is_alive():
+                self._lookup = _Lookup(self.host, self.port)
+                self._lookup.start()
+            lookup = self._lookup
+        lookup.join(_left(deadline))
+        if lookup.is_alive():
+            raise TimeoutError(f"the name {self.host} is not found in time")
+        if lookup.error is not None:
+            raise OSError(str(lookup.error))
+        return lookup.found
+
+
+class _Lookup(threading.Thread):
+    """Looks up the addresses of a name; a resolver knows no deadline."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(name="zeus-lookup", daemon=True)
+        self._where = host, port
+        self.found: list[_Address] = []
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self.found = list(socket.getaddrinfo(*self._where, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            self.error = error
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the time is over")
+    return left
+
+
+def _hang_up(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,48 @@
+"""How long messages take, from the instants of two clocks that do not agree."""
+
+from __future__ import annotations
+
+import pytest
+
+from zeus.optimizer.pipeline_frequency.running.messages import Passage
+from zeus.optimizer.pipeline_frequency.running.transit import Dependency, message_times
+
+# Two microbatches of two places: the second needs forwards 0 and 1, the first backwards 2 and 3.
+NEEDS = [
+    [Dependency(2, 1, 1), Dependency(3, 1, 3)],
+    [Dependency(0, 0, 0), Dependency(2, 0, 1)],
+]
+# Forwards take 1 s, backwards 2 s, a message 0.25 s.
+FIRST = ((0.0, 1.0, 4.5, 7.5), (1.0, 2.0, 6.5, 9.5))
+SECOND = ((1.25, 2.25, 4.25, 5.25), (2.25, 4.25, 5.25, 7.25))
+
+
+def passage(step, instants, ahead=0.0):
+    begins, ends = instants
+    return Passage(step, tuple(b + ahead for b in begins), tuple(e + ahead for e in ends))
+
+
+@pytest.mark.parametrize("ahead", [0.0, 1000.0, -1000.0])
+def test_clocks_need_not_agree(ahead):
+    places = [[passage(5, FIRST)], [passage(5, SECOND, ahead)]]
+    assert message_times(NEEDS, {0: places}) == {(0, 1): pytest.approx(0.25)}
+
+
+def test_the_shortest_of_all_steps_and_pipelines_counts():
+    late = ((1.35, 2.35, 4.35, 5.35), (2.35, 4.35, 5.35, 7.35))
+    slow = [[passage(5, FIRST)], [passage(5, late)]]
+    later = ((0.0, 1.0, 4.8, 7.8), (1.0, 2.0, 6.8, 9.8))
+    both = [[passage(5, FIRST), passage(6, later)], [passage(5, SECOND), passage(6, SECOND)]]
+    assert message_times(NEEDS, {0: slow, 1: both}) == {(0, 1): pytest.approx(0.25)}
+
+
+def test_what_is_not_known_both_ways_in_one_step_is_not_known():
+    places = [[passage(5, FIRST)], [passage(6, SECOND)]]
+    assert message_times(NEEDS, {0: places}) == {}
+    assert message_times([[], NEEDS[1]], {0: [[passage(5, FIRST)], [passage(5, SECOND)]]}) == {}
+    assert message_times(NEEDS, {0: [[], []]}) == {}
+
+
+def test_no_time_at_all_is_no_message():
+    at_once = Passage(1, (0.0,) * 4, (0.0,) * 4)
+    assert message_times(NEEDS, {0: [[at_once], [at_once]]}) == {}
