@@ -290,6 +290,30 @@ def test_a_gpu_that_did_not_answer_when_a_long_window_began(counter):
     assert abs(energy.joules - truth.energy(3.0, 118.0)) < energy.uncertainty
 
 
+@pytest.mark.parametrize("seen_from", [0.0, 2.95])
+@pytest.mark.parametrize("phase", [0.01, 0.037, 0.09])
+def test_nobody_looked_when_a_window_had_just_begun(seen_from, phase):
+    """Where a tick fell in that time is not known: it is not taken for its middle."""
+    truth = Truth([(0.0, 250.0)], phase=phase)
+    track = EnergyTrack()
+    feed(track, truth, seen_from, 3.0)
+    feed(track, truth, 4.0, 4.6)
+    energy = track.energy(3.0, 4.5)
+    assert energy.joules == pytest.approx(375.0, rel=0.02)
+
+
+def test_what_nobody_saw_is_counted():
+    truth = Truth([(0.0, 100.0), (3.2, 400.0), (3.7, 50.0)])
+    track = EnergyTrack()
+    feed(track, truth, 0.0, 3.0)
+    feed(track, truth, 4.0, 14.6)
+    for head in (None, track.head(3.0)):
+        energy = track.energy(3.0, 14.5, head)
+        assert energy.method is Method.COUNTER
+        assert energy.joules == pytest.approx(truth.energy(3.0, 14.5), rel=0.01)
+        assert energy.uncertainty < 0.05 * energy.joules
+
+
 @pytest.mark.parametrize("long_ago", [True, False])
 def test_a_gpu_that_did_not_answer_amid_a_window(long_ago):
     """Without a counter nobody knows what it drew meanwhile, and that is said."""

@@ -322,12 +322,38 @@ class EnergyTrack:
     def _head(self, begin: float) -> Head | None:
         first = bisect_left(self._tick_instants, begin)
         if self._counter_ok and first < len(self._tick_instants):
-            return self._head_until(first, begin, math.inf)
+            return self._ticking_head(first, begin, math.inf)
         inside = bisect_right(self._instants, begin)
         if inside == len(self._instants):
             return None  # nothing was seen of the window yet
         unseen = _blind_variance(self._instants[inside] - begin, self._watts[inside])
         return Head(0.0, unseen, begin, 0.0, None, self._integral_at(begin), self._unseen)
+
+    def _ticking_head(self, first: int, begin: float, end: float) -> Head:
+        """By the first tick inside; or by the last before it, if the beginning was not seen.
+
+        A tick in a time without looks may have come anywhere in it, and many more with it.
+        """
+        inside = bisect_right(self._instants, begin)
+        blind = inside < len(self._instants) and self._instants[inside] - begin > _BLIND
+        if not blind or self.stale or self._uniform:
+            return self._head_until(first, begin, end)
+        if first > 0:
+            return self._head_since(first - 1, begin)
+        while first + 1 < bisect_right(self._tick_instants, end) and (
+            2 * self._tick_widths[first] > _BLIND
+        ):
+            first += 1
+        return self._head_until(first, begin, end)
+
+    def _head_since(self, last: int, begin: float) -> Head:
+        """By a tick before the window: less than nothing, until the window begins."""
+        tick = self._tick_instants[last]
+        joules, variance, _ = self._integrate(tick, begin, -math.inf, begin)
+        return Head(
+            -joules, variance, tick, self._tick_widths[last], self._tick_values[last],
+            self._integral_at(tick), self._unseen,
+        )  # fmt: skip
 
     def _head_until(self, first: int, begin: float, end: float) -> Head:
         tick = self._tick_instants[first]
@@ -392,8 +418,9 @@ class EnergyTrack:
         fewest = 1 if self.stale else 2
         if not self._counter_ok or last - first + 1 < fewest:
             return None
-        head = self._head_until(first, begin, end)
-        return self._from_tick(head, self._tick_values[first], begin, end, last)
+        head = self._ticking_head(first, begin, end)
+        assert head.counter is not None
+        return self._from_tick(head, head.counter, begin, end, last)
 
     def _between_ticks(self, begin: float, end: float) -> Energy:
         """A window inside one tick of a GPU whose power meter is refreshed with the counter."""
