@@ -46,6 +46,8 @@ class Reason(StrEnum):
     LOST = "device lost"
     HANGS = "driver call hangs"
     IMPLAUSIBLE = "implausible value"
+    BLOCKED = "blocked by another process"
+    UNREADABLE = "unreadable record"
 
 
 class ZeusError(Exception):

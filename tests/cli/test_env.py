@@ -15,7 +15,7 @@ from zeus.device import Capability
 
 KEYS = [
     "zeus", "python", "platform", "simulated", "drivers", "visibility", "gpus_on_machine", "gpus",
-    "cpus", "soc", "problems", "holds", "frameworks",
+    "cpus", "soc", "problems", "holds", "records", "unreadable", "frameworks",
 ]  # fmt: skip
 
 

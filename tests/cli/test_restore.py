@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.cli.support import environment, one_error_line, zeus
+from tests.cli.support import environment, zeus
 from tests.drivers.nvml_state import GpuSpec
 
 from zeus.device import get_gpus
@@ -141,14 +141,29 @@ def test_a_gpu_that_is_not_here():
     assert "ZEUS_SIMULATE" in done.stdout
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"version": 1}', '{"version": 1, "knobs": 3}', "[]"])
-def test_an_unreadable_record_is_no_traceback(content):
-    from zeus.device.state import state_directory
+UNREADABLE = {
+    "damaged": "{",
+    "of a newer version": '{"version": 2, "knobs": {}}',
+    "with NaN": '{"version": 1, "knobs": {"power_limit": NaN}}',
+    "nested deeply": "[" * 100_000,
+    "with an unknown knob": '{"version": 1, "knobs": {"fan": []}}',
+}
 
-    holds = state_directory() / "holds"
-    holds.mkdir()
-    (holds / "GPU-x.json").write_text(content)
-    done = zeus("restore", ZEUS_SIMULATE="v100")
-    assert done.returncode in (0, 1)
-    if done.stderr:
-        one_error_line(done)
+
+@pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_an_unreadable_record_is_kept_named_and_no_success(content, monkeypatch):
+    kill_a_holder(ZEUS_SIMULATE="v100x2")
+    (record,) = (path for path in _records() if path.suffix == ".json")
+    record.write_text(content)
+    for command in ("restore", "env"):
+        done = zeus(command, ZEUS_SIMULATE="v100x2")
+        assert done.returncode == 1
+        assert str(record) in done.stdout
+        assert "Nothing to put back" not in done.stdout
+        report = json.loads(zeus(command, "--json", ZEUS_SIMULATE="v100x2").stdout)
+        assert [found["path"] for found in report["unreadable"]] == [str(record)]
+    measured = zeus("measure", "--", "true", ZEUS_SIMULATE="v100x2")
+    assert measured.returncode == 0
+    assert record.read_text() == content
+    monkeypatch.setenv("ZEUS_SIMULATE", "v100x2")
+    assert get_gpus()[1].power_limit() == 150  # left alone

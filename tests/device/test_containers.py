@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from tests.device.clients import SPEC, Clients, onlookers
 
-from zeus.device.journal import journal_path
 from zeus.device.node import current_node
+from zeus.device.records import GpuRecord
 
 pytestmark = pytest.mark.real_time
 
@@ -48,7 +48,7 @@ def limit() -> float:
 
 def move_to_another_container() -> None:
     """Let the record say that the process has its number from somewhere else."""
-    path = journal_path(onlookers()[0].identity.key)
+    path = GpuRecord(onlookers()[0].identity.key, private=True).path
     record = json.loads(path.read_text())
     (entry,) = record["knobs"]["power_limit"]
     entry |= {"namespace": "pid:[1]", "pid": 2**22 + 1, "started": "1"}  # nobody here has that

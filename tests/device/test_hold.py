@@ -13,7 +13,8 @@ from tests.device.clients import onlookers, stand_in
 from tests.device.holding import ODD, recovered
 
 from zeus.device.base import Capability, ClockRange, Gpu
-from zeus.device.journal import Journal, recorded_gpus
+from zeus.device.journal import Journal
+from zeus.device.records import recorded_gpus
 from zeus.errors import CapabilityError, KnobError, Reason
 
 pytestmark = pytest.mark.real_time
@@ -316,7 +317,7 @@ def test_a_value_that_cannot_be_put_back_is_said_and_stays_on_record(
     other.acquire()
     with caplog.at_level(logging.ERROR), gpu.hold(power_limit=120):
         driver.before = _refuse_limits
-    assert "could not put back the power_limit" in caplog.text
+    assert "could not put back the power limit" in caplog.text
     assert "zeus restore" in caplog.text
     assert driver.limit == 120.0
     assert recorded_gpus()

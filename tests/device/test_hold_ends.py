@@ -12,7 +12,8 @@ from tests.device.clients import onlookers, stand_in
 from tests.device.holding import ODD, recovered
 
 from zeus.device.base import Gpu
-from zeus.device.journal import critical_section, recorded_gpus
+from zeus.device.critical import critical_section
+from zeus.device.records import recorded_gpus
 
 pytestmark = pytest.mark.real_time
 

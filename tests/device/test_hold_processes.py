@@ -13,7 +13,8 @@ from tests.device.holding import ODD, recovered
 
 from zeus.device import get_gpus
 from zeus.device.base import Gpu
-from zeus.device.journal import Journal, recorded_gpus
+from zeus.device.journal import Journal
+from zeus.device.records import recorded_gpus
 from zeus.errors import CapabilityError, Reason
 
 pytestmark = pytest.mark.real_time

@@ -22,9 +22,11 @@ from tests.device.clients import stand_in
 from zeus.clock import MonotonicClock
 from zeus.device import state
 from zeus.device.hold import knob_setter
-from zeus.device.journal import Entry, Journal, Stacks, journal_path, recorded_gpus, recover
+from zeus.device.journal import Journal, recover
+from zeus.device.locks import locked
 from zeus.device.node import Node
-from zeus.device.state import boot_id, locked, process_start, state_directory, write_atomically
+from zeus.device.records import Entry, GpuRecord, Stacks, recorded_gpus, recorded_stacks
+from zeus.device.state import boot_id, process_start, state_directory, write_atomically
 from zeus.errors import CapabilityError, KnobError, Reason
 
 pytestmark = pytest.mark.real_time
@@ -53,16 +55,31 @@ class Knobs:
         return self.journal().push("power_limit", watts, lambda: self.values["power_limit"])
 
 
+def journal_path(key: str) -> Path:
+    """The file of a GPU's record."""
+    return GpuRecord(key, private=False).path
+
+
+def living(value: Any, previous: Any) -> Entry:
+    """A hold of this process."""
+    return Entry(value, previous, previous)
+
+
 def gone(value: Any, previous: Any, **more: Any) -> Entry:
     """A hold of a process that has ended."""
-    return Entry(value, previous, **{"pid": 2**22 + 1, "started": "1", **more})
+    return Entry(value, previous, previous, **{"pid": 2**22 + 1, "started": "1", **more})
 
 
 def write(stacks: Stacks) -> Path:
     path = journal_path(KEY)
-    knobs = {knob: [vars(entry) for entry in stack] for knob, stack in stacks.items()}
+    knobs = {knob: [_fields(entry) for entry in stack] for knob, stack in stacks.items()}
     path.write_text(json.dumps({"version": 1, "knobs": knobs}))
     return path
+
+
+def _fields(entry: Entry) -> dict[str, Any]:
+    """As records were written before they knew more: in order, each with what it found."""
+    return {k: v for k, v in vars(entry).items() if k not in ("original", "order", "file", "more")}
 
 
 def on_record() -> dict[str, list[Any]]:
@@ -141,7 +158,7 @@ def test_a_full_disk_stops_a_change_before_it_happens(monkeypatch: pytest.Monkey
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("zeus.device.journal.write_atomically", full)
+    monkeypatch.setattr("zeus.device.records.write_atomically", full)
     with pytest.raises(OSError, match="No space"):
         knobs.push(120.0)
     assert knobs.writes == []
@@ -157,7 +174,7 @@ def test_a_full_disk_does_not_keep_other_knobs_from_coming_back(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("zeus.device.journal.write_atomically", full)
+    monkeypatch.setattr("zeus.device.records.write_atomically", full)
     with caplog.at_level(logging.ERROR):
         hold.release()
     assert (driver.limit, driver.graphics, driver.memory_clock) == (250.0, None, None)
@@ -186,7 +203,7 @@ def test_keys_with_odd_characters_have_files_of_their_own() -> None:
 
 def test_holds_of_the_dead_are_ended_and_those_of_the_living_kept() -> None:
     knobs = Knobs(power_limit=120.0)
-    alive = Entry(120.0, 150.0)
+    alive = living(120.0, 150.0)
     write({"power_limit": [gone(150.0, 187.5), alive]})
     assert recover(KEY, knobs.apply) == 1
     assert knobs.writes == []  # the living one's value is in force
@@ -196,7 +213,7 @@ def test_holds_of_the_dead_are_ended_and_those_of_the_living_kept() -> None:
 
 def test_a_dead_hold_on_top_gives_way_to_the_living_one() -> None:
     knobs = Knobs(power_limit=120.0)
-    write({"power_limit": [Entry(150.0, 187.5), gone(120.0, 150.0)]})
+    write({"power_limit": [living(150.0, 187.5), gone(120.0, 150.0)]})
     assert recover(KEY, knobs.apply) == 1
     assert knobs.values["power_limit"] == 150.0
 
@@ -299,25 +316,15 @@ def test_a_record_that_may_not_be_opened_is_a_problem_not_a_crash(
     def forbidden(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_text", forbidden)
+    monkeypatch.setattr("zeus.device.records.os.open", forbidden)
     ended, problems = Node(MonotonicClock(), [driver]).restore()
     assert (ended, len(problems)) == (0, 1)
-    assert problems[0].error.reason is Reason.NO_PERMISSION
-    assert "ZEUS_STATE_DIR" in problems[0].error.cure
-
-
-def test_an_unknown_knob_of_a_later_version_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
-    _, driver = stand_in()
-    write({"fan_speed": [gone(120.0, 50.0)], "power_limit": [gone(120.0, 187.5)]})
-    with caplog.at_level(logging.WARNING):
-        assert recover(KEY, knob_setter(driver)) == 2
-    assert "fan_speed" in caplog.text
-    assert driver.limit == 187.5
+    assert "Permission denied" in problems[0].error.detail
 
 
 # --- Damage ---------------------------------------------------------------------------------------
 
-GOOD = vars(gone(120.0, 187.5))
+GOOD = _fields(gone(120.0, 187.5))
 DAMAGED = {
     "cut short": '{"version": 1, "knobs": {"power_li',
     "empty": "",
@@ -335,6 +342,17 @@ DAMAGED = {
     "three clocks": json.dumps(
         {"version": 1, "knobs": {"graphics_clock": [{**GOOD, "previous": [1, 2, 3]}]}}
     ),
+    "not a number": json.dumps(
+        {"version": 1, "knobs": {"power_limit": [{**GOOD, "previous": float("nan")}]}}
+    ),
+    "endless": json.dumps(
+        {"version": 1, "knobs": {"power_limit": [{**GOOD, "previous": 10**400}]}}
+    ),
+    "nested deeply": '{"version": 1, "knobs": ' + "[" * 100_000,
+    "a number of many digits": '{"version": 1, "knobs": ' + "9" * 10_000 + "}",
+    "unknown knob": json.dumps({"version": 1, "knobs": {"fan_speed": [GOOD]}}),
+    "no text": b"\xff\xfe\x00",
+    "huge": b" " * (2 << 20),
     "text for a process": json.dumps(
         {"version": 1, "knobs": {"power_limit": [{**GOOD, "pid": "me"}]}}
     ),
@@ -342,33 +360,66 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED.keys())
-def test_a_damaged_record_is_kept_aside_and_hurts_nobody(
-    text: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_record_that_cannot_be_read_is_kept_and_its_gpu_left_alone(text: str | bytes) -> None:
     path = journal_path(KEY)
-    path.write_text(text)
+    raw = text if isinstance(text, bytes) else text.encode()
+    path.write_bytes(raw)
     gpu, driver = stand_in()
-    with caplog.at_level(logging.ERROR):
-        assert Node(MonotonicClock(), [driver]).restore() == (0, [])
-    assert "unreadable" in caplog.text
-    assert path.with_suffix(".unreadable").read_text() == text
-    assert driver.limit == 250.0
+    driver.limit = 200.0
+    ended, (problem,) = Node(MonotonicClock(), [driver]).restore()
+    assert ended == 0
+    assert problem.error.reason is Reason.UNREADABLE
+    assert str(path) in problem.error.detail
+    with pytest.raises(CapabilityError, match="unreadable record"):
+        gpu.hold(power_limit=120).acquire()
+    assert driver.limit == 200.0
+    found, (unreadable,) = recorded_stacks()
+    assert (found, unreadable.path) == ({}, path)
+    assert unreadable.why
+    assert path.read_bytes() == raw
+
+
+def test_something_else_in_the_place_of_a_record_keeps_nobody_waiting() -> None:
+    os.mkfifo(journal_path(KEY))
+    _, (unreadable,) = recorded_stacks()
+    assert "no file" in unreadable.why
+
+
+def test_a_hold_whose_record_became_unreadable_puts_back_what_nobody_changed() -> None:
+    gpu, driver = stand_in()
+    path = journal_path(KEY)
     with gpu.hold(power_limit=120):
-        assert driver.limit == 120.0
+        path.write_text('{"version": 99, "knobs": {}}')
     assert driver.limit == 250.0
+    path.unlink()
+    with gpu.hold(power_limit=120):
+        path.write_text('{"version": 99, "knobs": {}}')
+        driver.limit = 140.0  # by the one who wrote it
+    assert driver.limit == 140.0
+    assert json.loads(path.read_text())["version"] == 99
 
 
-def test_a_record_that_is_no_text_is_kept_aside() -> None:
-    journal_path(KEY).write_bytes(b"\xff\xfe\x00")
-    assert recover(KEY, Knobs().apply) == 0
-    assert journal_path(KEY).with_suffix(".unreadable").exists()
+def test_what_a_later_version_notes_is_kept() -> None:
+    knobs = Knobs()
+    entry = knobs.push(150.0)
+    path = journal_path(KEY)
+    record = json.loads(path.read_text())
+    record["later"] = {"a": 1}
+    record["knobs"]["power_limit"][0]["later"] = [2]
+    path.write_text(json.dumps(record))
+    other = knobs.push(120.0)
+    record = json.loads(path.read_text())
+    assert record["later"] == {"a": 1}
+    assert [e.get("later") for e in record["knobs"]["power_limit"]] == [[2], None]
+    knobs.journal().pop("power_limit", entry.id)
+    knobs.journal().pop("power_limit", other.id)
+    assert knobs.values["power_limit"] == 250.0
 
 
 def test_a_limit_that_is_no_number_is_refused_not_set() -> None:
     _, driver = stand_in()
-    write({"power_limit": [gone(120.0, None)]})
     with pytest.raises(KnobError, match="number of watts"):
-        recover(KEY, knob_setter(driver))
+        knob_setter(driver)("power_limit", None)
     assert driver.limit == 250.0
 
 

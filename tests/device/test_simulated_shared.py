@@ -13,6 +13,7 @@ from tests.device.clients import SPEC, Clients, onlookers
 from zeus.clock import MonotonicClock, VirtualClock
 from zeus.device import simulated
 from zeus.device.base import ClockRange, Gpu
+from zeus.device.locks import locked
 from zeus.device.simulated import (
     IDLE,
     GpuState,
@@ -20,7 +21,6 @@ from zeus.device.simulated import (
     build,
     shared_memory,
 )
-from zeus.device.state import locked
 
 pytestmark = pytest.mark.real_time
 

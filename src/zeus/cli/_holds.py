@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from zeus.cli._terminal import Console
 from zeus.device import Node
-from zeus.device.journal import Entry, Value, journal_path, recorded_stacks
+from zeus.device.records import (
+    KNOBS,
+    POWER_LIMIT,
+    Entry,
+    UnreadableRecord,
+    Value,
+    record_name,
+    recorded_stacks,
+)
 
-_KNOBS = {
-    "power_limit": "power limit",
-    "graphics_clock": "graphics clock lock",
-    "memory_clock": "memory clock lock",
-}
+_NAMES = dict(zip(KNOBS, ("power limit", "graphics clock lock", "memory clock lock"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -27,23 +33,25 @@ class RecordedHold:
     @property
     def knob_name(self) -> str:
         """The knob in words."""
-        return _KNOBS.get(self.knob, self.knob.replace("_", " "))
+        return _NAMES[self.knob]
 
 
-def recorded_holds() -> list[RecordedHold]:
-    """All holds on record, from the oldest to the latest of each knob."""
-    return [
+def recorded_holds() -> tuple[list[RecordedHold], list[UnreadableRecord]]:
+    """All holds on record, from the oldest to the latest of each knob; and unreadable records."""
+    found, unreadable = recorded_stacks()
+    holds = [
         RecordedHold(gpu, knob, depth, entry, entry.abandoned())
-        for gpu, stacks in recorded_stacks().items()
+        for gpu, stacks in found.items()
         for knob, stack in stacks.items()
         for depth, entry in enumerate(stack)
     ]
+    return holds, unreadable
 
 
 def gpu_names(node: Node) -> dict[str, str]:
     """What to call each GPU, by the name of its record: visible ones as the user counts them."""
-    names = {journal_path(d.identity.key).stem: d.identity.name for d in node.drivers}
-    names |= {journal_path(gpu.key).stem: f"GPU {gpu.index} {gpu.name}" for gpu in node.gpus}
+    names = {record_name(d.identity.key): d.identity.name for d in node.drivers}
+    names |= {record_name(gpu.key): f"GPU {gpu.index} {gpu.name}" for gpu in node.gpus}
     return names
 
 
@@ -54,4 +62,18 @@ def show_value(knob: str, value: Value) -> str:
     if isinstance(value, list):
         low, high = value
         return f"{high} MHz" if low == high else f"{low}-{high} MHz"
-    return f"{value:g} W" if knob == "power_limit" else f"{value}"
+    return f"{value:g} W" if knob == POWER_LIMIT else f"{value}"
+
+
+def unreadable_lines(console: Console, records: Sequence[UnreadableRecord]) -> list[str]:
+    """Records that nobody can act upon, and what to do about them."""
+    if not records:
+        return []
+    rows = [(f"{record.path}", record.why) for record in records]
+    title = "Records of changed settings that cannot be read: their GPUs are left alone"
+    cures = dict.fromkeys(record.error().cure for record in records)
+    return [
+        console.style(title, "red"),
+        *console.table(rows, indent="  "),
+        *(f"  → {cure}" for cure in cures),
+    ]

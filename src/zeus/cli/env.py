@@ -13,6 +13,8 @@ With `--json`, one object with these keys:
 - `soc`: `name` and `parts`, or null.
 - `problems`: what was found but cannot be used: `what`, `reason`, `detail`, `cure`.
 - `holds`: GPU settings changed under a hold: `gpu`, `knob`, `value`, `previous`, `pid`.
+- `records`: where holds are on record: `place`, and `shared`, whether all users of the machine see
+  it; `unreadable`: records that cannot be read, with `gpu`, `path` and `why`.
 - `frameworks`: whether each framework that windows can wait for is installed.
 """
 
@@ -31,9 +33,19 @@ from pathlib import Path
 from typing import Any
 
 from zeus import __version__
-from zeus.cli._holds import RecordedHold, gpu_names, recorded_holds, show_value
+from zeus.cli import FAILED
+from zeus.cli._holds import (
+    RecordedHold,
+    gpu_names,
+    recorded_holds,
+    show_value,
+    unreadable_lines,
+)
 from zeus.cli._terminal import Console, number_ranges
 from zeus.device import Capability, Gpu, Node, Soc, Support, current_node
+from zeus.device.record_places import machine_place
+from zeus.device.records import UnreadableRecord
+from zeus.device.state import in_container
 from zeus.errors import CapabilityError
 from zeus.monitor.sync import FRAMEWORKS
 
@@ -58,7 +70,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """\
 examples:
   zeus env
-  zeus env --json | jq '.gpus[].name'"""
+  zeus env --json | jq '.gpus[].name'
+
+exit codes:
+  0  this is what there is
+  1  a record of changed settings cannot be read"""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -70,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         console.print(json.dumps(report.to_dict(), indent=2))
     else:
         console.print(*report.lines(console))
-    return 0
+    return FAILED if report.unreadable else 0
 
 
 @dataclass(frozen=True)
@@ -82,6 +98,7 @@ class Report:
     cpus: Sequence[tuple[Support, Support]]
     soc_parts: Sequence[str]
     holds: Sequence[RecordedHold]
+    unreadable: Sequence[UnreadableRecord]
 
     @classmethod
     def of(cls, node: Node) -> Report:
@@ -94,7 +111,7 @@ class Report:
             answers,
             [(_tried(cpu.energy), _tried(cpu.dram_energy)) for cpu in node.cpus],
             _parts(node.soc),
-            recorded_holds(),
+            *recorded_holds(),
         )
 
     # --- for programs -----------------------------------------------------------------------
@@ -138,6 +155,8 @@ class Report:
                 }
                 for hold in self.holds
             ],
+            "records": _records_kept(),
+            "unreadable": [record.to_dict() for record in self.unreadable],
             "frameworks": _frameworks(),
         }
 
@@ -152,6 +171,7 @@ class Report:
             self._host_block(console),
             self._problem_block(console),
             self._hold_block(console),
+            unreadable_lines(console, self.unreadable),
             _SIMULATION_HINT if self._empty else [],
         ]
         lines: list[str] = []
@@ -178,6 +198,8 @@ class Report:
         installed = [name for name, there in _frameworks().items() if there]
         waits = f"{', '.join(installed)} (windows wait for it)" if installed else "none installed"
         rows.append(("framework", waits))
+        if node.gpus and not node.simulated:
+            rows.append(("records", _where_kept()))
         title = f"Zeus {__version__}, Python {platform.python_version()}"
         return [console.style(title, "bold"), *console.table(rows, indent="  ")]
 
@@ -333,6 +355,26 @@ def _visibility() -> dict[str, str]:
 def _frameworks() -> dict[str, bool]:
     """Looked for, not imported: importing one takes seconds and may claim GPU memory."""
     return {name: importlib.util.find_spec(name) is not None for name in FRAMEWORKS}
+
+
+def _records_kept() -> dict[str, Any]:
+    try:
+        place = machine_place()
+    except OSError:
+        return {"place": None, "shared": False}
+    return {"place": str(place.directory), "shared": place.shared}
+
+
+def _where_kept() -> str:
+    """Who sees the holds of whom: what is not shared, others undo unknowingly."""
+    kept = _records_kept()
+    if kept["place"] is None:
+        return "nowhere: no directory can be written, so settings cannot be changed"
+    if not kept["shared"]:
+        return f"of changed settings in {kept['place']}: other users do not see them"
+    return f"of changed settings in {kept['place']}, for all users" + (
+        "; in a container, mount the host's /run/zeus to share them" if in_container() else ""
+    )
 
 
 def _driver_versions() -> dict[str, str]:

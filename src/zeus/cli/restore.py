@@ -2,7 +2,7 @@
 
 With `--json`, one object: `restored`, `refused` and `held`, each a list of objects with `gpu`
 (its key), `name`, `knob`, `value` (what the hold had set), `previous` (what comes back), `pid` and
-`note`.
+`note`; and `unreadable`, a list of objects with `gpu`, `path` and `why`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from zeus.cli import FAILED
-from zeus.cli._holds import RecordedHold, gpu_names, recorded_holds, show_value
+from zeus.cli._holds import (
+    RecordedHold,
+    gpu_names,
+    recorded_holds,
+    show_value,
+    unreadable_lines,
+)
 from zeus.cli._terminal import Console
 from zeus.device import Node, Problem, current_node
+from zeus.device.records import UnreadableRecord
 from zeus.device.state import boot_id
 
 
@@ -36,23 +43,24 @@ examples:
 
 exit codes:
   0  everything is back, or there was nothing to do
-  1  something could not be put back"""
+  1  something could not be put back, or a record cannot be read"""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Put back, and tell."""
     # Looking for GPUs puts back already, so what was there must be read before.
-    before = recorded_holds()
+    before, _ = recorded_holds()
     node = current_node()
     _, problems = node.restore()
-    outcome = _compare(node, before, recorded_holds(), problems)
+    after, unreadable = recorded_holds()
+    outcome = _compare(node, before, after, problems, unreadable)
     console = Console(sys.stdout)
     if arguments.json:
         console.print(json.dumps(outcome.to_dict(), indent=2))
     else:
         console.print(*outcome.lines(console))
-    return FAILED if outcome.refused else 0
+    return FAILED if outcome.refused or outcome.unreadable else 0
 
 
 @dataclass(frozen=True)
@@ -83,12 +91,14 @@ class _Outcome:
     restored: Sequence[_Line]
     refused: Sequence[_Line]
     held: Sequence[_Line]
+    unreadable: Sequence[UnreadableRecord]
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "restored": [line.to_dict() for line in self.restored],
             "refused": [line.to_dict() for line in self.refused],
             "held": [line.to_dict() for line in self.held],
+            "unreadable": [record.to_dict() for record in self.unreadable],
         }
 
     def lines(self, console: Console) -> list[str]:
@@ -101,7 +111,8 @@ class _Outcome:
             if part:
                 lines += [console.style(title, style), *console.table(_rows(part), indent="  ")]
                 lines += [f"  → {cure}" for cure in dict.fromkeys(x.cure for x in part) if cure]
-        if not self.restored and not self.refused:
+        lines += unreadable_lines(console, self.unreadable)
+        if not self.restored and not self.refused and not self.unreadable:
             lines.insert(0, "Nothing to put back.")
         return lines
 
@@ -115,6 +126,7 @@ def _compare(
     before: Sequence[RecordedHold],
     after: Sequence[RecordedHold],
     problems: Sequence[Problem],
+    unreadable: Sequence[UnreadableRecord],
 ) -> _Outcome:
     names = gpu_names(node)
     left = {hold.entry.id for hold in after}
@@ -131,6 +143,7 @@ def _compare(
             for hold in after
             if not hold.abandoned
         ],
+        unreadable,
     )
 
 

@@ -18,7 +18,7 @@ from zeus.errors import CapabilityError, KnobError, Reason, UnknownDeviceError
 
 if TYPE_CHECKING:
     from zeus.device.hold import Hold
-    from zeus.device.journal import Entry
+    from zeus.device.records import Entry
 
 T = TypeVar("T")
 
@@ -149,6 +149,8 @@ class GpuDriver:
     may_hang: bool = True
     #: Whether other processes see the same device, so that its knobs outlive this one.
     shared: bool = True
+    #: Whether only this user's processes see it, as a simulated one.
+    private: bool = False
 
     def seen_as_slice(self, slice_uuid: str) -> GpuDriver:
         """The same GPU for a program that sees only one slice of it."""

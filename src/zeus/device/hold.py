@@ -18,15 +18,15 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from zeus.device.base import ClockRange, GpuDriver
-from zeus.device.journal import Entry, Journal, Value, critical_section
-from zeus.errors import CapabilityError, KnobError
+from zeus.device.critical import critical_section
+from zeus.device.journal import Journal
+from zeus.device.records import GRAPHICS_CLOCK, MEMORY_CLOCK, POWER_LIMIT, Entry, Value
+from zeus.errors import CapabilityError, KnobError, Reason
 
 if TYPE_CHECKING:
     from zeus.device.base import Gpu
 
 logger = logging.getLogger(__name__)
-
-POWER_LIMIT, GRAPHICS_CLOCK, MEMORY_CLOCK = "power_limit", "graphics_clock", "memory_clock"
 
 
 class Hold:
@@ -47,8 +47,7 @@ class Hold:
         self._wanted = _checked(gpu, power_limit, graphics_clock, memory_clock)
         if not self._wanted:
             raise KnobError("a hold must set at least one knob, but none was given")
-        memory = None if gpu.driver.shared else gpu.held
-        self._journal = Journal(gpu.key, knob_setter(gpu.driver, gpu), memory)
+        self._journal = _journal(gpu)
         self._entries: dict[str, Entry] = {}
         self._owner = 0
 
@@ -84,8 +83,12 @@ class Hold:
         power_limit: float | None = None,
         graphics_clock: int | tuple[int, int] | None = None,
         memory_clock: int | tuple[int, int] | None = None,
-    ) -> None:
-        """Set knobs of this hold anew; what comes back at the end stays the same.
+    ) -> bool:
+        """Set knobs of this hold again; what comes back at the end stays the same.
+
+        Returns:
+            Whether all values are in force. They are not while another hold, perhaps another
+            process's, lies above this one; they will be when that one ends.
 
         Raises:
             KnobError: If the hold is not in force (a forked child has no part in it), does not
@@ -98,11 +101,29 @@ class Hold:
             for knob in wanted:
                 if knob not in self._entries:
                     raise KnobError(f"the hold holds {sorted(self._entries)}, but got {knob}")
+            in_force = True
             for knob, value in wanted.items():
-                self._journal.change(knob, self._entries[knob], value)
+                in_force &= self._journal.change(knob, self._entries[knob], value)
+            return in_force
 
-    def retune(self, lowest: int, highest: int) -> None:
-        """Lock the graphics clock anew, as often as many times a second.
+    def overridden_by(self) -> int | None:
+        """The process whose hold lies above this one, so that its value is in force instead.
+
+        Returns:
+            `None` if all values of this hold are in force.
+
+        Raises:
+            CapabilityError: If the record of holds cannot be used.
+        """
+        with critical_section:
+            for knob, entry in self._entries.items() if self._owner == os.getpid() else ():
+                above = self._journal.above(knob, entry.id)
+                if above is not None:
+                    return above.pid
+        return None
+
+    def retune(self, lowest: int, highest: int) -> bool:
+        """Lock the graphics clock again, as often as many times a second.
 
         As `change`, but quicker: the bounds are taken at their word, and the record keeps the clock
         that was set by `acquire` or `change`. What comes back at the end stays the same.
@@ -111,15 +132,18 @@ class Hold:
             lowest: MHz, a clock that the GPU supports.
             highest: MHz, likewise.
 
+        Returns:
+            Whether the clock is in force, as for `change`.
+
         Raises:
             KnobError: If the hold is not in force, or does not hold the graphics clock.
             CapabilityError: If the GPU refuses.
         """
         with critical_section:
             if self._owner != os.getpid() or GRAPHICS_CLOCK not in self._entries:
-                raise KnobError("a graphics clock must be held in this process to be set anew")
+                raise KnobError("a graphics clock must be held in this process to be set again")
             entry = self._entries[GRAPHICS_CLOCK]
-            self._journal.change(GRAPHICS_CLOCK, entry, [lowest, highest], lasting=False)
+            return self._journal.change(GRAPHICS_CLOCK, entry, [lowest, highest], lasting=False)
 
     def release(self) -> None:
         """Put everything back. Safe to call more than once, and in a forked child (no effect)."""
@@ -127,17 +151,44 @@ class Hold:
             return
         with critical_section:
             for knob in reversed(list(self._entries)):
-                try:
-                    self._journal.pop(knob, self._entries[knob].id)
-                except (CapabilityError, KnobError, OSError) as error:
-                    logger.error(
-                        "could not put back the %s of %s: %s; `zeus restore` tries again",
-                        knob,
-                        self.gpu,
-                        error,
-                    )
-                del self._entries[knob]
-            _holds.discard(self)
+                if self._put_back(knob, self._entries[knob]):
+                    del self._entries[knob]
+            if not self._entries:
+                _holds.discard(self)
+
+    def _put_back(self, knob: str, entry: Entry) -> bool:
+        """End the hold on one knob; returns whether there is nothing left to try here."""
+        try:
+            try:
+                self._journal.pop(knob, entry.id)
+            except CapabilityError as error:
+                if error.reason is not Reason.UNREADABLE or not self._untouched(knob, entry):
+                    raise
+                self.gpu.apply(lambda: _set(self.gpu.driver, knob, entry.original))
+        except (CapabilityError, KnobError, OSError) as error:
+            # Nobody takes it off the record as long as this process lives: so it tries again.
+            again = isinstance(error, CapabilityError) and error.reason is Reason.BLOCKED
+            logger.error(
+                "could not put back the %s of %s: %s; %s tries again",
+                knob.replace("_", " "),
+                self.gpu,
+                error,
+                "the end of this process" if again else "`zeus restore`",
+            )
+            return not again
+        return True
+
+    def _untouched(self, knob: str, entry: Entry) -> bool:
+        """Whether the GPU still has what this hold set, although the record cannot tell."""
+        with contextlib.suppress(CapabilityError, KnobError):
+            return _read(self.gpu, knob) == entry.value
+        return False
+
+
+def _journal(gpu: Gpu) -> Journal:
+    driver = gpu.driver
+    memory = None if driver.shared else gpu.held
+    return Journal(gpu.key, knob_setter(driver, gpu), memory, private=driver.private)
 
 
 def knob_setter(driver: GpuDriver, gpu: Gpu | None = None) -> Any:
@@ -159,10 +210,8 @@ def _set(driver: GpuDriver, knob: str, value: Value) -> None:
         driver.set_power_limit(float(value))
     elif knob == GRAPHICS_CLOCK:
         driver.lock_graphics_clock(_range(value))
-    elif knob == MEMORY_CLOCK:
-        driver.lock_memory_clock(_range(value))
     else:
-        logger.warning("an unknown knob %r in the record of changed knobs is skipped", knob)
+        driver.lock_memory_clock(_range(value))
 
 
 def _read(gpu: Gpu, knob: str) -> Value:
@@ -182,9 +231,7 @@ def rewrite_power_limit(gpu: Gpu) -> None:
     with contextlib.ExitStack() as alone:
         # Between reading and writing somebody else's hold could begin, and would be undone.
         with contextlib.suppress(OSError):  # no place for records: then there are no holds either
-            memory = None if gpu.driver.shared else gpu.held
-            journal = Journal(gpu.key, knob_setter(gpu.driver, gpu), memory)
-            alone.enter_context(journal.exclusive())
+            alone.enter_context(_journal(gpu).exclusive())
         current = gpu.power_limit()
         gpu.apply(lambda: gpu.driver.set_power_limit(current))
 

@@ -17,7 +17,8 @@ from zeus.clock import Clock, MonotonicClock
 from zeus.device import simulated
 from zeus.device.base import Cpu, DeviceSet, Gpu, GpuDriver, Problem, Soc
 from zeus.device.hold import knob_setter
-from zeus.device.journal import recorded_gpus, recover
+from zeus.device.journal import recover
+from zeus.device.records import recorded_gpus
 from zeus.device.state import STATE_VARIABLE
 from zeus.device.visible import Candidate, Visible, visible_amd, visible_nvidia
 from zeus.errors import CapabilityError, KnobError, Reason
@@ -81,7 +82,8 @@ class Node:
                 continue
             try:
                 # Through a `Gpu`, whose guard keeps a hanging driver from hanging us.
-                ended += recover(driver.identity.key, knob_setter(driver, Gpu(0, driver)))
+                setter = knob_setter(driver, Gpu(0, driver))
+                ended += recover(driver.identity.key, setter, private=driver.private)
             except (CapabilityError, KnobError, OSError) as error:
                 problems.append(Problem(f"restoring {driver.identity.name}", _obstacle(error)))
         return ended, problems

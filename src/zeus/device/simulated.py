@@ -12,7 +12,7 @@ import mmap
 import os
 import re
 import uuid
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,10 +29,11 @@ from zeus.device.base import (
     SupportedClocks,
     unsupported,
 )
-from zeus.device.journal import critical_section
+from zeus.device.critical import critical_section
+from zeus.device.locks import LockTimeoutError, locked
 from zeus.device.simulated_models import MODELS, GpuModel, exponential
-from zeus.device.state import boot_id, locked, state_directory
-from zeus.errors import KnobError, SimulationError
+from zeus.device.state import boot_id, state_directory
+from zeus.errors import CapabilityError, KnobError, Reason, SimulationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,9 +144,9 @@ class StateMemory:
     @staticmethod
     def _map(file: Path, size: int) -> mmap.mmap:
         # The name carries boot and size: a file from another boot holds another clock's times.
-        with locked(file.with_suffix(".lock")), file.open("a+b") as opened:
-            if opened.tell() != size:
-                opened.truncate(size)
+        with file.open("a+b") as opened:
+            if opened.tell() < size:
+                opened.truncate(size)  # by several processes at once, too: to the same size
             return mmap.mmap(opened.fileno(), size)
 
     def read(self, gpu: int) -> GpuState | None:
@@ -172,12 +173,13 @@ class StateMemory:
 
         Signal handlers that set knobs wait for the end, as they do for any change of a knob.
         """
-        with critical_section:
-            if self._file is None:
-                yield
-            else:
-                with locked(self._file.with_suffix(".lock")):
-                    yield
+        with critical_section, ExitStack() as alone:
+            if self._file is not None:
+                try:
+                    alone.enter_context(locked(self._file.with_suffix(".lock")))
+                except LockTimeoutError as error:
+                    raise CapabilityError(Reason.BLOCKED, str(error)) from None
+            yield
 
 
 def _first_number(base: int, changes: float) -> int:
@@ -225,6 +227,7 @@ class SimulatedGpuDriver(GpuDriver):
         """
         self.model = model
         self.shared = not clock.virtual
+        self.private = True
         self._slot = slot
         self._memory = memory
         self.clock = clock
@@ -239,9 +242,10 @@ class SimulatedGpuDriver(GpuDriver):
         self.counter_period = model.counter_period
         # Ticks of different GPUs are not in step on real nodes either.
         self._phase = (model.counter_period or 0.0) * ((slot * 0.37 + 0.13) % 1.0)
-        with memory.exclusive():
-            if memory.read(slot) is None:
-                memory.write(slot, self._fresh(activity))
+        if memory.read(slot) is None:
+            with memory.exclusive():
+                if memory.read(slot) is None:
+                    memory.write(slot, self._fresh(activity))
 
     def _fresh(self, activity: float) -> GpuState:
         now = self.clock.now()

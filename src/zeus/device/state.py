@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import glob
 import os
 import re
 import stat
 import tempfile
-import threading
-import uuid
-from collections.abc import Iterator
+import time
 from pathlib import Path
 
 STATE_VARIABLE = "ZEUS_STATE_DIR"
+
+_LEFTOVER = 60.0  # seconds; writing a file takes far less
 
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.IGNORECASE)
 
@@ -55,26 +55,13 @@ def _nobody_elses(directory: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not others_write
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock between processes; it ends with the process that holds it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            # Closing is not enough if another thread forked meanwhile: the child has a copy.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-    finally:
-        os.close(descriptor)
-
-
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
     """Replace a file so that every reader, and every crash, sees the old or the new one whole."""
+    _remove_leftovers(path)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".new")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(descriptor, mode)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -91,6 +78,15 @@ def write_atomically(path: Path, text: str) -> None:
         os.close(directory)
 
 
+def _remove_leftovers(path: Path) -> None:
+    """Remove what processes that were killed amid writing this file have left."""
+    with contextlib.suppress(OSError):
+        for leftover in path.parent.glob(f"{glob.escape(path.name)}*.new"):
+            with contextlib.suppress(OSError):
+                if time.time() - leftover.stat().st_mtime > _LEFTOVER:
+                    leftover.unlink()
+
+
 def boot_id() -> str:
     """Names this boot of the machine: knobs do not survive the next one."""
     with contextlib.suppress(OSError):
@@ -103,6 +99,12 @@ def job_wide(gpu_key: str) -> str:
     return f"{boot_id()} {gpu_key}" if _PCI_ADDRESS.fullmatch(gpu_key) else gpu_key
 
 
+def in_container() -> bool:
+    """Whether this is a container, as far as its runtime shows it."""
+    signs = (Path("/.dockerenv"), Path("/run/.containerenv"))
+    return any(sign.exists() for sign in signs) or "KUBERNETES_SERVICE_HOST" in os.environ
+
+
 def process_namespace() -> str:
     """Names the processes whose numbers mean anything here: a container has its own."""
     with contextlib.suppress(OSError):
@@ -110,59 +112,12 @@ def process_namespace() -> str:
     return ""
 
 
-class SignsOfLife:
-    """Tells whether processes live whose numbers mean nothing here, by locks on bytes of a file.
-
-    A lock of this kind belongs to one process, is not inherited by its children, and ends with it,
-    whatever ends it; and all containers that share the file see it. A process loses its locks when
-    it closes the file, so that is never closed.
-    """
-
-    def __init__(self) -> None:
-        self._files: dict[Path, int] = {}
-        self._given: dict[tuple[Path, int], int] = {}
-        self._lock = threading.RLock()
-
-    def give(self, path: Path) -> int:
-        """Show life from now on; returns by which byte, or 0 where files cannot be locked."""
-        with self._lock, contextlib.suppress(OSError):
-            mine = (path, os.getpid())  # a forked child must show its own
-            if mine not in self._given:
-                byte = uuid.uuid4().int >> 66 or 1
-                fcntl.lockf(self._descriptor(path), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
-                self._given[mine] = byte
-            return self._given[mine]
-        return 0
-
-    def seen(self, path: Path, byte: int) -> bool:
-        """Whether another process lives that shows life by this byte. If unsure, it does."""
-        if not byte:
-            return True
-        with self._lock:
-            try:
-                descriptor = self._descriptor(path)
-                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
-                fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, byte)
-            except OSError:
-                return True
-        return False
-
-    def reset_after_fork(self) -> None:
-        """A thread of the parent may have held our lock."""
-        self._lock = threading.RLock()
-
-    def _descriptor(self, path: Path) -> int:
-        if path not in self._files:
-            self._files[path] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        return self._files[path]
-
-
-signs_of_life = SignsOfLife()
-os.register_at_fork(after_in_child=signs_of_life.reset_after_fork)
-
-
 def process_start(pid: int) -> str | None:
-    """When a process started, to tell it from a later one with the same number; `None` if gone."""
+    """When a process started, to tell it from a later one with the same number.
+
+    Returns:
+        `None` if it is gone, an empty text if it is there but nothing more can be told.
+    """
     try:
         # The command name may hold spaces and parentheses: fields are counted after the last one.
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -171,12 +126,10 @@ def process_start(pid: int) -> str | None:
         return None if fields[0] == "Z" else fields[19]
     except OSError:
         pass
-    if Path("/proc/self/stat").exists():
-        return None
-    try:  # no /proc (macOS): the number alone must do
+    try:  # no /proc (macOS), or one that hides the processes of other users
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
     except PermissionError:
-        pass
+        return ""
+    except (ProcessLookupError, OverflowError):
+        return None
     return ""

@@ -15,7 +15,8 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-from zeus.device.state import locked, state_directory, write_atomically
+from zeus.device.locks import locked
+from zeus.device.state import state_directory, write_atomically
 from zeus.errors import (
     FrontierError,
     JobConflictError,

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zeus.device.state import locked, write_atomically
+from zeus.device.locks import locked
+from zeus.device.state import write_atomically
 from zeus.errors import FrontierError, ProfileError
 from zeus.frontier import Frontier
 

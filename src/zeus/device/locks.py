@@ -1,0 +1,164 @@
+"""Locks between processes, each with a deadline.
+
+Whoever holds a lock may be stopped: by a debugger, a paused container, a stalled disk. Nobody waits
+for that without end: after a few seconds the wait is an error that names the holder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+LOCK_TIMEOUT = 3.0
+"""Seconds after which a lock counts as stuck. They are held for milliseconds."""
+
+_SHORT_TIMEOUT = 0.25  # seconds, for a while after one was stuck: the others may be so, too
+_A_WHILE = 30.0  # seconds
+_FIRST_PAUSE, _LONGEST_PAUSE = 2e-4, 0.02  # seconds between tries
+
+_last_timeout = -_A_WHILE
+# Where others may write, a pipe may lie instead of a file: opening it must not keep us waiting.
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class LockTimeoutError(TimeoutError):
+    """A lock was not free in time; names who has it, where the system tells."""
+
+
+@contextlib.contextmanager
+def locked(
+    path: Path, give_up: Callable[[], bool] = lambda: False, *, mode: int = 0o600
+) -> Iterator[None]:
+    """Hold an exclusive lock between processes; it ends with the process that holds it.
+
+    Args:
+        path: The lock's file, created if it is not there.
+        give_up: Asked while waiting: whether to stop waiting already.
+        mode: Permissions of a file that is created.
+
+    Raises:
+        LockTimeoutError: If it is not free within `LOCK_TIMEOUT`.
+    """
+    descriptor = _open(path, mode)
+    try:
+        _acquire(descriptor, path, give_up)
+        try:
+            yield
+        finally:
+            # Closing is not enough if another thread forked meanwhile: the child has a copy.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: Path, mode: int) -> int:
+    # Where everybody may create files, the kernel refuses to "create" one that is another user's;
+    # to lock a file, reading it is enough.
+    with contextlib.suppress(FileNotFoundError):
+        return os.open(path, _READ)
+    with contextlib.suppress(FileExistsError):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with contextlib.suppress(OSError):
+            os.fchmod(descriptor, mode)  # whatever the umask
+        return descriptor
+    return os.open(path, _READ)
+
+
+def _acquire(descriptor: int, path: Path, give_up: Callable[[], bool]) -> None:
+    global _last_timeout  # noqa: PLW0603
+    if _try(descriptor):
+        return
+    began = time.monotonic()
+    timeout = LOCK_TIMEOUT if began - _last_timeout > _A_WHILE else _SHORT_TIMEOUT
+    pause = _FIRST_PAUSE
+    while not _try(descriptor):
+        waited = time.monotonic() - began
+        if waited > timeout or give_up():
+            if waited > timeout:
+                _last_timeout = time.monotonic()
+            raise LockTimeoutError(f"{path} has been locked for {waited:.1f} s {_holder(path)}")
+        time.sleep(pause)
+        pause = min(1.5 * pause, _LONGEST_PAUSE)
+
+
+def _try(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holder(path: Path) -> str:
+    """Who has the lock, as far as the kernel tells; it may be in another container."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        inode = str(path.stat().st_ino)
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            fields = line.split()
+            if fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == inode and fields[4] > "0":
+                pid = fields[4]
+                stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+                stopped = stat.rpartition(")")[2].split()[0] in "Tt"
+                return f"by process {pid}" + (", which is stopped" if stopped else "")
+    return "by another process"
+
+
+class SignsOfLife:
+    """Tells whether processes live whose numbers mean nothing here, by locks on bytes of a file.
+
+    A lock of this kind belongs to one process, is not inherited by its children, and ends with it,
+    whatever ends it; and all containers that share the file see it. A process loses its locks when
+    it closes the file, so that is never closed.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[Path, int], int] = {}
+        self._given: dict[tuple[Path, int], int] = {}
+        self._lock = threading.RLock()
+
+    def give(self, path: Path) -> int:
+        """Show life from now on; returns by which byte, or 0 where files cannot be locked."""
+        with self._lock, contextlib.suppress(OSError):
+            mine = (path, os.getpid())  # a forked child must show its own
+            if mine not in self._given:
+                byte = uuid.uuid4().int >> 66 or 1
+                descriptor = self._descriptor(path, os.O_RDWR | os.O_CREAT)
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+                self._given[mine] = byte
+            return self._given[mine]
+        return 0
+
+    def seen(self, path: Path, byte: int) -> bool:
+        """Whether another process lives that shows life by this byte. If unsure, it does."""
+        if not byte or byte in self._given.values():
+            return True
+        with self._lock:
+            try:
+                # Shared, because the file of another user can only be read; it meets the other's
+                # exclusive lock all the same.
+                descriptor = self._descriptor(path, os.O_RDONLY)
+                fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, byte)
+                fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, byte)
+            except OSError:
+                return True
+        return False
+
+    def reset_after_fork(self) -> None:
+        """A thread of the parent may have held our lock."""
+        self._lock = threading.RLock()
+
+    def _descriptor(self, path: Path, flags: int) -> int:
+        key = path, flags
+        if key not in self._files:
+            self._files[key] = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        return self._files[key]
+
+
+signs_of_life = SignsOfLife()
+os.register_at_fork(after_in_child=signs_of_life.reset_after_fork)
