@@ -239,6 +239,37 @@ def test_a_hanging_gpu_costs_only_itself(programs):
     assert "hangs" in unavailable[0][1]
 
 
+def test_a_gpu_that_hung_for_a_while_is_measured_again(programs):
+    group = programs(GpuSpec(watts=100.0), GpuSpec(watts=200.0))
+    found = group.ask("""
+        monitor = ZeusMonitor()
+        wait_for_helper(monitor)
+        monitor.begin_window("stalled")
+        for call in ("nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetFieldValues"):
+            sim.fault(1, call, "hang")
+        deadline = time.monotonic() + 120
+        while monitor._tracks[1].senses.trouble is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        unseen = [r.index for r in monitor.end_window("stalled").unavailable]
+        sim.clear_faults(1)
+        again = []
+        for each in (monitor, ZeusMonitor()):
+            while time.monotonic() < deadline:
+                with each.window("again") as window:
+                    time.sleep(0.3)
+                if 1 in window.measurement.gpu_energy:
+                    m = window.measurement
+                    again.append([m.gpu_energy[i] / m.time for i in (0, 1)])
+                    break
+        answer([unseen, again])
+    """)
+    unseen, again = found
+    assert unseen == [1]
+    assert len(again) == 2
+    for watts in again:
+        assert watts == [pytest.approx(100.0, rel=0.05), pytest.approx(200.0, rel=0.05)]
+
+
 def test_missing_counter_and_sentinels_fall_back_to_power(programs):
     group = programs(
         GpuSpec(watts=100.0, unsupported=("nvmlDeviceGetTotalEnergyConsumption",)),
@@ -391,7 +422,7 @@ def test_closing_leaves_nothing_behind(programs):
         for _ in range(3):
             with ZeusMonitor() as monitor:
                 wait_for_helper(monitor)
-                pid = monitor._sampler.feeds._helper._process.pid
+                pid = monitor._sampler.feeds._helpers[0]._process.pid
                 monitor.begin_window("w")
                 assert monitor.end_window("w").gpu_energy[0] > 0
             assert not os.path.exists(f"/proc/{pid}")
@@ -426,7 +457,7 @@ def test_a_helper_that_dies_is_replaced_by_a_thread(programs):
         monitor = ZeusMonitor()
         wait_for_helper(monitor)
         monitor.begin_window("w")
-        os.kill(monitor._sampler.feeds._helper._process.pid, signal.SIGKILL)
+        os.kill(monitor._sampler.feeds._helpers[0]._process.pid, signal.SIGKILL)
         deadline = time.monotonic() + 120
         while monitor._sampler.feeds.followed and time.monotonic() < deadline:
             time.sleep(0.05)

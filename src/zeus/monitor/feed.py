@@ -2,7 +2,8 @@
 
 In virtual time, and where no helper can be started, the sampler looks by itself. In real time a
 helper does, and the sampler only collects what it has seen, about once a second or when somebody
-asks. If a driver call hangs in the helper, it is left behind and another goes on without that GPU.
+asks. If a driver call hangs in the helper, it is left behind and another goes on without that GPU,
+which gets a helper of its own after a pause; the pauses grow as long as its driver hangs.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ logger = logging.getLogger(__name__)
 HANG_TIMEOUT = 3.0
 """Seconds after which a driver call counts as hanging."""
 
+_FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0  # seconds until a GPU that hung is tried again
+_START_TIMEOUT = 10.0  # seconds in which a helper gets to know its GPUs
 _COLLECT_PAUSE = 1.0  # seconds between collecting what the helper has seen
+_WELL = 10  # looks after which a GPU that hung counts as well
 _ACTIVE_AHEAD = 3.0  # seconds for which the helper goes on without being asked again
 _SOON = 0.026  # seconds; a look that comes this soon need not be asked for
 _KICK_DELAY = 2e-3  # seconds from a window's beginning to the look it causes: load sets in first
@@ -52,8 +56,10 @@ class Feed:
         self.track = EnergyTrack(gpu.driver.meter_period, uniform=clock.virtual)
         self.thrift = 1.0
         self.settles = True
-        #: Driver calls for this GPU hang: nobody may look at it any more.
+        #: Driver calls for this GPU hang: only a helper of its own may look at it, from `retry_at`.
         self.halted = False
+        self.retry_at = math.inf
+        self.retry_pause = _FIRST_RETRY
         self._clock = clock
         self._watcher = Watcher(gpu.driver, self.track, clock)
         self._helper: Helper | None = None
@@ -65,7 +71,7 @@ class Feed:
     @property
     def due(self) -> float:
         """When to look, or to collect, next."""
-        return self._due if self._followed() else self._watcher.due
+        return self._due if self.halted or self._followed() else self._watcher.due
 
     @due.setter
     def due(self, instant: float) -> None:
@@ -91,8 +97,8 @@ class Feed:
 
     def look(self) -> None:
         """Look, or collect."""
-        if self.halted:
-            self.due = math.inf
+        if self.halted and not self._followed():
+            self._due = self._clock.now() + _COLLECT_PAUSE
             return
         self._watcher.thrift = self.thrift
         if not self._followed():
@@ -113,6 +119,18 @@ class Feed:
             for number, look in helper.memory.looks(self._number, self._seen):
                 self._seen = number
                 self.track.take(look)
+            if self._seen > _WELL and self.halted:
+                logger.warning("%s answers again", self.gpu)
+                self.halted, self.retry_pause = False, _FIRST_RETRY
+
+    def halt(self, error: CapabilityError, now: float) -> None:
+        """Its driver hangs: nobody looks at it for a while."""
+        self.collect()
+        self.follow(None)
+        self.halted = True
+        self.retry_at = now + self.retry_pause
+        self.retry_pause = min(2 * self.retry_pause, _LONGEST_RETRY)
+        self.track.senses = self.track.senses._replace(trouble=error)
 
     def hurry(self, due: float) -> None:
         """A window has begun."""
@@ -136,6 +154,7 @@ class Helper:
         import subprocess  # noqa: PLC0415  (not needed before there is a GPU to follow)
 
         self.feeds = tuple(feeds)
+        self._started_at = time.monotonic()
         self.memory = SharedLooks(len(self.feeds))
         self._front = self.memory.front
         self._kicked_at = -math.inf
@@ -149,6 +168,7 @@ class Helper:
             command += [str(self.memory.descriptor), str(read_end), *keys]
             self._process = subprocess.Popen(
                 command,
+                env={**os.environ, HELPER_VARIABLE: "0"},  # it never starts one in turn
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -206,7 +226,10 @@ class Helper:
     def stuck_feed(self, now: float) -> Feed | None:
         """The GPU whose driver call hangs, if one does."""
         reading = int(self._front[Slot.READING])
-        if not self.ready() or reading < 0:
+        if not self.ready():
+            hangs = time.monotonic() - self._started_at > _START_TIMEOUT and len(self.feeds) == 1
+            return self.feeds[0] if hangs else None
+        if reading < 0:
             return None
         if now - self._front[Slot.READING_SINCE] < HANG_TIMEOUT:
             return None
@@ -232,16 +255,14 @@ def _end(process: subprocess.Popen[bytes], requests: int, owner: int) -> None:
 
 
 class Feeds:
-    """All feeds of a node, and the helper behind them."""
+    """All feeds of a node, and the helpers behind them: one for all GPUs that never hung."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._feeds: dict[str, Feed] = {}
-        self._helper: Helper | None = None
+        self._helpers: tuple[Helper, ...] = ()
         self._lock = threading.RLock()
-        self._usable = (
-            not clock.virtual and bool(sys.executable) and os.environ.get(HELPER_VARIABLE) != "0"
-        )
+        self._usable = not clock.virtual and helper_possible()
 
     def of(self, gpus: Sequence[Gpu]) -> tuple[Feed, ...]:
         """The feeds of these GPUs, shared by all monitors."""
@@ -250,95 +271,116 @@ class Feeds:
             for gpu in new:
                 self._feeds[gpu.key] = Feed(gpu, self._clock)
             if new:
-                self._start()
+                self._start([feed for feed in self._feeds.values() if not feed.halted])
             return tuple(self._feeds[gpu.key] for gpu in gpus)
 
-    def _start(self) -> None:
-        if self._helper is not None:
-            self._helper.end()
-            self._helper = None
-        feeds = [feed for feed in self._feeds.values() if not feed.halted]
+    def _start(self, feeds: Sequence[Feed]) -> None:
+        """Give these GPUs a helper of their own, in place of those they had."""
+        for helper in self._helpers:
+            if not set(helper.feeds).isdisjoint(feeds):
+                self._leave(helper)
         if not self._usable or not feeds:
             return
         try:
-            self._helper = Helper(feeds)
+            helper = Helper(feeds)
         except OSError as error:
             logger.warning("no helper process can be started (%s): looking from a thread", error)
             self._usable = False
+            return
+        self._helpers += (helper,)
         for number, feed in enumerate(feeds):
-            feed.follow(self._helper, number)
+            feed.follow(helper, number)
+
+    def _leave(self, helper: Helper) -> None:
+        helper.end()
+        self._helpers = tuple(each for each in self._helpers if each is not helper)
+        for feed in helper.feeds:
+            feed.collect()
+            feed.follow(None)
 
     @property
     def followed(self) -> bool:
-        """Whether a helper looks."""
-        return self._helper is not None and self._helper.ready()
+        """Whether helpers look."""
+        return any(helper.ready() for helper in self._helpers)
 
     def window_begins(self, now: float) -> None:
-        """Have the helper look right after a window's beginning."""
-        if self._helper is not None:
-            self._helper.window_begins(now)
+        """Have the helpers look right after a window's beginning."""
+        for helper in self._helpers:
+            helper.window_begins(now)
 
     def watch(self, now: float) -> None:
-        """Keep the helper going, and go on without it if it has failed or hangs."""
-        helper = self._helper
-        if helper is None:
-            return
-        if helper.failed():
-            logger.warning("the helper process has ended: looking from a thread instead")
-            with self._lock:
-                self._usable, self._helper = False, None
-                for feed in self._feeds.values():
-                    feed.follow(None)
-            return
+        """Keep the helpers going, and go on without one that has failed or hangs."""
+        with self._lock:
+            for helper in self._helpers:
+                self._watch(helper, now)
+            for feed in self._feeds.values():
+                if feed.halted and feed.retry_at <= now:
+                    feed.retry_at = math.inf
+                    self._start([feed])
+
+    def _watch(self, helper: Helper, now: float) -> None:
         stuck = helper.stuck_feed(now)
         if stuck is not None:
             error = CapabilityError(
                 Reason.HANGS, f"a driver call did not return within {HANG_TIMEOUT:g} s"
             )
-            logger.error("%s: %s; going on without it", stuck.gpu, error)
-            with self._lock:
-                stuck.collect()
-                stuck.follow(None)
-                stuck.halted = True
-                stuck.track.senses = stuck.track.senses._replace(trouble=error)
-                self._start()
-            return
-        helper.stay_active(now)
+            logger.error("%s: %s; trying again in %g s", stuck.gpu, error, stuck.retry_pause)
+            self._leave(helper)
+            stuck.halt(error, now)
+            self._start([feed for feed in helper.feeds if feed is not stuck])
+        elif helper.failed():
+            logger.warning("the helper process has ended: looking from a thread instead")
+            self._usable = False
+            self._leave(helper)
+            for feed in helper.feeds:
+                feed.halted = False  # the sampler knows to leave a thread behind that hangs
+        else:
+            helper.stay_active(now)
 
     def settle(self, timeout: float) -> bool:
         """Have everything looked at now and collect it.
 
         Returns:
-            Whether the helper did; `False` if the sampler must.
+            Whether helpers did; `False` if the sampler must.
         """
-        helper = self._helper
-        if helper is None or not helper.ready():
+        asked = [(helper, helper.request_all()) for helper in self._helpers if helper.ready()]
+        if not asked:
             return False
-        number = helper.request_all()
         deadline = time.monotonic() + timeout
-        while not helper.answered(number):
-            if time.monotonic() > deadline or helper.failed():
-                break
-            time.sleep(5e-5)
-        for feed in helper.feeds:
-            feed.collect()
+        for helper, number in asked:
+            while not helper.answered(number):
+                if time.monotonic() > deadline or helper.failed():
+                    break
+                time.sleep(5e-5)
+            for feed in helper.feeds:
+                feed.collect()
         return True
 
     def end(self) -> None:
-        """End the helper. A later use starts another."""
+        """End the helpers. A later use starts others."""
         with self._lock:
-            if self._helper is not None:
-                self._helper.end()
-                self._helper = None
-            for feed in self._feeds.values():
-                feed.follow(None)
+            for helper in self._helpers:
+                self._leave(helper)
             self._feeds.clear()
 
     def forget_helper(self) -> None:
-        """In a forked child: the helper is the parent's."""
+        """In a forked child: the helpers are the parent's."""
         self._lock = threading.RLock()
-        self._helper = None
+        self._helpers = ()
         for feed in self._feeds.values():
             feed.track.lock = threading.RLock()
             feed.follow(None)
+            feed.halted = False
         self._usable = False
+
+
+def helper_possible() -> bool:
+    """Whether this program can start a Python, which a helper is.
+
+    In a frozen application, or one that only embeds Python, `sys.executable` is that application
+    (or nothing): to start it would run the user's program again, which would start it again.
+    """
+    if os.environ.get(HELPER_VARIABLE) == "0" or getattr(sys, "frozen", False):
+        return False
+    name = Path(sys.executable or "").name.lower()
+    return name.startswith(("python", "pypy")) and os.access(sys.executable, os.X_OK)

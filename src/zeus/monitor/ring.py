@@ -42,7 +42,9 @@ class State(IntEnum):
 _FRONT = 16
 _RECORD = 5
 _LOOKS = 2048
-_SENSES_BYTES = 1024
+# As JSON a character takes up to twelve bytes, and a text that was cut could not be decoded.
+_NOTE, _DETAIL, _CURE = 200, 300, 200
+_SENSES_BYTES = 12 * (_NOTE + _DETAIL + _CURE) + 600
 # Per GPU: count of looks, version and length of the senses' text, the text, the looks.
 _COUNT, _VERSION, _LENGTH, _TEXT = 0, 1, 2, 3
 _RECORDS = _TEXT + _SENSES_BYTES // 8
@@ -135,10 +137,10 @@ def _encode(senses: Senses) -> bytes:
         "counter": senses.counter,
         "power": senses.power,
         "averaged": senses.averaged,
-        "counter_note": senses.counter_note[:200],
-        "trouble": trouble and [trouble.reason, trouble.detail[:300], trouble.cure[:200]],
+        "counter_note": senses.counter_note[:_NOTE],
+        "trouble": trouble and [trouble.reason, trouble.detail[:_DETAIL], trouble.cure[:_CURE]],
     }
-    return json.dumps(record).encode()[:_SENSES_BYTES]
+    return json.dumps(record).encode()
 
 
 def _decode(text: bytes) -> Senses:
