@@ -160,7 +160,13 @@ def shared():
     gpus = get_gpus()
     watching = ZeusMonitor()
     optimizer = GlobalPowerLimitOptimizer(
-        watching, Energy(), warmup_steps=1, profile_steps=6, pl_step=50, wait_steps=0
+        watching,
+        Energy(),
+        warmup_steps=1,
+        profile_steps=6,
+        pl_step=50,
+        wait_steps=0,
+        raise_limit=True,
     )
     step = Workload("step", 0.008, 0.0, 1.0, 0.4)
     gradient = torch.ones(4)

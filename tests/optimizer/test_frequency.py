@@ -53,7 +53,7 @@ def test_the_lock_from_before_comes_back():
     node = SimulatedNode("v100x2")
     for gpu in node.gpus:
         gpu.driver.lock_graphics_clock(ClockRange(300, 1005))
-    optimizer = GlobalFrequencyOptimizer(monitor(node), Time(), freq_step=150)
+    optimizer = GlobalFrequencyOptimizer(monitor(node), Time(), freq_step=150, raise_limit=True)
     Loop(node, optimizer, JOB).until_decided()
     report = optimizer.report()
     assert (report.chosen.knob, report.reference.knob) == (1380, 1005)
@@ -61,6 +61,15 @@ def test_the_lock_from_before_comes_back():
     optimizer.close()
     for gpu in node.gpus:
         assert gpu.locked_graphics_clock() == ClockRange(300, 1005)
+
+
+def test_a_lock_that_was_found_is_a_ceiling():
+    node = SimulatedNode("v100")
+    node.gpus[0].driver.lock_graphics_clock(ClockRange(300, 1005))
+    optimizer = GlobalFrequencyOptimizer(monitor(node), Time(), freq_step=150)
+    Loop(node, optimizer, JOB).until_decided()
+    assert max(point.knob for point in optimizer.frontier) == 1005
+    assert "up to 1380 MHz" in str(optimizer.report())
 
 
 def test_the_stride_is_obeyed():

@@ -65,7 +65,7 @@ def test_most_of_the_run_goes_on_at_the_limit_from_before():
 
 
 def test_a_limit_from_before_that_the_walk_did_not_reach_is_measured_too():
-    optimizer, node, _ = train([120], MaxSlowdownConstraint(1.02), epochs=4)
+    optimizer, node, _ = train([120], MaxSlowdownConstraint(1.02), epochs=4, raise_limit=True)
     knobs = [point.knob for point in optimizer.frontier]
     assert knobs[0] == 250
     assert knobs[-1] == 120
@@ -75,7 +75,9 @@ def test_a_limit_from_before_that_the_walk_did_not_reach_is_measured_too():
 
 
 def test_without_observing_the_report_compares_with_the_limit_from_before_as_well():
-    optimizer, node, loop = train([120], MaxSlowdownConstraint(1.02), observe=False)
+    optimizer, node, loop = train(
+        [120], MaxSlowdownConstraint(1.02), observe=False, raise_limit=True
+    )
     report = optimizer.report()
     assert report.reference.knob == 120
     assert report.time_change < -0.1, "faster than before"
@@ -85,11 +87,31 @@ def test_without_observing_the_report_compares_with_the_limit_from_before_as_wel
     assert limits(node) == [report.chosen.knob]
 
 
+@pytest.mark.parametrize(
+    ("before", "activity", "said"),
+    [(200, 1.0, "up to 20% less time"), (240, 0.5, "W per GPU and would hardly feel them")],
+)
+def test_the_limit_that_was_found_is_a_ceiling(before, activity, said):
+    light = work(0.1, activity=activity, compute_bound=0.4)
+    optimizer, node, _ = train([before], Time(), observe=False, workload=light)
+    assert max(point.knob for point in optimizer.frontier) == before
+    assert limits(node) == [before]
+    (untried,) = (line for line in optimizer.report().lines() if "were not tried" in line)
+    assert f"above the previous {before} W" in untried
+    assert "up to 250 W" in untried
+    assert said in untried
+
+
+def test_nothing_is_said_where_nothing_was_left_out():
+    optimizer, _, _ = train([250], Time())
+    assert "not tried" not in str(optimizer.report())
+
+
 def test_gpus_that_were_not_set_alike_get_that_back(caplog):
     with caplog.at_level(logging.WARNING):
         optimizer, node, _ = train([250, 150], ZeusCost(0.5), spec="v100x2")
         assert limits(node) == [250, 150]
-        assert optimizer.report().reference.knob == 250
+        assert optimizer.report().reference.knob == 150, "the lower one sets the pace"
     assert caplog.records == [], "no drift is made of that"
     optimizer.close()
     assert limits(node) == [250, 150]

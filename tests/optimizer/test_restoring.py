@@ -19,7 +19,7 @@ from zeus.optimizer import GlobalPowerLimitOptimizer
 
 monitor = ZeusMonitor([0])
 plo = GlobalPowerLimitOptimizer(
-    monitor, wait_steps=0, warmup_steps=0, profile_steps=2, pl_step=75
+    monitor, wait_steps=0, warmup_steps=0, profile_steps=2, pl_step=75, raise_limit=True
 )
 
 def train(steps):

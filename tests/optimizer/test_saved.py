@@ -122,10 +122,16 @@ def test_limits_that_were_jumped_over_stay_so(path):
 
 def test_the_limit_before_is_in_the_profile_as_well(path):
     for spent in (True, False):
-        optimizer, _ = run(path, Time(), before=187.5)
+        optimizer, _ = run(path, Time(), before=187.5, raise_limit=True)
         assert bool(optimizer.profiling_steps) == spent
         assert knobs(optimizer) == [250, 187.5]
         assert optimizer.report().reference.knob == 187.5
+
+
+def test_saved_limits_above_the_one_that_was_found_are_not_used(path):
+    run(path, Energy())
+    optimizer, _ = run(path, Time(), before=200)
+    assert max(knobs(optimizer)) == 200
 
 
 # --- Only where it belongs ------------------------------------------------------------------------

@@ -117,7 +117,7 @@ say([measured, plo.objective, amid, first.report().steps, first.trouble, plo.tro
     assert len(measured[1]) == 4
     assert min(measured[1]) > 0
     assert objective == "MaxSlowdownConstraint(factor=1.1)"
-    assert amid == [250.0] * 4, "the first limit that is tried"
+    assert amid == [150.0] * 4, "the first limit that is tried: the lowest that was found"
     assert steps == 3 * 16
     assert troubles == ["", ""]
     assert [gpu.power_limit() for gpu in onlookers] == before

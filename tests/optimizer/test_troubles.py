@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import replace
 
 import pytest
@@ -169,7 +170,7 @@ def test_no_place_for_the_record_of_changed_knobs(tmp_path, monkeypatch, warning
 
 @pytest.mark.parametrize("after", [1, 40, 90, 200])
 def test_a_gpu_that_is_lost_amid_profiling(node, warnings, after):
-    optimizer = GlobalPowerLimitOptimizer(monitor(node))
+    optimizer = GlobalPowerLimitOptimizer(monitor(node), raise_limit=True)
     loop = Loop(node, optimizer, JOB, epoch=40)
     for step in range(400):
         if step == after:
@@ -263,7 +264,7 @@ def test_latencies_of_steps_are_not_measured_so_none_can_be_asked_for(node):
 
 def test_windows_that_are_reset_amid_profiling(node, warnings):
     watching = monitor(node)
-    optimizer = GlobalPowerLimitOptimizer(watching)
+    optimizer = GlobalPowerLimitOptimizer(watching, raise_limit=True)
     loop = Loop(node, optimizer, JOB, epoch=40)
     optimizer.on_epoch_begin()
     for step in range(200):
@@ -273,6 +274,21 @@ def test_windows_that_are_reset_amid_profiling(node, warnings):
     (said,) = warnings()
     assert "the monitor's windows were reset" in said
     optimizer.close()
+    assert limits(node) == [ODD, ODD]
+
+
+def test_a_setting_that_is_not_in_force_is_not_measured(node, warnings):
+    optimizer = GlobalPowerLimitOptimizer(monitor(node), raise_limit=True)
+    loop = Loop(node, optimizer, JOB, epoch=40)
+    for _ in range(20):
+        loop.step()
+    with node.gpus[1].hold(power_limit=130):  # as another program would
+        for _ in range(200):
+            loop.step()
+        (said,) = warnings()
+        assert f"process {os.getpid()} has set the power limit" in said
+        assert optimizer.frontier is None
+        assert limits(node) == [ODD, 130]
     assert limits(node) == [ODD, ODD]
 
 

@@ -30,6 +30,7 @@ class GlobalFrequencyOptimizer(JitOptimizer):
         batch_size: As there.
         job_steps: As there.
         observe: As there.
+        raise_limit: As there, for clocks above a lock that the driver tells of.
         rank_timeout: As there.
 
     Raises:
@@ -50,6 +51,7 @@ class GlobalFrequencyOptimizer(JitOptimizer):
         batch_size: int | None = None,
         job_steps: int = 1,
         observe: bool = False,
+        raise_limit: bool = False,
         rank_timeout: float = 300.0,
     ) -> None:
         super().__init__(
@@ -60,5 +62,6 @@ class GlobalFrequencyOptimizer(JitOptimizer):
             profile_path=profile_path,
             job=checked_job(job, batch_size, job_steps),
             observe=observe,
+            raise_limit=raise_limit,
             rank_timeout=positive("rank_timeout", rank_timeout),
         )

@@ -42,7 +42,7 @@ __all__ = [
 class GlobalPowerLimitOptimizer(JitOptimizer):
     """Finds the best power limit during training, and uses it from then on.
 
-    From the highest limit down, some steps are measured under each, until the objective can only
+    From the previous limit down, some steps are measured under each, until the objective can only
     get worse; by default each just long enough to be known well (about five seconds at most, ten
     at the first limit, or a few steps where these are longer). Training is what is measured, so no
     step is wasted. Every process of a job has an optimizer of its own; with `torch.distributed`
@@ -61,7 +61,7 @@ class GlobalPowerLimitOptimizer(JitOptimizer):
         profile_steps: Steps to measure at each limit. By default until time and energy are known
             to 0.2 % (to 0.5 % at a limit that is surely worse than another), or for five seconds.
         pl_step: Watts between limits, from the highest that the GPU accepts; the lowest is the
-            last. A limit from before that is not among them is measured too, to compare with.
+            last. The previous limit is measured too, to compare with.
         profile_path: File in which profiles are kept for the next run, each under its GPU model,
             number of GPUs, job and batch size. By default Zeus's own if the job has a name, none
             otherwise.
@@ -71,6 +71,9 @@ class GlobalPowerLimitOptimizer(JitOptimizer):
             those of the whole run, for instance.
         observe: Profile and choose, but go on with the limit from before; `report` tells what the
             run would have taken.
+        raise_limit: Whether limits above the previous one may be tried and chosen. Somebody may
+            have lowered it for a reason, so by default it is the highest; the report tells what
+            that may give away.
         rank_timeout: Seconds to wait for other processes of the job; after that, training goes on
             unoptimized. Should be less than the training's own collectives wait.
 
@@ -92,6 +95,7 @@ class GlobalPowerLimitOptimizer(JitOptimizer):
         batch_size: int | None = None,
         job_steps: int = 1,
         observe: bool = False,
+        raise_limit: bool = False,
         rank_timeout: float = 300.0,
     ) -> None:
         super().__init__(
@@ -102,5 +106,6 @@ class GlobalPowerLimitOptimizer(JitOptimizer):
             profile_path=profile_path,
             job=checked_job(job, batch_size, job_steps),
             observe=observe,
+            raise_limit=raise_limit,
             rank_timeout=positive("rank_timeout", rank_timeout),
         )

@@ -32,6 +32,7 @@ class Grip:
         gpus: Sequence[Gpu],
         *,
         simulated: bool,
+        raise_limit: bool = False,
         ousted: Callable[[], None] = lambda: None,
     ) -> None:
         """Ask the GPUs what they offer.
@@ -40,6 +41,7 @@ class Grip:
             knob: To be turned.
             gpus: Of this process.
             simulated: Whether the GPUs are.
+            raise_limit: Whether settings above the present one may be tried.
             ousted: Called when another grip of this process takes the knob of one of the GPUs.
 
         Raises:
@@ -51,7 +53,10 @@ class Grip:
         self._gpus = tuple(gpus)
         self._ousted = ousted
         _take_over(knob.name, self._gpus)
-        self.cards = {gpu.key: Card.of(gpu, knob, simulated=simulated) for gpu in self._gpus}
+        self.cards = {
+            gpu.key: Card.of(gpu, knob, simulated=simulated, raise_limit=raise_limit)
+            for gpu in self._gpus
+        }
         self._holds: dict[str, Hold] = {}
         self._settings: dict[str, float] = {}
 
@@ -83,6 +88,21 @@ class Grip:
         for gpu in self._gpus:
             model = self.cards[gpu.key].model
             self._set(gpu, setting[model] if isinstance(setting, Mapping) else setting)
+
+    def check_in_force(self) -> None:
+        """Make sure that what was set is what the GPUs run at.
+
+        Raises:
+            CapabilityError: If a hold of somebody else lies above ours.
+        """
+        for hold in self._holds.values():
+            process = hold.overridden_by()
+            if process is not None:
+                raise CapabilityError(
+                    Reason.BLOCKED,
+                    f"process {process} has set the {self._knob.name.replace('_', ' ')} of "
+                    f"{hold.gpu.name} after this one did",
+                )
 
     def release(self) -> None:
         """Put back what was there before."""

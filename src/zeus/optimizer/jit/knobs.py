@@ -119,23 +119,34 @@ class Card:
         ladder: Settings to try, from the highest down.
         present: The setting before the run.
         max_power: Watts of the highest power limit.
+        ceiling: The highest setting that may be tried.
     """
 
     model: str
     ladder: tuple[float, ...]
     present: float
     max_power: float
+    ceiling: float = math.inf
 
     @classmethod
-    def of(cls, gpu: Gpu, knob: Knob, *, simulated: bool) -> Card:
+    def of(cls, gpu: Gpu, knob: Knob, *, simulated: bool, raise_limit: bool = False) -> Card:
         """Ask a GPU.
+
+        Args:
+            gpu: Whom.
+            knob: About what.
+            simulated: Whether it is.
+            raise_limit: Whether settings above the present one may be tried.
 
         Raises:
             CapabilityError: If it cannot tell.
         """
         # What was found on a simulated GPU must never be taken for a real one's.
         model = f"{gpu.name} (simulated)" if simulated else gpu.name
-        return cls(model, knob.ladder(gpu), knob.present(gpu), gpu.power_limits().maximum)
+        present = knob.present(gpu)
+        # Who lowered it had a reason: a rack's budget, heat, noise.
+        ceiling = math.inf if raise_limit else present
+        return cls(model, knob.ladder(gpu), present, gpu.power_limits().maximum, ceiling)
 
 
 class Ladder:
@@ -149,6 +160,7 @@ class Ladder:
         max_power: Watts of all GPUs together.
         gpus: How many there are.
         present: The setting before the run, like `knobs`; `None` if GPUs of one model differ.
+        untried: The highest setting that the GPUs accept, like `knobs`, if it may not be tried.
     """
 
     def __init__(self, cards: Mapping[str, Card]) -> None:
@@ -166,7 +178,9 @@ class Ladder:
         for key in sorted(cards):
             by_model.setdefault(cards[key].model, []).append(cards[key])
         self.models = tuple(sorted(by_model))
-        self._ladders = {model: _common(model, by_model[model]) for model in self.models}
+        whole = {model: _common(model, by_model[model]) for model in self.models}
+        self._bounds = {model: (ladder[-1], ladder[0]) for model, ladder in whole.items()}
+        self._ladders = {model: _below(whole[model], by_model[model]) for model in self.models}
         self._counts = {model: len(by_model[model]) for model in self.models}
         self.gpus = len(cards)
         self.max_power = math.fsum(card.max_power for card in cards.values())
@@ -174,6 +188,9 @@ class Ladder:
         self.present: Any = None
         if all(len(settings) == 1 for settings in presents.values()):
             self.present = self._knob({model: presents[model].pop() for model in self.models})
+        self.untried: Any = None
+        if any(self._ladders[model][0] < whole[model][0] for model in self.models):
+            self.untried = self._knob({model: whole[model][0] for model in self.models})
         length = max(map(len, self._ladders.values()))
         self.knobs = tuple(
             self._knob({model: self.setting(model, rung) for model in self.models})
@@ -214,9 +231,15 @@ class Ladder:
     def accepts(self, knob: Any) -> bool:
         """Whether all GPUs can be set to it."""
         settings = self._by_model(knob)
-        return settings.keys() == self._ladders.keys() and all(
-            is_real(value) and self._ladders[model][-1] <= value <= self._ladders[model][0]
+        return settings.keys() == self._bounds.keys() and all(
+            is_real(value) and self._bounds[model][0] <= value <= self._bounds[model][1]
             for model, value in settings.items()
+        )
+
+    def allows(self, knob: Any) -> bool:
+        """Whether a setting that the GPUs accept is not above the highest that may be tried."""
+        return all(
+            value <= self._ladders[model][0] for model, value in self._by_model(knob).items()
         )
 
     def limits(self, knobs: Iterable[Any]) -> list[float] | None:
@@ -241,3 +264,12 @@ def _common(model: str, cards: Iterable[Card]) -> tuple[float, ...]:
             f"{sorted(set(ladders))}"
         )
     return tuple(sorted(shared, reverse=True))
+
+
+def _below(ladder: tuple[float, ...], cards: Iterable[Card]) -> tuple[float, ...]:
+    """The part of a ladder that may be tried: from the lowest ceiling down."""
+    ceiling = min(card.ceiling for card in cards)
+    if ceiling >= ladder[0]:
+        return ladder
+    rungs = tuple(rung for rung in ladder if rung < ceiling)
+    return (max(ceiling, ladder[-1]), *rungs)

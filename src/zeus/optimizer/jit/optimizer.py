@@ -108,6 +108,7 @@ class JitOptimizer(Callback):
         profile_path: str | Path | None,
         job: Job,
         observe: bool,
+        raise_limit: bool,
         rank_timeout: float,
     ) -> None:
         self.monitor = monitor
@@ -124,6 +125,7 @@ class JitOptimizer(Callback):
         self._knob = knob
         self._lengths = lengths
         self._job = job
+        self._raise_limit = raise_limit
         self._rank_timeout = rank_timeout
         self._file = _profile_file(profile_path, job)
         self._ledger = Ledger(monitor)
@@ -182,6 +184,9 @@ class JitOptimizer(Callback):
             self._present,
             observing=self.observing,
             unit=self._knob.unit,
+            untried=None if self._ladder is None else self._ladder.untried,
+            gpus=1 if self._ladder is None else self._ladder.gpus,
+            limits_power=self._knob.bounds_power,
         )
 
     # --- what a training loop tells ---------------------------------------------------------
@@ -322,7 +327,13 @@ class JitOptimizer(Callback):
             if not self.monitor.gpus:
                 raise KnobError("the monitor must have a GPU, but has none")
             simulated = bool(self.monitor.node.simulated)
-            self._grip = Grip(self._knob, self.monitor.gpus, simulated=simulated, ousted=self.close)
+            self._grip = Grip(
+                self._knob,
+                self.monitor.gpus,
+                simulated=simulated,
+                raise_limit=self._raise_limit,
+                ousted=self.close,
+            )
         except (CapabilityError, KnobError) as error:
             return _Hello({}, trouble=str(error))
         cards = {job_wide(key): card for key, card in self._grip.cards.items()}
@@ -503,8 +514,11 @@ class JitOptimizer(Callback):
                 strange[0],
             )
             return None
+        allowed = [point for point in profile.frontier if self._ladder.allows(point.knob)]
+        if not allowed:
+            return None
         logger.info("the profile of %s in %s is used", self._key(), self._file.path)
-        return profile.frontier
+        return self._frontier_of(allowed)
 
     def _keep(self) -> None:
         if self._file is None or self._ranks.rank != 0:

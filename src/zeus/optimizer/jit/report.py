@@ -16,6 +16,8 @@ from zeus.monitor.measurement import show_joules, show_seconds
 
 # An uncertainty below this share of its value is not worth a reader's time.
 _NEGLIGIBLE = 1e-5
+# A job that draws less than this share of a power limit does not feel it.
+_FELT = 0.9
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class Report:
         at_chosen: What it would have taken at the chosen setting from the beginning.
         profiling: What profiling took beyond what the same steps take at the reference. May be
             negative: lower settings save while they are tried.
+        untried: What settings above the previous one might give, which were not tried; empty if
+            there are none.
     """
 
     steps: int
@@ -94,6 +98,7 @@ class Report:
     at_reference: Amount | None = None
     at_chosen: Amount | None = None
     profiling: Amount | None = None
+    untried: str = ""
 
     @classmethod
     def of(
@@ -105,6 +110,9 @@ class Report:
         *,
         observing: bool,
         unit: str,
+        untried: Any = None,
+        gpus: int = 1,
+        limits_power: bool = False,
     ) -> Report:
         """Put it together.
 
@@ -115,6 +123,9 @@ class Report:
             present: The setting before the run.
             observing: Whether the choice is not applied.
             unit: Of settings.
+            untried: The highest setting that the GPUs accept, if it was above the ceiling.
+            gpus: Of the job.
+            limits_power: Whether settings are watts that a GPU may draw.
         """
         steps = sum(spent.steps.values())
         as_run = None if spent.energy is None else Amount(spent.time, spent.energy)
@@ -137,6 +148,7 @@ class Report:
             model.at(reference),
             model.at(chosen),
             model.profiling(),
+            _given_away(reference, untried, unit, gpus if limits_power else None),
         )
 
     @property
@@ -189,6 +201,8 @@ class Report:
             )
         if self.note:
             lines.append(f"note: {self.note}")
+        if self.untried:
+            lines.append(self.untried)
         return lines
 
     def __str__(self) -> str:
@@ -286,6 +300,23 @@ def _share(point: Point, what: str) -> float:
     """Uncertainty as a share of the value."""
     value: float = getattr(point, what)
     return (getattr(point, f"{what}_uncertainty") or 0.0) / value if value else 0.0
+
+
+def _given_away(reference: Point, untried: Any, unit: str, gpus: int | None) -> str:
+    """What the ceiling may cost. More power makes a step faster by no more than its share."""
+    if untried is None:
+        return ""
+    ceiling, highest = freeze(reference.knob), freeze(untried)
+    if isinstance(highest, Mapping) or isinstance(ceiling, Mapping):
+        return "settings above the previous ones were not tried (raise_limit=True tries them)"
+    said = (
+        f"settings above the previous {ceiling:g} {unit} were not tried (raise_limit=True tries "
+        f"up to {highest:g} {unit})"
+    )
+    power = reference.energy / reference.time / gpus if gpus else math.inf
+    if power < _FELT * ceiling:
+        return f"{said}: the job draws {power:.0f} W per GPU and would hardly feel them"
+    return f"{said}: a step may take up to {1 - ceiling / highest:.0%} less time there"
 
 
 def _setting(point: Point, unit: str) -> str:

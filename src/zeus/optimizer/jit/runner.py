@@ -117,6 +117,11 @@ class Runner:
 
     def _reduced(self, stretch: Stretch) -> Taken:
         """What the stretch took on all GPUs of the job."""
+        try:
+            self._grip.check_in_force()
+        except (CapabilityError, OSError) as error:
+            # Measured at another setting than it would be filed under.
+            self._trouble = self._trouble or str(error)
         mine = _Said.of(self._pieces, self._trouble)
         self._pieces = []
         answers = self._ranks.share(mine)
