@@ -190,6 +190,30 @@ def test_without_the_extra_the_line_that_mends_it_is_said(tmp_path):
     assert "pip install 'zeus-energy[server]'" in one_error_line(done)
 
 
+@pytest.mark.parametrize(
+    ("change", "missing"),
+    [
+        ("del impl.HttpToolsProtocol._start_asgi_task", "_start_asgi_task"),
+        ("del impl.RequestResponseCycle", "uvicorn.protocols.http.httptools_impl"),
+        (
+            "flow.FlowControl = type('FlowControl', (), {})",
+            "FlowControl.read_paused",
+        ),
+    ],
+)
+def test_a_uvicorn_that_is_built_otherwise_is_refused(tmp_path, change, missing):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import uvicorn.protocols.http.flow_control as flow\n"
+        "import uvicorn.protocols.http.httptools_impl as impl\n"
+        f"{change}\n"
+    )
+    done = zeus("serve", "--port", "0", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    said = one_error_line(done)
+    assert f"is not built as Zeus needs it to bound connections (missing: {missing})" in said
+    assert "pip install 'zeus-energy[server]'" in said
+
+
 # --- crashes ------------------------------------------------------------------------------------
 
 

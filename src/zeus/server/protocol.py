@@ -2,14 +2,32 @@
 
 Whoever opens a connection and says its request byte by byte, or never takes the answer, would hold
 the connection for as long as it likes, and with many of them keep everybody else out.
+
+uvicorn offers no such bounds, so its connection is overridden where they belong. That is inside of
+uvicorn, which may change: `check_uvicorn` refuses one that is not built as this module needs it,
+because a bound that silently holds no more is worse than a server that does not start.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+import uvicorn
+
+from zeus.errors import ServerError
+
+_UNKNOWN = (
+    f"uvicorn {uvicorn.__version__} is not built as Zeus needs it to bound connections (missing: "
+    "%s): install one that it knows with pip install 'zeus-energy[server]'"
+)
+
+try:
+    from uvicorn.protocols.http.flow_control import FlowControl
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+except ImportError as error:
+    raise ServerError(_UNKNOWN % (error.name or "modules")) from error
 
 MOST_HEAD = 64 * 1024  # bytes of a request before its body
 MOST_SECONDS = 30.0  # until a request is heard to its end, or more of its answer is taken
@@ -108,3 +126,28 @@ class Protocol(HttpToolsProtocol):
             self.transport.abort()
             return
         self._look_again = self.loop.call_later(since + MOST_SECONDS - now, self._look)
+
+
+# --- what all this rests on -----------------------------------------------------------------------
+
+_ATTRIBUTES = (
+    (HttpToolsProtocol, ("loop", "transport", "flow")),
+    (FlowControl, ("read_paused",)),
+    (RequestResponseCycle, ("response_complete", "disconnected", "message_event")),
+)
+
+
+def check_uvicorn() -> None:
+    """Check that uvicorn has the methods that `Protocol` overrides and the attributes it reads.
+
+    Raises:
+        ServerError: If not; says which are missing.
+    """
+    own = {name for name, each in vars(Protocol).items() if inspect.isfunction(each)} - {"_look"}
+    missing = [name for name in sorted(own) if not hasattr(HttpToolsProtocol, name)]
+    for kind, names in _ATTRIBUTES:
+        methods = (each for each in vars(kind).values() if inspect.isfunction(each))
+        used = {*dir(kind), *(name for each in methods for name in each.__code__.co_names)}
+        missing += [f"{kind.__name__}.{name}" for name in names if name not in used]
+    if missing:
+        raise ServerError(_UNKNOWN % ", ".join(missing))

@@ -14,7 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from zeus.errors import ServerError
-from zeus.server.protocol import Protocol
+from zeus.server.protocol import Protocol, check_uvicorn
 
 _GRACE = 10  # seconds for requests that are being answered when it is told to stop
 _SWITCH_INTERVAL = 0.0005  # seconds
@@ -59,7 +59,11 @@ def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> 
         app: What answers.
         listening: From `listen`.
         ready: Called once requests are answered.
+
+    Raises:
+        ServerError: If the installed uvicorn cannot be bounded; see `protocol`.
     """
+    check_uvicorn()
     config = uvicorn.Config(
         app,
         http=Protocol,
