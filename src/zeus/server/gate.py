@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from zeus.errors import StorageError
 from zeus.optimizer.batch_size.store import Token, Tokens
 from zeus.server.metrics import Metrics
+from zeus.server.origin import SAFE_METHODS, foreign_origin
 from zeus.server.pages import assets
 from zeus.server.pages.faults import wants_page
 from zeus.server.pages.routes import OPEN
@@ -30,6 +31,7 @@ MOST_BODY = 1024 * 1024  # bytes
 _TOO_LARGE = f"a request has at most {MOST_BODY} bytes"
 _OPEN = ("/healthz", "/openapi.json", *OPEN)
 _LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}
+_ONCE = (b"host", b"authorization", b"content-length")  # headers that must not be repeated
 _CACHED = 2.0  # seconds for which a token is believed without asking the store again
 _MOST_CACHED = 1_000
 
@@ -110,21 +112,26 @@ class Gate:
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        refusal = None
         scope.setdefault("state", {})["scope"] = None
-        if self._doorkeeper is None:
-            host = headers.get(b"host", b"").decode("latin-1").lower()
-            if _without_port(host) not in self._hosts:
-                said = "this server answers only requests to a loopback address"
-                refusal = refusal_of(scope, 403, "TokenError", said)
-        elif scope["path"] not in _OPEN and not scope["path"].startswith(assets.PREFIX):
-            refusal = await self._check_token(scope, headers)
+        refusal = _check_headers(scope)
+        if refusal is None:
+            refusal = await self._check_caller(scope, headers)
         if refusal is None:
             refusal = _check_length(scope, headers)
         if refusal is not None:
             await refusal(scope, receive, send)
             return
         await self._app(scope, _bounded(receive), send)
+
+    async def _check_caller(self, scope: Scope, headers: dict[bytes, bytes]) -> Any:
+        if self._doorkeeper is None:
+            host = headers.get(b"host", b"").decode("latin-1").lower()
+            if _without_port(host) not in self._hosts:
+                said = "this server answers only requests to a loopback address"
+                return refusal_of(scope, 403, "TokenError", said)
+        elif scope["path"] not in _OPEN and not scope["path"].startswith(assets.PREFIX):
+            return await self._check_token(scope, headers)
+        return None
 
     async def _check_token(self, scope: Scope, headers: dict[bytes, bytes]) -> Any:
         assert self._doorkeeper is not None
@@ -150,6 +157,23 @@ class Gate:
 def _without_port(host: str) -> str:
     head, colon, port = host.rpartition(":")
     return head if colon and port.isdigit() else host
+
+
+def _check_headers(scope: Scope) -> Any:
+    """Refuse what can be understood in two ways, and changes that pages of other sites ask for."""
+    names = [name for name, _ in scope["headers"] if name in _ONCE]
+    for name in _ONCE:
+        if names.count(name) > 1:
+            said = f"a request has one {name.decode().title()} header, but got {names.count(name)}"
+            return refusal_of(scope, 400, "RequestError", said)
+    origin = None if scope["method"] in SAFE_METHODS else foreign_origin(scope["headers"])
+    if origin is not None:
+        said = (
+            "what changes something may be asked by programs and by pages of this server, but "
+            f"this comes from a page of another site ({origin}); a proxy must pass on Host"
+        )
+        return refusal_of(scope, 403, "RequestError", said)
+    return None
 
 
 def _check_length(scope: Scope, headers: dict[bytes, bytes]) -> Any:

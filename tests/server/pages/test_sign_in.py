@@ -63,7 +63,10 @@ def test_the_cookie_is_kept_from_scripts_and_other_sites(guarded):
         assert part in plain
     assert "secure" not in plain
     assert "domain" not in plain
-    for told in ({"X_Forwarded_Proto": "https"}, {"Origin": "https://zeus.example"}):
+    for told in (
+        {"X_Forwarded_Proto": "https"},
+        {"Origin": "https://zeus.example", "Host": "zeus.example"},
+    ):
         assert "secure" in enter(guarded, guarded.everything, **told).headers["set-cookie"].lower()
     refused = enter(guarded, guarded.everything, Sec_Fetch_Site="cross-site")
     assert refused.status == 403

@@ -52,7 +52,6 @@ async def enter(request: Request) -> Response:
     doorkeeper = request.app.state.doorkeeper
     if doorkeeper is None:
         return _redirect(_HOME)
-    _own_form(request)
     body = await request.body()
     if len(body) > _LONGEST:
         raise HTTPException(413, "this form is not as long as that")
@@ -70,7 +69,6 @@ async def enter(request: Request) -> Response:
 
 def leave(request: Request) -> Response:
     """Forget the token."""
-    _own_form(request)
     answer = _redirect(_HOME if request.app.state.doorkeeper is None else SIGN_IN)
     answer.delete_cookie(
         COOKIE, path="/", httponly=True, samesite="strict", secure=_is_secure(request)
@@ -112,12 +110,6 @@ def _form(request: Request, wanted: str, trouble: str = "") -> Response:
         class_="card",
     )
     return respond(request, "Sign in", content, status=401 if trouble else 200)
-
-
-def _own_form(request: Request) -> None:
-    """Refuse forms that another site has sent, as far as the browser tells."""
-    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise HTTPException(403, "this form was sent from another site")
 
 
 def _inside(wanted: str) -> str:
