@@ -62,8 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
             "zeus straggler JOB needs --pipeline N and one of --slowdown F, --time S and --healthy"
         )
     named = arguments.server or os.environ.get("ZEUS_SERVER")
-    token = os.environ.get("ZEUS_TOKEN") or None
-    api = RemotePipelines(named or DEFAULT_SERVER, token, timeout=30.0)
+    api = RemotePipelines(named or DEFAULT_SERVER, timeout=30.0)
     console = Console(sys.stdout)
     try:
         if arguments.job is None:

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from zeus.errors import ServerError, ZeusError
+from zeus.optimizer.bearer import Bearer
 from zeus.optimizer.way import Way
 
 _MOST_ANSWER = 64 * 1024 * 1024  # bytes
@@ -27,12 +28,13 @@ class Wire:
 
     Args:
         url: Of the server, for example "http://127.0.0.1:8420".
-        token: If the server asks for one.
+        token: If the server asks for one; see `Bearer` for the default.
         timeout: Seconds for one question, from the first byte to the last.
         kinds: Errors that the server may answer with; any other is a `ServerError`.
 
     Raises:
         ServerError: If the URL is not one of a server.
+        TokenError: If the token cannot be one.
     """
 
     def __init__(
@@ -44,15 +46,17 @@ class Wire:
         except (ValueError, TypeError, AttributeError):
             host, port = None, None
         if host is None or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
-            raise ServerError(f"a server must be given as http://HOST:PORT, but got {url!r}")
-        self._way = Way(host, port, secure=parts.scheme == "https")
+            raise ServerError(
+                f"a server must be given as http://HOST:PORT, but got {_without_secrets(url)!r}"
+            )
+        self._secure = parts.scheme == "https"
+        self._way = Way(host, port, secure=self._secure)
         self._path = parts.path.rstrip("/")
         self._shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{self._path}"
         self._timeout = timeout
         self._kinds = {kind.__name__: kind for kind in kinds}
         self._headers = {"Accept": "application/json", "Connection": "close"}
-        if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
+        self._bearer = Bearer(token)
 
     def ask(
         self,
@@ -111,7 +115,8 @@ class Wire:
         self, sock: socket.socket, method: str, path: str, content: bytes | None
     ) -> tuple[int, bytes]:
         connection = self._way.spoken_on(sock)
-        headers = dict(self._headers)
+        told = self._bearer.headers(sock, secure=self._secure, shown=self._shown)
+        headers = {**self._headers, **told}
         if content is not None:
             headers["Content-Type"] = "application/json"
         connection.request(method, self._path + path, content, headers)
@@ -133,3 +138,10 @@ class Wire:
 
 def _told(fault: Mapping[str, Any]) -> tuple[str, str]:
     return str(fault.get("kind", "")), str(fault.get("message", ""))
+
+
+def _without_secrets(url: object) -> str:
+    """An address without password, query and fragment, any of which may be a secret."""
+    head, found, tail = str(url).partition("://")
+    place = (tail if found else head).partition("#")[0].partition("?")[0].rpartition("@")[2]
+    return f"{head}://{place}" if found else place

@@ -11,11 +11,12 @@ def open_jobs(where: str, *, token: str | None = None, timeout: float = 5.0) -> 
     Args:
         where: URL of a server (`http://HOST:PORT`), or of a store (`sqlite:///FILE` or
             `postgresql://USER@HOST/DATABASE`), which is created if it is not there.
-        token: For a server that asks for one.
+        token: For a server that asks for one; by default `ZEUS_TOKEN`.
         timeout: Seconds for one question to a server.
 
     Raises:
         ServerError: If the URL of a server is not one; it is not asked anything yet.
+        TokenError: If the token cannot be one.
         StorageError: If a store cannot be opened.
         MissingExtraError: If a store needs packages that are not installed.
     """

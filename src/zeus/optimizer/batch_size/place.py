@@ -10,8 +10,9 @@ from zeus.errors import RunError, ServerError, StorageError
 from zeus.optimizer.batch_size.answers import JobsApi
 from zeus.optimizer.batch_size.connect import open_jobs
 from zeus.optimizer.batch_size.remote import RemoteJobs
+from zeus.optimizer.bearer import TOKEN_VARIABLE, checked_token
 
-SERVER_VARIABLE, STORAGE_VARIABLE, TOKEN_VARIABLE = "ZEUS_SERVER", "ZEUS_STORAGE", "ZEUS_TOKEN"
+SERVER_VARIABLE, STORAGE_VARIABLE = "ZEUS_SERVER", "ZEUS_STORAGE"
 
 _FILE = "sqlite:///"
 _SERVERS = ("http://", "https://")
@@ -24,7 +25,7 @@ class Place:
 
     Attributes:
         url: Of a server (http, https) or of a store (sqlite, postgresql).
-        token: For a server that asks for one.
+        token: For a server that asks for one; `None` for what a client finds by itself.
         timeout: Seconds that one question to a server may take.
     """
 
@@ -53,6 +54,7 @@ class Place:
         Raises:
             RunError: If both are given, or the time is not above 0.
             ServerError: If that is no address of a server.
+            TokenError: If the token cannot be one.
             StorageError: If that is no storage.
         """
         if server_url and storage:
@@ -65,7 +67,7 @@ class Place:
         if not server_url and not storage:
             server_url = os.environ.get(SERVER_VARIABLE)
         if server_url:
-            token = token or os.environ.get(TOKEN_VARIABLE) or None
+            token = checked_token("token", token)
             RemoteJobs(server_url, token, timeout)  # raises if it cannot be one
             return cls(server_url, token, timeout)
         return cls(_absolute(storage or os.environ.get(STORAGE_VARIABLE) or _default()))

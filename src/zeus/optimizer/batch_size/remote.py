@@ -32,11 +32,12 @@ class RemoteJobs:
 
     Args:
         url: Of the server, for example "http://127.0.0.1:8420".
-        token: If the server asks for one.
+        token: If the server asks for one; by default `ZEUS_TOKEN`.
         timeout: Seconds for one call, from the first byte to the last.
 
     Raises:
         ServerError: If the URL is not one of a server.
+        TokenError: If the token cannot be one.
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 5.0) -> None:

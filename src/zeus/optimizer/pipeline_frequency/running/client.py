@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TOKEN_VARIABLE = "ZEUS_TOKEN"
 # What launchers call the job, the same in all its processes.
 _LAUNCHER_VARIABLES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 _STEPS_TOGETHER = 3  # at one clock, for GPUs that compute together
@@ -102,6 +101,7 @@ class PipelineFrequencyOptimizer(Callback):
     Raises:
         PipelineError: If a number is out of range.
         ServerError: If the URL is not one of a server.
+        TokenError: If the token cannot be one.
         UnknownDeviceError: If there is no such GPU.
     """
 
@@ -144,8 +144,7 @@ class PipelineFrequencyOptimizer(Callback):
         elif tp_degree > 1:
             steps_per_clock = _STEPS_TOGETHER
         if api is None:
-            secret = token or os.environ.get(TOKEN_VARIABLE) or None
-            api = RemotePipelines(server_url, secret, timeout)
+            api = RemotePipelines(server_url, token, timeout)
         self._node = node if node is not None else current_node()
         (self._gpu,) = self._node.gpus.select([device_id])
         self._synchronize = synchronizer(sync_execution_with, [self._gpu.index])

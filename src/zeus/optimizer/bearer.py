@@ -1,0 +1,97 @@
+"""The token that a client sends: checked when it is read, and shown in no message.
+
+A token with a line break at its end, as a file or a shell may add one, would be refused by the HTTP
+library in words that repeat it, and these would reach the log of a training.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import socket
+import threading
+
+from zeus.errors import TokenError
+
+logger = logging.getLogger(__name__)
+
+TOKEN_VARIABLE = "ZEUS_TOKEN"
+
+
+def checked_token(name: str, token: str | None) -> str | None:
+    """A token without the white space around it; `None` if nothing is left.
+
+    Args:
+        name: Where it comes from, for the message.
+        token: As it was given.
+
+    Raises:
+        TokenError: If it cannot be one. Says which character is at fault, never the token.
+    """
+    if token is None:
+        return None
+    if not isinstance(token, str):
+        raise TokenError(f"{name} must be a text, but got one of type {type(token).__name__}")
+    token = token.strip()
+    for place, character in enumerate(token, 1):
+        if not "!" <= character <= "~":
+            raise TokenError(
+                f"{name} must be printable ASCII without spaces, but character {place} of "
+                f"{len(token)} is {_kind(character)}"
+            )
+    return token or None
+
+
+def _kind(character: str) -> str:
+    if character in "\r\n":
+        return "a line break"
+    if character.isspace():
+        return "white space"
+    return "a control character" if character.isascii() else "not ASCII"
+
+
+class Bearer:
+    """The token of one client.
+
+    Args:
+        token: As given; by default `ZEUS_TOKEN`.
+
+    Raises:
+        TokenError: If that cannot be a token.
+    """
+
+    def __init__(self, token: str | None = None) -> None:
+        given = checked_token("token", token)
+        self._token = given or checked_token(TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE))
+
+    def headers(self, sock: socket.socket, *, secure: bool, shown: str) -> dict[str, str]:
+        """What to send to the server at the other end of a connection.
+
+        Args:
+            sock: The connection.
+            secure: Whether it is encrypted.
+            shown: The address of the server, for a warning.
+        """
+        if self._token is None:
+            return {}
+        if not secure and not _is_loopback(sock):
+            _warn_once(shown)
+        return {"Authorization": f"Bearer {self._token}"}
+
+
+def _is_loopback(sock: socket.socket) -> bool:
+    """Whether the other end is on this machine: by its address, since a name can mean anything."""
+    return ipaddress.ip_address(sock.getpeername()[0]).is_loopback
+
+
+_first = threading.Lock()  # taken by who warns, and never given back
+
+
+def _warn_once(shown: str) -> None:
+    if _first.acquire(blocking=False):
+        logger.warning(
+            "the token is sent to %s over plain http, so that everybody on the way can read it: "
+            "put the server behind a proxy that speaks TLS, and use https",
+            shown,
+        )
