@@ -18,6 +18,7 @@ import pytest
 from tests.cli.support import one_error_line, zeus, zeus_here
 from tests.optimizer.batch_size.clients import free_port
 from tests.optimizer.batch_size.histories import spec
+from tests.optimizer.pipeline_frequency.running.told import registration
 from tests.server.child import Server, serving
 from tests.server.storm import storm
 from tests.server.wire import Wire
@@ -26,6 +27,7 @@ from zeus.errors import ServerError, StorageError, TokenError, UnknownJobError
 from zeus.optimizer.batch_size.remote import RemoteJobs
 from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.store import Store, Tokens
+from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
 
 pytestmark = pytest.mark.real_time
 
@@ -391,6 +393,59 @@ def test_tokens_open_their_own_job_and_no_other(file):
         while ask(server, "GET", "/api/jobs", Authorization=f"Bearer {nightly}")[0] == 200:
             assert time.monotonic() < deadline
             time.sleep(0.1)
+    store.close()
+
+
+def test_a_token_for_reading_only_changes_nothing(file):
+    store = Store(file)
+    tokens = Tokens(store)
+    everything, _ = tokens.create(None, now=time.time())
+    looks, _ = tokens.create(None, now=time.time(), read_only=True)
+    looks_at_one, _ = tokens.create("nightly", now=time.time(), read_only=True)
+    with serving(file, "--require-token") as server:
+        owner = server.jobs(everything)
+        owner.create(spec())
+        owner.create(spec("other"))
+        trial = owner.decide("nightly", **GPU).trial
+        pipelines = RemotePipelines(server.url, everything, timeout=60.0)
+        pipelines.register("gpt3", registration(0))
+
+        def state():
+            with store.view() as view:
+                rows = [view.job(name) for name in ("nightly", "other")]
+                return str([(row, view.trials(row.id), list(view.log(row.id))) for row in rows])
+
+        before = state()
+        for secret in (looks, looks_at_one):
+            reader = server.jobs(secret)
+            for refused in (
+                lambda by: by.create(spec("third")),
+                lambda by: by.create(spec()),
+                lambda by: by.decide("nightly", **GPU),
+                lambda by: by.report_epoch(trial, epoch=1, time=1.0),
+                lambda by: by.end(trial, "failed"),
+                lambda by: by.renew(trial),
+                lambda by: by.put_profile("nightly", gpu="A40", batch_size=64),
+                lambda by: by.delete("nightly"),
+            ):
+                with pytest.raises(TokenError, match="this token is for reading only"):
+                    refused(reader)
+            bearer = {"Authorization": f"Bearer {secret}"}
+            for path in ("/api/jobs/nightly/log", "/jobs", "/jobs/nightly", "/metrics"):
+                assert ask(server, "GET", path, Accept="text/html", **bearer)[0] == 200, path
+            status, answer = ask(server, "PATCH", "/api/jobs/nightly", **bearer)
+            assert (status, b"PATCH is not for it" in answer) == (403, True)
+            assert len(reader.trials("nightly")) == 1
+        assert state() == before
+        assert [info.name for info in server.jobs(looks).jobs()] == ["nightly", "other"]
+        with pytest.raises(TokenError, match="for job 'nightly' only"):
+            server.jobs(looks_at_one).job("other")
+        # Whoever asks for a rank's plan is taken for the rank.
+        watcher = RemotePipelines(server.url, looks, timeout=60.0)
+        assert [job["name"] for job in watcher.jobs()] == ["gpt3"]
+        with pytest.raises(TokenError, match="only a rank asks"):
+            watcher.standing("gpt3", 0, registration(0).session)
+        assert pipelines.standing("gpt3", 0, registration(0).session)
     store.close()
 
 

@@ -48,7 +48,7 @@ def test_a_token_from_creation_to_revocation(token):
     assert entry["id"] == known.id
     assert entry["revoked"] > entry["created"]
     assert again == entry  # when it was revoked stays
-    assert set(entry) == {"id", "job", "note", "created", "expires", "revoked"}
+    assert set(entry) == {"id", "job", "note", "created", "expires", "revoked", "read_only"}
 
 
 def test_a_token_for_all_jobs_as_json(token):
@@ -56,6 +56,15 @@ def test_a_token_for_all_jobs_as_json(token):
     assert created["job"] is None
     assert created["token"].startswith("zeus_")
     assert token("list").stdout.count("all") == 1
+
+
+def test_a_token_for_reading_only(token):
+    created = json.loads(token("create", "--job", "a", "--read-only", "--json").stdout)
+    assert (created["job"], created["read_only"]) == ("a", True)
+    assert json.loads(token("create", "--all", "--json").stdout)["read_only"] is False
+    head, first, second = token("list").stdout.splitlines()
+    place = head.split().index("may")
+    assert (first.split()[place], second.split()[place]) == ("read", "everything")
 
 
 def test_no_tokens(token):
@@ -72,6 +81,7 @@ def test_no_tokens(token):
         (["create", "some-id", "--all"], "`zeus token create` takes no ID, but got 'some-id'"),
         (["revoke"], "`zeus token revoke` needs the ID of a token"),
         (["list", "--all"], "are for `zeus token create`"),
+        (["list", "--read-only"], "are for `zeus token create`"),
         (["forge"], "must be one of create, list, revoke, but got 'forge'"),
     ],
 )

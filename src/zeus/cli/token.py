@@ -1,8 +1,8 @@
 """`zeus token`: who may use a server that others can reach.
 
 With `--json`, `create` prints one object with `token` and what is known of it (`id`, `job`, `note`,
-`created`, `expires`, `revoked`; instants in seconds since 1970), `list` a list of such objects
-without `token`, and `revoke` one of them.
+`created`, `expires`, `revoked`, `read_only`; instants in seconds since 1970), `list` a list of such
+objects without `token`, and `revoke` one of them.
 """
 
 from __future__ import annotations
@@ -30,17 +30,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Create, list and revoke tokens. `zeus serve` asks for one on any address but a loopback "
         "one; clients send it as `Authorization: Bearer TOKEN`. A token is good for one job or "
-        "for all. It is shown once, when it is created: the store keeps only its hash."
+        "for all, and for everything or for reading only. It is shown once, when it is created: "
+        "the store keeps only its hash."
     )
     parser.epilog = """\
 examples:
   zeus token create --job nightly-bert --expires 90 --note "cron on gpu7"
+  zeus token create --all --read-only --note "dashboard"
   zeus token list
   zeus token revoke 5f0c1d2e"""
     add_action(parser, "create", "list", "revoke")
     parser.add_argument("id", nargs="?", metavar="ID", help="of the token to revoke")
     parser.add_argument("--job", metavar="NAME", help="create: for this job only")
     parser.add_argument("--all", action="store_true", help="create: for all jobs")
+    parser.add_argument(
+        "--read-only", action="store_true", help="create: for looking only; changes are refused"
+    )
     parser.add_argument(
         "--expires", type=_days, metavar="DAYS", help="create: not good any more after so long"
     )
@@ -69,8 +74,11 @@ def _check(arguments: argparse.Namespace) -> None:
     creates = arguments.action == "create"
     if creates and (arguments.job is not None) == arguments.all:
         raise UsageError("zeus token create needs either --job NAME or --all")
-    if not creates and (arguments.job or arguments.all or arguments.expires or arguments.note):
-        raise UsageError("--job, --all, --expires and --note are for `zeus token create`")
+    given = (arguments.job, arguments.all, arguments.read_only, arguments.expires, arguments.note)
+    if not creates and any(given):
+        raise UsageError(
+            "--job, --all, --read-only, --expires and --note are for `zeus token create`"
+        )
     if arguments.action == "revoke" and arguments.id is None:
         raise UsageError("`zeus token revoke` needs the ID of a token; `zeus token list` has them")
     if arguments.action != "revoke" and arguments.id is not None:
@@ -86,6 +94,7 @@ def _create(tokens: Tokens, arguments: argparse.Namespace, console: Console) -> 
         now=now,
         expires=None if arguments.expires is None else now + arguments.expires * _DAY,
         note=values.text("note", arguments.note, values.MOST_NOTE, empty=True),
+        read_only=arguments.read_only,
     )
     if arguments.json:
         console.print(json.dumps({"token": secret, **vars(token)}, indent=2))
@@ -105,7 +114,7 @@ def _list(tokens: Tokens, arguments: argparse.Namespace, console: Console) -> No
         console.print("No tokens.")
         return
     now = time.time()
-    rows = [("id", "job", "created", "good", "note"), *(_row(token, now) for token in found)]
+    rows = [("id", "job", "may", "created", "good", "note"), *(_row(token, now) for token in found)]
     console.print(*console.table(rows))
 
 
@@ -125,7 +134,8 @@ def _row(token: Token, now: float) -> tuple[str, ...]:
     else:
         good = f"{'until' if token.good(now) else 'expired'} {_day(token.expires)}"
     job = "all" if token.job is None else repr(token.job)
-    return token.id, job, _day(token.created), good, token.note or MISSING
+    may = "read" if token.read_only else "everything"
+    return token.id, job, may, _day(token.created), good, token.note or MISSING
 
 
 def _day(instant: float) -> str:

@@ -112,7 +112,7 @@ class Gate:
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        scope.setdefault("state", {})["scope"] = None
+        scope.setdefault("state", {}).update(scope=None, read_only=False)
         refusal = _check_headers(scope)
         if refusal is None:
             refusal = await self._check_caller(scope, headers)
@@ -150,7 +150,12 @@ class Gate:
                 "as a header (Authorization: Bearer …)"
             )
             return refusal_of(scope, 401, "TokenError", said, **{"WWW-Authenticate": "Bearer"})
-        scope["state"].update(scope=token.job, signed_in=kept is not None)
+        if token.read_only and scope["method"] not in SAFE_METHODS:
+            said = f"this token is for reading only, so that {scope['method']} is not for it"
+            return refusal_of(scope, 403, "TokenError", said)
+        scope["state"].update(
+            scope=token.job, read_only=token.read_only, signed_in=kept is not None
+        )
         return None
 
 

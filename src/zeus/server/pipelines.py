@@ -148,6 +148,8 @@ async def show_plan(  # noqa: PLR0917  (its parameters are those of the address)
 ) -> Response:
     """What a rank is to do; answered when it is not that of `version` any more, or after `wait`."""
     _check(request, name)
+    if request.state.read_only:  # whoever asks is noted as the rank, and alive
+        raise TokenError("this token is for reading only, and only a rank asks what it is to do")
     hub: Hub = request.app.state.hub
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait

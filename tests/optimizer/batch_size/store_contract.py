@@ -5,6 +5,7 @@ The fixture `storage` gives the URL of an empty database of that kind, `new_stor
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -115,10 +116,32 @@ class StoreContract:
             assert inspect(connection).has_table("zeus_snapshots")
         store.close()
 
+    @pytest.mark.parametrize("version", VERSIONS[1:-1])
+    def test_an_older_token_may_still_change_things(self, storage, version):
+        engine = open_engine(storage)
+        with writing(engine) as connection:
+            upgrade(connection, version)
+            connection.execute(
+                text(
+                    "INSERT INTO zeus_tokens (id, hash, job, note, created) "
+                    "VALUES ('old', :hash, NULL, '', 1)"
+                ),
+                {"hash": hashlib.sha256(b"zeus_old").hexdigest()},
+            )
+        engine.dispose()
+        store = Store(storage)
+        tokens = Tokens(store)
+        known = tokens.find("zeus_old")
+        assert (known.id, known.read_only, known.good(2.0)) == ("old", False, True)
+        secret, made = tokens.create("mine", now=2.0, read_only=True)
+        assert tokens.find(secret) == made
+        assert [each.read_only for each in tokens.all()] == [False, True]
+        store.close()
+
     def test_a_newer_schema_is_refused(self, store, storage):
         with writing(store.engine) as connection:
             connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
-        with pytest.raises(StorageError, match=r"schema 9999, .* up to 0004: .* upgrade Zeus"):
+        with pytest.raises(StorageError, match=r"schema 9999, .* up to 0005: .* upgrade Zeus"):
             Store(storage)
 
     def test_processes_may_open_a_new_store_at_once(self, new_storage):

@@ -19,7 +19,7 @@ from zeus.optimizer.batch_size.store.engine import reading, writing
 from zeus.optimizer.batch_size.store.tables import VERSION_TABLE
 
 # All steps in order; a version is the name of its last.
-VERSIONS = ("0001", "0002", "0003", "0004")
+VERSIONS = ("0001", "0002", "0003", "0004", "0005")
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _ONE_AT_A_TIME = threading.Lock()  # Alembic keeps what it works on in its own module
 _LOCK = 0x7A657573  # any number will do, as long as it is always the same

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Double,
     ForeignKey,
@@ -19,6 +20,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 
@@ -122,6 +124,7 @@ tokens = Table(
     Column("created", Double, nullable=False),
     Column("expires", Double),
     Column("revoked", Double),
+    Column("read_only", Boolean, nullable=False, server_default=false()),
 )
 
 snapshots = Table(

@@ -1,7 +1,7 @@
 """Tokens that let clients use a server which others can reach as well.
 
 A token is a secret of 256 random bits, so its plain hash can be stored: nobody can guess what it
-is the hash of. Each is good for one job, or for all.
+is the hash of. Each is good for one job, or for all; for everything, or for reading only.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Token:
         job: Name of the only job that it is good for; `None` if for all.
         note: What it is for.
         created: When, in seconds since 1970; `expires` and `revoked` likewise, if ever.
+        read_only: Whether it may only look, and change nothing.
     """
 
     id: str
@@ -38,6 +39,7 @@ class Token:
     created: float
     expires: float | None
     revoked: float | None
+    read_only: bool
 
     def good(self, now: float) -> bool:
         """Whether it is still to be accepted."""
@@ -55,6 +57,7 @@ _COLUMNS = (
     tokens.c.created,
     tokens.c.expires,
     tokens.c.revoked,
+    tokens.c.read_only,
 )
 
 
@@ -65,11 +68,17 @@ class Tokens:
         self._engine = store.engine
 
     def create(
-        self, job: str | None, *, now: float, expires: float | None = None, note: str = ""
+        self,
+        job: str | None,
+        *,
+        now: float,
+        expires: float | None = None,
+        note: str = "",
+        read_only: bool = False,
     ) -> tuple[str, Token]:
         """A new token, which can be seen only now, and what is known of it."""
         secret = _PREFIX + secrets.token_urlsafe(32)
-        token = Token(secrets.token_hex(4), job, note, now, expires, None)
+        token = Token(secrets.token_hex(4), job, note, now, expires, None, read_only)
         values = {**vars(token), "hash": _hash(secret)}
         with writing(self._engine) as connection:
             connection.execute(insert(tokens), values)

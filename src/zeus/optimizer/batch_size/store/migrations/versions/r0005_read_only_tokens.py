@@ -1,0 +1,17 @@
+"""Tokens for reading only."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+
+
+def upgrade() -> None:
+    """Add the column; older tokens may change things, as before."""
+    op.add_column(
+        "zeus_tokens",
+        sa.Column("read_only", sa.Boolean, nullable=False, server_default=sa.false()),
+    )
