@@ -162,7 +162,8 @@ class _Rounds:
         if self.kind == "PostgreSQL":
             storage = self.server.new_storage()
         port = _free_port()
-        command = [sys.executable, "-m", "zeus", "serve", "--storage", storage]
+        # The peer knows no tokens.
+        command = [sys.executable, "-m", "zeus", "serve", "--no-token", "--storage", storage]
         return _measured([*command, "--port", str(port)], {}, who, port, self.amount)
 
     def theirs(self, peer: Tool, turn: int) -> dict[str, Any]:

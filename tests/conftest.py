@@ -62,6 +62,15 @@ _VISIBILITY = (
 )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_of_shared_fixtures(tmp_path_factory):
+    """What is set up for many tests, such as a server, does not see the user's state, either."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ZEUS_STATE_DIR", str(tmp_path_factory.mktemp("zeus-state")))
+        patch.delenv("ZEUS_TOKEN", raising=False)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(tmp_path, monkeypatch):
     """No test sees the user's GPUs, launcher or state, nor leaves any behind."""

@@ -93,6 +93,7 @@ def here(tmp_path, server, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ZEUS_SIMULATE", "v100")
     monkeypatch.setenv("NEEDED", "")
+    server.share_token()
     return Here(tmp_path, server.url, capfd)
 
 

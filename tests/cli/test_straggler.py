@@ -15,10 +15,17 @@ pytestmark = pytest.mark.real_time
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def started(tmp_path_factory):
     with serving(f"sqlite:///{tmp_path_factory.mktemp('straggler')}/jobs.db") as server:
-        RemotePipelines(server.url, timeout=60.0).register("gpt3", registration(0, (4, 2, 1)))
+        api = RemotePipelines(server.url, server.token, timeout=60.0)
+        api.register("gpt3", registration(0, (4, 2, 1)))
         yield server
+
+
+@pytest.fixture
+def server(started):
+    started.share_token()
+    return started
 
 
 def test_a_straggler_and_its_recovery(capfd, server):

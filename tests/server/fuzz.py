@@ -145,7 +145,7 @@ class _Fuzz:
         client.create(spec("real", max_epochs=1000, beta=None))
         trial = client.decide("real", gpu="A40", max_power=300.0, lease=86400.0).trial
         self._real = {"name": "real", "trial": trial, "rank": 0}
-        self._pipelines = pipelines = RemotePipelines(server.url, timeout=20.0)
+        self._pipelines = pipelines = RemotePipelines(server.url, server.token, timeout=20.0)
         for job in ("0", "real"):  # the first may be deleted
             pipelines.register(job, _RANK)
         pipelines.put_sequence("real", 0, "real", [Instruction("forward")])
@@ -154,6 +154,7 @@ class _Fuzz:
         self._schema = schemathesis.openapi.from_dict(document)
         self._schema.config.update(base_url=server.url)
         self._session = requests.Session()
+        self._session.headers.update(server.bearer)
 
     def run(self) -> Findings:
         for result in self._schema.get_all_operations():

@@ -85,7 +85,7 @@ class _Storm:
         return self._toll
 
     async def _prepare(self, server: Server) -> None:
-        self._wires = [Wire(server.host, server.port) for _ in range(self._reports)]
+        self._wires = [Wire(server.host, server.port, server.token) for _ in range(self._reports)]
         client = server.jobs()
         for name in self._names:
             client.create(spec(name, max_epochs=self._rounds + 10, beta=None, policy="paper"))
@@ -133,7 +133,7 @@ class _Storm:
             self._toll.reports += 1
 
         async def begin(name: str) -> None:
-            wire = Wire(server.host, server.port)
+            wire = Wire(server.host, server.port, server.token)
             await self._decide(wire, name, f"round {number}")
             wire.close()
 

@@ -72,7 +72,11 @@ class Client:
 
     def ask(self, method: str, path: str, content: bytes | None = None) -> tuple[int, bytes, Any]:
         """Status, body and headers."""
-        kinds = {"Content-Type": "application/json", "Accept": "text/html"}
+        kinds = {
+            "Content-Type": "application/json",
+            "Accept": "text/html",
+            **self.server.bearer,
+        }
         try:
             self._connection.request(method, path, content, kinds)
             answer = self._connection.getresponse()
@@ -106,7 +110,7 @@ def client(request, tmp_path_factory) -> Iterator[Client]:
         jobs = server.jobs()
         jobs.create(spec("real", max_epochs=1000))
         assert jobs.decide("real", gpu="A40", max_power=300.0, lease=86400.0).trial == TRIAL
-        pipelines = RemotePipelines(server.url, timeout=60.0)
+        pipelines = RemotePipelines(server.url, server.token, timeout=60.0)
         pipelines.register("real", Registration("real", Seat(0, 0, 0, 0, 1, 2, 1, 2), "A", (1410,)))
         pipelines.put_sequence("real", 0, "real", [Instruction("forward")])
         client = Client(server)

@@ -54,7 +54,7 @@ class Target:
 def target(tmp_path_factory):
     storage = f"sqlite:///{tmp_path_factory.mktemp('target')}/jobs.db"
     # The parser itself complains of two lengths.
-    with serving(storage, complaints=True) as server:
+    with serving(storage, "--no-token", complaints=True) as server:
         yield Target(server, storage)
 
 
@@ -182,7 +182,7 @@ def test_signing_in_is_for_our_own_form(tmp_path):
     secret, _ = Tokens(store).create(None, now=0.0)
     store.close()
     form = {"Content-Type": "application/x-www-form-urlencoded"}
-    with serving(storage, "--require-token") as server:
+    with serving(storage) as server:
         for origin, expected in ((server.url, 303), ("http://evil.example", 403)):
             connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
             body = urlencode({"token": secret})

@@ -39,9 +39,15 @@ def file(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def started(tmp_path_factory):
     with serving(f"sqlite:///{tmp_path_factory.mktemp('pipelines')}/jobs.db") as server:
         yield server
+
+
+@pytest.fixture
+def server(started):
+    started.share_token()
+    return started
 
 
 @pytest.fixture
@@ -258,7 +264,8 @@ def test_what_is_wrong_is_told_as_in_this_process(api):
 def test_nonsense_is_a_422_and_no_traceback(server, method, path, body):
     connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
     address = f"/api/pipelines/{quote('a b')}/{path}"
-    connection.request(method, address, body, {"Content-Type": "application/json"})
+    headers = {"Content-Type": "application/json", **server.bearer}
+    connection.request(method, address, body, headers)
     response = connection.getresponse()
     answer = response.read()
     connection.close()
@@ -271,7 +278,7 @@ def test_a_token_for_one_job_is_for_its_pipeline_too(file):
     store = Store(file)
     secret, _ = Tokens(store).create("mine", now=0.0)
     store.close()
-    with serving(file, "--require-token") as server:
+    with serving(file) as server:
         api = RemotePipelines(server.url, secret, timeout=60.0)
         api.register("mine", registration(0))
         assert [job["name"] for job in api.jobs()] == ["mine"]
@@ -281,7 +288,7 @@ def test_a_token_for_one_job_is_for_its_pipeline_too(file):
         with pytest.raises(TokenError):
             api.register("another", registration(0))
         with pytest.raises(TokenError, match="a token is needed"):
-            RemotePipelines(server.url, timeout=60.0).jobs()
+            RemotePipelines(server.url, "zeus_wrong", timeout=60.0).jobs()
 
 
 # --- the server itself ----------------------------------------------------------------------------
@@ -293,7 +300,8 @@ def test_a_server_that_is_told_to_stop_answers_those_who_wait(file):
     standing = api.register("waiting", registration(0))
     waiting = http.client.HTTPConnection(server.host, server.port, timeout=60)
     query = urlencode({"session": "session 0", "version": standing.version, "wait": 30.0})
-    waiting.request("GET", f"/api/pipelines/waiting/ranks/0/plan?{query}")
+    path = f"/api/pipelines/waiting/ranks/0/plan?{query}"
+    waiting.request("GET", path, headers=server.bearer)
     # Once its question is there: what was asked after it is answered, although it had to wait, too.
     api.standing("waiting", 0, "session 0", version=standing.version, wait=0.1)
     assert server.stop() == ""
@@ -319,7 +327,7 @@ def test_metrics_count_jobs_and_plans(server, api):
 
 def _metrics(server: Server) -> dict[str, str]:
     connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
-    connection.request("GET", "/metrics")
+    connection.request("GET", "/metrics", headers=server.bearer)
     text = connection.getresponse().read().decode()
     connection.close()
     return dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
@@ -327,7 +335,7 @@ def _metrics(server: Server) -> dict[str, str]:
 
 def _events(server: Server, job: str):
     connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
-    connection.request("GET", f"/api/pipelines/{job}/events")
+    connection.request("GET", f"/api/pipelines/{job}/events", headers=server.bearer)
     found = json.loads(connection.getresponse().read())
     connection.close()
     return found

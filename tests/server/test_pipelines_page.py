@@ -24,7 +24,8 @@ HOSTILE = "<img src=x onerror=alert(1)> \"&' ..?#+ü"
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory):
-    with serving(f"sqlite:///{tmp_path_factory.mktemp('pages')}/jobs.db") as server:
+    storage = f"sqlite:///{tmp_path_factory.mktemp('pages')}/jobs.db"
+    with serving(storage, "--no-token") as server:
         api = RemotePipelines(server.url, timeout=60.0)
         tell_all(api, "gpt3", (3, 4, 1), orders_of(4, 6))
         _planned(api, "gpt3")
@@ -129,7 +130,7 @@ def test_a_token_shows_its_own_job_only(tmp_path):
     secret, _ = Tokens(store).create("mine", now=0.0)
     other, _ = Tokens(store).create("another", now=0.0)
     store.close()
-    with serving(storage, "--require-token") as server:
+    with serving(storage) as server:
         RemotePipelines(server.url, secret, timeout=60.0).register("mine", registration(0))
 
         def read(path: str, token: str) -> str:

@@ -62,11 +62,12 @@ def raw(server: Server, request: bytes, *, shut: bool = True) -> bytes:
 
 
 def ask(server: Server, method: str, path: str, body: object = None, **headers: str):
-    """Status and body, with headers as given."""
+    """Status and body, with headers as given; by default from who has started the server."""
     connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
     content = body if isinstance(body, bytes) or body is None else json.dumps(body)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection.request(method, path, content, {"Content-Type": "application/json", **named})
+    usual = {"Content-Type": "application/json", **server.bearer}
+    connection.request(method, path, content, {**usual, **named})
     response = connection.getresponse()
     answer = response.read()
     connection.close()
@@ -85,7 +86,7 @@ def test_one_command_without_configuration_is_all_it_takes(tmp_path):
     )
     greeting = process.stdout.readline()
     assert "serving on http://127.0.0.1:" in greeting
-    assert "no tokens" in greeting
+    assert "tokens required" in greeting
     process.terminate()
     process.communicate(timeout=120)
     assert process.returncode == 0
@@ -126,7 +127,7 @@ def test_it_stops_when_told_and_finishes_what_it_has_begun(file, number):
     acknowledged: list[str] = []
 
     async def client(name: int) -> None:
-        wire = Wire(server.host, server.port)
+        wire = Wire(server.host, server.port, server.token)
         for turn in range(1000):
             request = f"{name} {turn}"
             body = {**GPU, "request": request}
@@ -351,7 +352,7 @@ def test_tokens_open_their_own_job_and_no_other(file):
     everything, _ = tokens.create(None, now=now)
     nightly, known = tokens.create("nightly", now=now)
     expired, _ = tokens.create(None, now=now, expires=now - 1)
-    with serving(file, "--require-token") as server:
+    with serving(file) as server:
         assert "tokens required" in server.greeting
         owner, mine = server.jobs(everything), server.jobs(nightly)
         owner.create(spec("other"))
@@ -375,7 +376,6 @@ def test_tokens_open_their_own_job_and_no_other(file):
             lambda: mine.report_epoch(theirs, epoch=1, time=1.0),
             lambda: mine.delete("other"),
             lambda: server.jobs(expired).jobs(),
-            lambda: server.jobs().jobs(),
             lambda: server.jobs("zeus_" + "x" * 43).jobs(),
             lambda: server.jobs(nightly[:-1]).jobs(),
         ):
@@ -383,8 +383,8 @@ def test_tokens_open_their_own_job_and_no_other(file):
                 refused()
         assert owner.trials("other")[0].state == "running"
         # Whether it lives may be asked by anybody.
-        assert ask(server, "GET", "/healthz")[0] == 200
-        assert ask(server, "GET", "/metrics")[0] == 401
+        assert ask(server, "GET", "/healthz", Authorization="")[0] == 200
+        assert ask(server, "GET", "/metrics", Authorization="")[0] == 401
         for header in ("", "Bearer", "Bearer ", f"Basic {nightly}", nightly, "Bearer ü"):
             status, _ = ask(server, "GET", "/api/jobs", Authorization=header.encode())
             assert status == 401
@@ -402,7 +402,7 @@ def test_a_token_for_reading_only_changes_nothing(file):
     everything, _ = tokens.create(None, now=time.time())
     looks, _ = tokens.create(None, now=time.time(), read_only=True)
     looks_at_one, _ = tokens.create("nightly", now=time.time(), read_only=True)
-    with serving(file, "--require-token") as server:
+    with serving(file) as server:
         owner = server.jobs(everything)
         owner.create(spec())
         owner.create(spec("other"))
@@ -449,8 +449,17 @@ def test_a_token_for_reading_only_changes_nothing(file):
     store.close()
 
 
-def test_web_pages_cannot_reach_a_server_without_tokens(open_server):
-    server, _ = open_server
+@pytest.fixture(scope="module")
+def server_for_all(tmp_path_factory):
+    storage = f"sqlite:///{tmp_path_factory.mktemp('all')}/jobs.db"
+    with serving(storage, "--no-token") as server:
+        assert "no tokens" in server.greeting
+        server.jobs().create(spec())
+        yield server
+
+
+def test_web_pages_cannot_reach_a_server_without_tokens(server_for_all):
+    server = server_for_all
     for good in (f"127.0.0.1:{server.port}", "localhost", "LOCALHOST:1", "[::1]:80"):
         assert ask(server, "GET", "/api/jobs", Host=good)[0] == 200
     for evil in ("evil.example", f"evil.example:{server.port}", "127.0.0.1.evil.example", ""):
@@ -474,6 +483,7 @@ def test_requests_have_a_size(open_server):
     assert status == 413
     chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
     head = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += f"Authorization: {server.bearer['Authorization']}\r\n".encode()
     answer = raw(server, head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 40 + b"0\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 413")
     # A head that never ends is hung up on.

@@ -10,8 +10,9 @@ from typing import Any
 class Wire:
     """One connection; it is opened when needed, and again after the server has gone."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, token: str | None = None) -> None:
         self._host, self._port = host, port
+        self._bearer = "" if token is None else f"Authorization: Bearer {token}\r\n"
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
@@ -23,7 +24,7 @@ class Wire:
         """
         content = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
         head = (
-            f"{method} {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\n"
+            f"{method} {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\n{self._bearer}"
             f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
         )
         try:

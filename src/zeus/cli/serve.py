@@ -1,13 +1,20 @@
-"""`zeus serve`: recurring jobs for clients on this machine or, with tokens, on others."""
+"""`zeus serve`: recurring jobs for clients on this machine or on others."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
+from typing import TYPE_CHECKING
 
+from zeus.cli._parser import UsageError
 from zeus.cli._storage import add_storage_option, opened_store
 from zeus.cli._terminal import Console
 from zeus.errors import TokenError
+
+if TYPE_CHECKING:
+    from zeus.optimizer.batch_size.store import Store
+    from zeus.server.local_access import SignInCode
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8420
 
@@ -19,8 +26,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "came of it, and pipeline jobs, whose ranks report what they measure and get clocks; with "
         "pages to look at. It keeps them in a file of its own unless told otherwise, and needs no "
         "other configuration. It ends on SIGTERM or Ctrl-C, after the requests it has begun to "
-        "answer. Only this machine can reach it, unless --host says otherwise; then everybody must "
-        "bear a token (see `zeus token`)."
+        "answer. Only this machine can reach it, unless --host says otherwise. Everybody must bear "
+        "a token (see `zeus token`); on this machine one is made, which programs of the same user "
+        "find by themselves, and a link that signs a browser in is printed."
     )
     parser.epilog = """\
 examples:
@@ -41,10 +49,15 @@ It speaks plain HTTP: on a network, put it behind a proxy that speaks TLS."""
         metavar="NUMBER",
         help=f"port to listen on; 0 takes any that is free (default: {DEFAULT_PORT})",
     )
-    parser.add_argument(
-        "--require-token",
+    tokens = parser.add_mutually_exclusive_group()
+    tokens.add_argument(
+        "--no-token",
         action="store_true",
-        help="ask for a token on a loopback address, too, as behind a proxy",
+        help="ask nobody for a token, so that everybody on this machine may change everything; "
+        "on a loopback address only",
+    )
+    tokens.add_argument(  # what it asked for is the default now
+        "--require-token", action="store_true", help=argparse.SUPPRESS
     )
     add_storage_option(parser)
 
@@ -56,27 +69,48 @@ def run(arguments: argparse.Namespace) -> int:
 
     store = opened_store(arguments.storage)
     with listen(arguments.host, arguments.port) as listening:
-        required = arguments.require_token or not is_loopback(listening)
-        if required:
+        loopback = is_loopback(listening)
+        if arguments.no_token and not loopback:
+            raise UsageError(
+                "--no-token is for a loopback address only, which others cannot reach, but got "
+                f"--host {arguments.host}"
+            )
+        required = not arguments.no_token
+        said = f"zeus: serving on {address(listening)} ("
+        said += f"{'tokens required' if required else 'no tokens'}; {store.where})"
+        lines, sign_in = [said], None
+        if not loopback:
             _check_that_somebody_may_come_in(store)
-        app = create_app(store, require_token=required, host=arguments.host)
+        elif required:
+            sign_in, link = _local_access(store, address(listening))
+            lines.append(link)
+        app = create_app(store, require_token=required, host=arguments.host, sign_in=sign_in)
         console = Console(sys.stdout)
 
         def ready() -> None:
-            tokens = "tokens required" if required else "no tokens: only this machine"
-            console.print(f"zeus: serving on {address(listening)} ({tokens}; {store.where})")
+            console.print(*lines)
             sys.stdout.flush()
 
         serve(app, listening, ready)
     return 0
 
 
-def _check_that_somebody_may_come_in(store: object) -> None:
-    import time  # noqa: PLC0415
+def _local_access(store: Store, url: str) -> tuple[SignInCode, str]:
+    """Lets in the user who starts this; says how, in a line."""
+    from zeus.optimizer.batch_size.store import Tokens  # noqa: PLC0415  (an extra)
+    from zeus.server.local_access import SignInCode, ensure_local_token  # noqa: PLC0415
 
-    from zeus.optimizer.batch_size.store import Store, Tokens  # noqa: PLC0415  (an extra)
+    token, path = ensure_local_token(Tokens(store), time.time())
+    sign_in = SignInCode(token)
+    return sign_in, (
+        f"zeus: to look at it, open {url}/sign-in#code={sign_in.code} (once, within "
+        f"{sign_in.MINUTES} minutes; later sign in with the token in {path})"
+    )
 
-    assert isinstance(store, Store)
+
+def _check_that_somebody_may_come_in(store: Store) -> None:
+    from zeus.optimizer.batch_size.store import Tokens  # noqa: PLC0415  (an extra)
+
     now = time.time()
     if not any(token.good(now) for token in Tokens(store).all()):
         raise TokenError(

@@ -28,10 +28,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.usage = "zeus token create|list|revoke [ID] [options]"
     parser.description = (
-        "Create, list and revoke tokens. `zeus serve` asks for one on any address but a loopback "
-        "one; clients send it as `Authorization: Bearer TOKEN`. A token is good for one job or "
-        "for all, and for everything or for reading only. It is shown once, when it is created: "
-        "the store keeps only its hash."
+        "Create, list and revoke tokens. `zeus serve` asks everybody for one; programs of the user "
+        "who runs it on this machine have one already. Clients send it as `Authorization: Bearer "
+        "TOKEN`. A token is good for one job or for all, and for everything or for reading only. "
+        "It is shown once, when it is created: the store keeps only its hash."
     )
     parser.epilog = """\
 examples:

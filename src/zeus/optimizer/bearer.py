@@ -13,6 +13,7 @@ import socket
 import threading
 
 from zeus.errors import TokenError
+from zeus.optimizer.local_token import local_token
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,8 @@ class Bearer:
     """The token of one client.
 
     Args:
-        token: As given; by default `ZEUS_TOKEN`.
+        token: As given; by default `ZEUS_TOKEN`, or that of this user's own server
+            (`local_token`) while talking to this machine.
 
     Raises:
         TokenError: If that cannot be a token.
@@ -73,11 +75,14 @@ class Bearer:
             secure: Whether it is encrypted.
             shown: The address of the server, for a warning.
         """
-        if self._token is None:
+        token, loopback = self._token, _is_loopback(sock)
+        if token is None and loopback:
+            token = local_token()  # each time: a server may have made it since
+        if token is None:
             return {}
-        if not secure and not _is_loopback(sock):
+        if not secure and not loopback:
             _warn_once(shown)
-        return {"Authorization": f"Bearer {self._token}"}
+        return {"Authorization": f"Bearer {token}"}
 
 
 def _is_loopback(sock: socket.socket) -> bool:

@@ -16,6 +16,7 @@ from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.store import Store, Tokens
 from zeus.optimizer.pipeline_frequency.running.service import Pipelines
 from zeus.server.gate import Doorkeeper, Gate
+from zeus.server.local_access import SignInCode
 from zeus.server.metrics import Metrics
 from zeus.server.pages.routes import routes as pages
 from zeus.server.pipelines import router as pipeline_router
@@ -31,6 +32,7 @@ def create_app(
     *,
     require_token: bool = True,
     host: str = "localhost",
+    sign_in: SignInCode | None = None,
     now: Callable[[], float] = time.time,
 ) -> FastAPI:
     """The application, which closes the store when it ends.
@@ -39,6 +41,7 @@ def create_app(
         store: Where the jobs are kept.
         require_token: Whether everybody is asked for a token.
         host: Name or address that it listens on, where no token is required.
+        sign_in: Signs in a browser of the user who has started it on a loopback address.
         now: Seconds since 1970.
     """
     jobs = Jobs(store, now)
@@ -78,13 +81,15 @@ def create_app(
     doorkeeper = Doorkeeper(Tokens(store), now) if require_token else None
     app.state.jobs, app.state.writer, app.state.metrics = jobs, writer, metrics
     app.state.overviews, app.state.doorkeeper, app.state.now = Overviews(store), doorkeeper, now
+    app.state.sign_in = sign_in
     app.state.pipelines, app.state.hub, app.state.planner = pipelines, hub, planner
     # Side by side rather than one router inside the other, which costs every request a detour.
     app.router.routes.extend([*router.routes, *pipeline_router.routes, *pages])
     add_handlers(app)
     app.add_middleware(ShortCut, writer=writer)
     # Added last, so that it is the outermost.
-    app.add_middleware(Gate, metrics=metrics, doorkeeper=doorkeeper, host=host)
+    local = sign_in is not None
+    app.add_middleware(Gate, metrics=metrics, doorkeeper=doorkeeper, host=host, local=local)
     _document_tokens(app, required=require_token)
     return app
 

@@ -1,8 +1,8 @@
 """Who may come in, and with how much.
 
-A server on a loopback address asks for no token, but only hears requests that were addressed to
-such a name: else any web page could reach it through the visitor's browser. A server on any other
-address asks everybody for a token.
+A server asks everybody for a token. One on a loopback address can be told not to; then it only
+hears requests that were addressed to such a name: else any web page could reach it through the
+visitor's browser.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from zeus.errors import StorageError
 from zeus.optimizer.batch_size.store import Token, Tokens
+from zeus.optimizer.local_token import FILE
 from zeus.server.metrics import Metrics
 from zeus.server.origin import SAFE_METHODS, foreign_origin
 from zeus.server.pages import assets
@@ -32,6 +33,16 @@ _TOO_LARGE = f"a request has at most {MOST_BODY} bytes"
 _OPEN = ("/healthz", "/openapi.json", *OPEN)
 _LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}
 _ONCE = (b"host", b"authorization", b"content-length")  # headers that must not be repeated
+_NO_TOKEN = (
+    "a token is needed, or this one is not good (any more): give it as ZEUS_TOKEN, or as a header "
+    "(Authorization: Bearer …)"
+)
+# Where exactly that is concerns only the user who has started it.
+_NO_LOCAL_TOKEN = (
+    f"{_NO_TOKEN}. Programs of the user who runs this server find it by themselves, in the file "
+    f"{FILE} of the state directory; in a container, or as another user, set ZEUS_TOKEN to what "
+    "is in it"
+)
 _CACHED = 2.0  # seconds for which a token is believed without asking the store again
 _MOST_CACHED = 1_000
 
@@ -80,14 +91,22 @@ class Gate:
         metrics: What is counted.
         doorkeeper: Asks everybody for a token; `None` to ask nobody.
         host: A name that requests may be addressed to besides the usual for loopback.
+        local: Whether clients of the user who runs it find a token by themselves.
     """
 
     def __init__(
-        self, app: ASGIApp, metrics: Metrics, doorkeeper: Doorkeeper | None, host: str
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        doorkeeper: Doorkeeper | None,
+        host: str,
+        *,
+        local: bool = False,
     ) -> None:
         self._app = app
         self._metrics = metrics
         self._doorkeeper = doorkeeper
+        self._no_token = _NO_LOCAL_TOKEN if local else _NO_TOKEN
         self._hosts = {*_LOOPBACK, host.lower(), f"[{host.lower()}]"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -145,11 +164,8 @@ class Gate:
         if token is None and scope["method"] in ("GET", "HEAD") and wants_page(scope):
             return to_sign_in(scope)
         if token is None:
-            said = (
-                "a token is needed, or this one is not good (any more): give it as ZEUS_TOKEN, or "
-                "as a header (Authorization: Bearer …)"
-            )
-            return refusal_of(scope, 401, "TokenError", said, **{"WWW-Authenticate": "Bearer"})
+            bearer = {"WWW-Authenticate": "Bearer"}
+            return refusal_of(scope, 401, "TokenError", self._no_token, **bearer)
         if token.read_only and scope["method"] not in SAFE_METHODS:
             said = f"this token is for reading only, so that {scope['method']} is not for it"
             return refusal_of(scope, 403, "TokenError", said)

@@ -30,6 +30,7 @@ from tests.server.child import Server, serving
 from zeus.errors import TokenError
 from zeus.optimizer import BatchSizeOptimizer
 from zeus.optimizer.batch_size import reporter
+from zeus.optimizer.batch_size.remote import RemoteJobs
 from zeus.optimizer.batch_size.store import Store, Tokens
 from zeus.optimizer.training_run import Outcome
 from zeus.testing import SimulatedNode
@@ -211,16 +212,19 @@ def test_a_run_that_could_not_ask_counts_as_what_it_was(node, tmp_path, caplog, 
         assert second.cost == pytest.approx(sum(record.cost for record in offline.history))
 
 
-def test_a_token_that_is_missing_stops_nobody(node, storage, monkeypatch, caplog):
+def test_a_token_that_is_missing_stops_nobody(node, storage, tmp_path, monkeypatch, caplog):
     store = Store(storage)
     secret, _ = Tokens(store).create(job="nightly", now=time.time())
     store.close()
-    with serving(storage, "--require-token") as server:
+    with serving(storage) as server:
+        # As in a container, which does not see the file of the server's user.
+        monkeypatch.setenv("ZEUS_STATE_DIR", str(tmp_path / "elsewhere"))
         with caplog.at_level(logging.WARNING):
             done = train(node, make(node, server.url), **FEW)
         assert (done.outcome, done.decision.trial) == (Outcome.CONVERGED, "")
+        assert "in a container, or as another user, set ZEUS_TOKEN" in caplog.text
         with pytest.raises(TokenError):
-            server.jobs().job("nightly")
+            RemoteJobs(server.url).job("nightly")
         assert len(kept()) == 1
         monkeypatch.setenv("ZEUS_TOKEN", secret)
         assert make(node, server.url).decision.recurrence == 2

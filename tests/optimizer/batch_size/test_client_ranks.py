@@ -42,6 +42,7 @@ def found(tmp_path_factory):
             cwd=directory,
             ZEUS_SIMULATE="v100x2",
             ZEUS_STATE_DIR=str(directory / "state"),
+            ZEUS_TOKEN=server.token,
             PYTHONPATH=os.pathsep.join([str(TREE / "src"), str(TREE)]),
             OMP_NUM_THREADS="1",
             TORCH_CPP_LOG_LEVEL="ERROR",

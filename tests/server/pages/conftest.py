@@ -49,7 +49,7 @@ def site(tmp_path_factory) -> Iterator[Site]:
     jobs.create(spec("empty"))
     clock.now = time.time()
     life.run(A40, most=2)
-    with serving(storage) as server:
+    with serving(storage, "--no-token") as server:
         yield Site(server, storage, life)
     jobs.close()
 
@@ -83,5 +83,5 @@ def guarded(tmp_path_factory) -> Iterator[Guarded]:
     tokens = Tokens(store)
     secrets = [tokens.create(job, now=time.time())[0] for job in (None, "mine")]
     store.close()
-    with serving(storage, "--require-token") as server:
+    with serving(storage) as server:
         yield Guarded(server, storage, *secrets)

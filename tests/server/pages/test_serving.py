@@ -244,7 +244,7 @@ def test_a_store_that_fails_is_a_page_too(tmp_path):
         with store.transaction() as transaction:
             transaction._connection.exec_driver_sql("ALTER TABLE zeus_trials RENAME TO gone")
         store.close()
-        answer = ask(server, JOB)
+        answer = ask(server, JOB, **server.bearer)
         assert answer.status == 503
         assert "The store of this server cannot be used just now." in answer.page().text
         assert "Traceback" not in answer.text

@@ -11,7 +11,8 @@ def open_jobs(where: str, *, token: str | None = None, timeout: float = 5.0) -> 
     Args:
         where: URL of a server (`http://HOST:PORT`), or of a store (`sqlite:///FILE` or
             `postgresql://USER@HOST/DATABASE`), which is created if it is not there.
-        token: For a server that asks for one; by default `ZEUS_TOKEN`.
+        token: For a server that asks for one; by default `ZEUS_TOKEN`, or on this machine
+            that of this user's own server.
         timeout: Seconds for one question to a server.
 
     Raises:

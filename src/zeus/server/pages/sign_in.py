@@ -13,8 +13,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
 
+from zeus.optimizer.local_token import FILE
 from zeus.server.pages.layout import HEADERS, is_page, notice, respond
-from zeus.server.pages.markup import join, tag
+from zeus.server.pages.markup import Content, join, tag
 
 COOKIE = "zeus_token"
 SIGN_IN, SIGN_OUT = "/sign-in", "/sign-out"
@@ -56,8 +57,13 @@ async def enter(request: Request) -> Response:
     if len(body) > _LONGEST:
         raise HTTPException(413, "this form is not as long as that")
     fields = parse_qs(body.decode("ascii", "replace"))
-    token, wanted = (fields.get(name, [""])[0].strip() for name in ("token", "next"))
+    token, code, wanted = (fields.get(name, [""])[0].strip() for name in ("token", "code", "next"))
     wanted = _inside(wanted)
+    if code:
+        sign_in = request.app.state.sign_in
+        token = (sign_in.take(code) if sign_in is not None else None) or ""
+        if not token:
+            return _form(request, wanted, "This link was used before, or is too old.")
     if not token.isascii() or await doorkeeper.admit(b"Bearer " + token.encode()) is None:
         return _form(request, wanted, "This token is not good, or not any more.")
     answer = _redirect(wanted)
@@ -94,6 +100,7 @@ def _form(request: Request, wanted: str, trouble: str = "") -> Response:
             spellcheck="false",
             placeholder="zeus_…",
         ),
+        tag("input", type="hidden", name="code"),  # filled by the script, from a link
         tag("input", type="hidden", name="next", value=wanted),
         tag("button", "Sign in", class_="main"),
         tag(
@@ -101,6 +108,7 @@ def _form(request: Request, wanted: str, trouble: str = "") -> Response:
             join(
                 "Whoever runs this server makes one with ",
                 tag("code", "zeus token create"),
+                _where_it_is(request),
                 ". It is kept in this browser until you sign out or close it.",
             ),
             class_="note",
@@ -108,8 +116,16 @@ def _form(request: Request, wanted: str, trouble: str = "") -> Response:
         method="post",
         action=SIGN_IN,
         class_="card",
+        id="sign-in",
     )
     return respond(request, "Sign in", content, status=401 if trouble else 200)
+
+
+def _where_it_is(request: Request) -> Content:
+    if request.app.state.sign_in is None:
+        return None
+    file = tag("code", FILE)
+    return join("; theirs is in the file ", file, " of the state directory")
 
 
 def _inside(wanted: str) -> str:

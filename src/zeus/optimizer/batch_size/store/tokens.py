@@ -75,9 +75,19 @@ class Tokens:
         expires: float | None = None,
         note: str = "",
         read_only: bool = False,
+        secret: str | None = None,
     ) -> tuple[str, Token]:
-        """A new token, which can be seen only now, and what is known of it."""
-        secret = _PREFIX + secrets.token_urlsafe(32)
+        """A new token, which can be seen only now, and what is known of it.
+
+        Args:
+            job: The only job that it is good for; `None` for all.
+            now: In seconds since 1970; `expires` likewise.
+            expires: When it ends; by default never.
+            note: What it is for.
+            read_only: Whether it may only look.
+            secret: From `new_secret`, if it is known already.
+        """
+        secret = secret or new_secret()
         token = Token(secrets.token_hex(4), job, note, now, expires, None, read_only)
         values = {**vars(token), "hash": _hash(secret)}
         with writing(self._engine) as connection:
@@ -114,6 +124,11 @@ class Tokens:
             unrevoked = update(tokens).where(tokens.c.id == name, tokens.c.revoked.is_(None))
             connection.execute(unrevoked.values(revoked=now))
             return Token(*connection.execute(known).one())
+
+
+def new_secret() -> str:
+    """A secret that nobody can guess."""
+    return _PREFIX + secrets.token_urlsafe(32)
 
 
 def _hash(secret: str) -> str:

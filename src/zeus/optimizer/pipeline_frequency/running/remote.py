@@ -32,7 +32,8 @@ class RemotePipelines:
 
     Args:
         url: Of the server, for example "http://127.0.0.1:8420".
-        token: If the server asks for one; by default `ZEUS_TOKEN`.
+        token: If the server asks for one; by default `ZEUS_TOKEN`, or on this machine
+            that of this user's own server.
         timeout: Seconds for one question.
 
     Raises:

@@ -71,6 +71,16 @@
   localise(document);
   soon();
 
+  // --- a link that signs in: no browser sends what follows the # by itself ------------------------
+
+  const form = document.getElementById("sign-in");
+  const code = new URLSearchParams(location.hash.slice(1)).get("code");
+  if (form && code) {
+    history.replaceState(null, "", location.pathname + location.search);
+    form.elements.code.value = code;
+    form.submit();
+  }
+
   // --- choices that need no button --------------------------------------------------------------
 
   for (const select of document.querySelectorAll("select[data-submit]")) {

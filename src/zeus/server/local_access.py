@@ -1,0 +1,97 @@
+"""How the user who starts a server on a loopback address gets in: programs, and a browser.
+
+Everybody on a machine can reach its loopback address, so that a token is asked for there, too. It
+is made at the first start, and its user's programs find it by themselves (`local_token`).
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from zeus.device.state import locked, write_atomically
+from zeus.errors import TokenError
+from zeus.optimizer.batch_size.store import Tokens
+from zeus.optimizer.batch_size.store.tokens import new_secret
+from zeus.optimizer.local_token import kept_token, local_token_path
+
+_NOTE = "of the user who runs zeus serve on this machine"
+
+
+def ensure_local_token(tokens: Tokens, now: float) -> tuple[str, Path]:
+    """The token of this user, good for all jobs in the store, and the file that it is kept in.
+
+    One that the store does not know is added to it: several servers of one user, each with a store
+    of its own, share it. One that is revoked or was readable by others is replaced.
+
+    Raises:
+        TokenError: If it cannot be kept.
+        StorageError: If the store cannot be used.
+    """
+    try:
+        path = local_token_path()
+        with locked(path.with_name(f"{path.name}.lock")):
+            return _ensure(path, tokens, now), path
+    except TokenError:
+        raise
+    except OSError as error:
+        raise TokenError(
+            f"the token of this server cannot be kept ({error}): set ZEUS_STATE_DIR to a directory "
+            "that you can write to, or start it with --no-token"
+        ) from error
+
+
+def _ensure(path: Path, tokens: Tokens, now: float) -> str:
+    kept = kept_token()
+    known = None if kept is None else tokens.find(kept.secret)
+    if kept is not None and kept.private:
+        if known is None:
+            tokens.create(None, now=now, note=_NOTE, secret=kept.secret)
+            return kept.secret
+        if known.good(now) and known.job is None and not known.read_only:
+            return kept.secret
+    elif known is not None:
+        tokens.revoke(known.id, now=now)
+    secret = new_secret()
+    write_atomically(path, f"{secret}\n")  # readable by this user only
+    tokens.create(None, now=now, note=_NOTE, secret=secret)
+    return secret
+
+
+class SignInCode:
+    """Signs one browser in, once and for a while.
+
+    Whoever starts a server gets it as a link. Its output may be kept in a log, so that it is not
+    the token itself. In the link it follows the `#`, which browsers send to no server and name as
+    no referrer; a script of the sign-in page sends it as a form.
+
+    Args:
+        token: What the browser is signed in with.
+        now: Seconds of any clock.
+
+    Attributes:
+        code: What has to be said.
+    """
+
+    MINUTES = 15
+
+    def __init__(self, token: str, now: Callable[[], float] = time.monotonic) -> None:
+        self.code = secrets.token_urlsafe(32)
+        self._token: str | None = token
+        self._now = now
+        self._until = now() + 60 * self.MINUTES
+        self._lock = threading.Lock()
+
+    def take(self, code: str) -> str | None:
+        """The token, for the first who says the code in time."""
+        with self._lock:
+            if self._now() >= self._until:
+                self._token = None
+            if not hmac.compare_digest(code.encode(), self.code.encode()):
+                return None
+            token, self._token = self._token, None
+            return token
