@@ -25,7 +25,7 @@ from zeus.server.origin import SAFE_METHODS, foreign_origin
 from zeus.server.pages import assets
 from zeus.server.pages.faults import wants_page
 from zeus.server.pages.routes import OPEN
-from zeus.server.pages.sign_in import cookie_token, to_sign_in
+from zeus.server.pages.sign_in import cookie_pass, to_sign_in
 from zeus.server.responses import refusal_of
 
 MOST_BODY = 1024 * 1024  # bytes
@@ -70,12 +70,23 @@ class Doorkeeper:
         scheme, _, secret = (authorization or b"").partition(b" ")
         if scheme.lower() != b"bearer" or not secret:
             return None
+        return await self._find(self._tokens.find, secret)
+
+    async def admit_page(self, kept: bytes) -> Token | None:
+        """The token that a browser's cookie stands for, if it is good.
+
+        Raises:
+            StorageError: If the store cannot be asked.
+        """
+        return await self._find(self._tokens.find_by_pass, kept)
+
+    async def _find(self, find: Callable[[str], Token | None], secret: bytes) -> Token | None:
         # Secrets are not kept in memory, either.
-        key = hashlib.sha256(secret).digest()
+        key = hashlib.sha256(find.__name__.encode() + secret).digest()
         with self._lock:
             at, token = self._seen.get(key, (0.0, None))
         if not 0 <= time.monotonic() - at < _CACHED or token is None:
-            token = await run_sync(self._tokens.find, secret.strip().decode("latin-1"))
+            token = await run_sync(find, secret.strip().decode("latin-1"))
             with self._lock:
                 if len(self._seen) >= _MOST_CACHED:
                     self._seen.clear()
@@ -155,9 +166,10 @@ class Gate:
     async def _check_token(self, scope: Scope, headers: dict[bytes, bytes]) -> Any:
         assert self._doorkeeper is not None
         authorization = headers.get(b"authorization")
-        kept = cookie_token(scope, headers) if authorization is None else None
+        kept = cookie_pass(scope, headers) if authorization is None else None
         try:
-            token = await self._doorkeeper.admit(b"Bearer " + kept if kept else authorization)
+            door = self._doorkeeper
+            token = await (door.admit_page(kept) if kept else door.admit(authorization))
         except StorageError:
             said = "the store of this server cannot be used just now"
             return refusal_of(scope, 503, "StorageError", said, **{"Retry-After": "1"})

@@ -53,7 +53,9 @@ def test_a_token_that_is_not_good_opens_nothing(guarded):
         assert "This token is not good" in answer.page().text
         assert "set-cookie" not in answer.headers
     assert bad not in answer.text  # it is not said back
-    assert ask(guarded.server, "/jobs", Cookie=f"zeus_token={revoked}").status == 303
+    for bad in (revoked, "x", f"{token.id}.", f"{token.id}.{'0' * 64}", "\u00fc".encode("latin-1")):
+        given = bad if isinstance(bad, bytes) else bad.encode()
+        assert ask(guarded.server, "/jobs", Cookie=b"zeus_pages=" + given).status == 303
     assert enter(guarded, "x" * 5_000).status == 413
 
 
@@ -75,6 +77,10 @@ def test_the_cookie_is_kept_from_scripts_and_other_sites(guarded):
 
 def test_the_cookie_opens_pages_and_nothing_else(guarded):
     kept = cookie(guarded, guarded.everything)
+    # Browsers send it to other servers on this host, too: they cannot use it as a token.
+    value = kept.partition("=")[2]
+    assert guarded.everything not in kept
+    assert ask(guarded.server, "/api/jobs", Authorization=f"Bearer {value}").status == 401
     assert ask(guarded.server, "/jobs", Cookie=kept).status == 200
     assert ask(guarded.server, "/jobs/mine/export.json", Cookie=kept).status == 200
     for method, path in (

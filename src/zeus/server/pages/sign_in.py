@@ -1,7 +1,8 @@
-"""The way in for people, where tokens are required: a form that keeps the token in a cookie.
+"""The way in for people, where tokens are required: a form that leaves a cookie.
 
 Scripts cannot read the cookie, other sites cannot send it, and it opens pages only: whatever
-changes something asks for the token in a header, which no browser adds by itself.
+changes something asks for the token in a header, which no browser adds by itself. It is not the
+token either, because browsers send it to every port of the host, whoever listens there.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
 
+from zeus.optimizer.batch_size.store.tokens import page_pass
 from zeus.optimizer.local_token import FILE
 from zeus.server.pages.layout import HEADERS, is_page, notice, respond
 from zeus.server.pages.markup import Content, join, tag
 
-COOKIE = "zeus_token"
+COOKIE = "zeus_pages"
 SIGN_IN, SIGN_OUT = "/sign-in", "/sign-out"
 _HOME = "/jobs"
 _LONGEST = 4_000  # characters of a form
 
 
-def cookie_token(scope: Scope, headers: dict[bytes, bytes]) -> bytes | None:
-    """The token in a request's cookie, if this is a request that it may open."""
+def cookie_pass(scope: Scope, headers: dict[bytes, bytes]) -> bytes | None:
+    """What stands for a token in a request's cookie, if this is a request that it may open."""
     if scope["method"] not in ("GET", "HEAD") or not is_page(scope["path"]):
         return None
     for part in headers.get(b"cookie", b"").split(b";"):
@@ -49,7 +51,7 @@ def show(request: Request) -> Response:
 
 
 async def enter(request: Request) -> Response:
-    """Take the token, and keep it in a cookie if it is good."""
+    """Take the token, and leave a cookie if it is good."""
     doorkeeper = request.app.state.doorkeeper
     if doorkeeper is None:
         return _redirect(_HOME)
@@ -64,11 +66,17 @@ async def enter(request: Request) -> Response:
         token = (sign_in.take(code) if sign_in is not None else None) or ""
         if not token:
             return _form(request, wanted, "This link was used before, or is too old.")
-    if not token.isascii() or await doorkeeper.admit(b"Bearer " + token.encode()) is None:
+    known = await doorkeeper.admit(b"Bearer " + token.encode()) if token.isascii() else None
+    if known is None:
         return _form(request, wanted, "This token is not good, or not any more.")
     answer = _redirect(wanted)
     answer.set_cookie(
-        COOKIE, token, path="/", httponly=True, samesite="strict", secure=_is_secure(request)
+        COOKIE,
+        page_pass(known, token),
+        path="/",
+        httponly=True,
+        samesite="strict",
+        secure=_is_secure(request),
     )
     return answer
 

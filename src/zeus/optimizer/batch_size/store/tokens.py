@@ -104,6 +104,16 @@ class Tokens:
             return None
         return Token(*row[1:])
 
+    def find_by_pass(self, given: str) -> Token | None:
+        """The token that a `page_pass` was made of, good or not; `None` if it is no such thing."""
+        name = given.partition(".")[0]
+        with reading(self._engine) as connection:
+            statement = select(tokens.c.hash, *_COLUMNS).where(tokens.c.id == name)
+            row = connection.execute(statement).first() if name.isprintable() else None
+        if row is None or not hmac.compare_digest(_pass(name, row[0]), given.encode()):
+            return None
+        return Token(*row[1:])
+
     def all(self) -> list[Token]:
         """All of them, the oldest first."""
         statement = select(*_COLUMNS).order_by(tokens.c.created, tokens.c.id)
@@ -124,6 +134,15 @@ class Tokens:
             unrevoked = update(tokens).where(tokens.c.id == name, tokens.c.revoked.is_(None))
             connection.execute(unrevoked.values(revoked=now))
             return Token(*connection.execute(known).one())
+
+
+def page_pass(token: Token, secret: str) -> str:
+    """What stands for a token where it may only open pages; nobody can tell the token from it."""
+    return _pass(token.id, _hash(secret)).decode()
+
+
+def _pass(name: str, hashed: str) -> bytes:
+    return f"{name}.{hmac.new(hashed.encode(), b'pages', hashlib.sha256).hexdigest()}".encode()
 
 
 def new_secret() -> str:
