@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from zeus.device.state import locked, write_atomically
+from zeus.device.locks import locked
+from zeus.device.state import write_atomically
 from zeus.errors import TokenError
 from zeus.optimizer.batch_size.store import Tokens
 from zeus.optimizer.batch_size.store.tokens import new_secret
