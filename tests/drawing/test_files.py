@@ -60,3 +60,10 @@ def test_templates_are_filled_in_one_pass():
     assert filled("a {{one}} b {{two}} {{one}}", {"one": "{{two}}", "two": "2"}) == (
         "a {{two}} b 2 {{two}}"
     )
+
+
+def test_equal_widths_are_equal_however_a_python_adds_up():
+    # Python 3.11 rounds every addition of fractions, later ones only the sum.
+    for text in ("t" * 200, "abc" * 40, "mW@" * 33):
+        alone = estimated_width(text[0], 100.0)
+        assert estimated_width(text[0] * len(text), 100.0) == alone * len(text)

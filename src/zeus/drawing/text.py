@@ -15,16 +15,17 @@ BOLD = 1.13
 Measure = Callable[[str, float], float]
 """Width of a text in a font size."""
 
-# Widths of characters in font sizes, as in a wide font.
+# Widths of characters in hundredths of the font size, as in a wide font. Whole numbers: sums of
+# fractions are rounded one way by Python 3.11 and another way by later ones.
 _NARROW, _WIDE = frozenset("fijlrtI .,:;'|!()[]/-"), frozenset("mwMW@%…")
-_WIDTHS = (0.38, 0.64, 0.95)
+_WIDTHS = (38, 64, 95)
 
 
 def estimated_width(text: str, size: float) -> float:
     """The width of a text in a font that is not known here."""
     narrow, normal, wide = _WIDTHS
     widths = (narrow if c in _NARROW else wide if c in _WIDE else normal for c in text)
-    return size * sum(widths)
+    return size * sum(widths) / 100
 
 
 def fitted(text: str, size: float, room: float, measure: Measure = estimated_width) -> str:
