@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -26,10 +26,12 @@ class Server:
             themselves in a test that has the same state directory, as one has that starts it.
     """
 
-    def __init__(self, storage: str, *options: str, port: int = 0) -> None:
+    def __init__(
+        self, storage: str, *options: str, port: int = 0, command: Sequence[str] = _SERVE
+    ) -> None:
         state = _state()
         self.process = subprocess.Popen(
-            [*_SERVE, "--storage", storage, "--port", str(port), *options],
+            [*command, "--storage", storage, "--port", str(port), *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -79,9 +81,11 @@ def _state() -> str:
 
 
 @contextlib.contextmanager
-def serving(storage: str, *options: str, complaints: bool = False) -> Iterator[Server]:
+def serving(
+    storage: str, *options: str, complaints: bool = False, command: Sequence[str] = _SERVE
+) -> Iterator[Server]:
     """A server that must end well and, unless `complaints`, have said nothing."""
-    server = Server(storage, *options)
+    server = Server(storage, *options, command=command)
     try:
         yield server
     finally:

@@ -16,6 +16,7 @@ from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.store import Store, Tokens
 from zeus.optimizer.pipeline_frequency.running.service import Pipelines
 from zeus.server.gate import Doorkeeper, Gate
+from zeus.server.health import Health
 from zeus.server.local_access import SignInCode
 from zeus.server.metrics import Metrics
 from zeus.server.pages.routes import routes as pages
@@ -80,6 +81,7 @@ def create_app(
     )
     doorkeeper = Doorkeeper(Tokens(store), now) if require_token else None
     app.state.jobs, app.state.writer, app.state.metrics = jobs, writer, metrics
+    app.state.health = Health(writer)
     app.state.overviews, app.state.doorkeeper, app.state.now = Overviews(store), doorkeeper, now
     app.state.sign_in = sign_in
     app.state.pipelines, app.state.hub, app.state.planner = pipelines, hub, planner

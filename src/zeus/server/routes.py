@@ -28,7 +28,7 @@ from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.server.bodies import DecideBody, EndBody, EpochBody, JobBody, ProfileBody
 from zeus.server.metrics import gauge
-from zeus.server.responses import ALWAYS, ALWAYS_OF_TEXT, Json, documented
+from zeus.server.responses import ALWAYS, ALWAYS_OF_TEXT, Json, documented, refusal_of
 from zeus.server.writer import Writer
 
 router = APIRouter(responses=ALWAYS)
@@ -168,9 +168,12 @@ async def put_profile(request: Request, name: str, body: ProfileBody) -> Respons
 
 
 @router.get("/healthz", response_class=PlainTextResponse, responses=ALWAYS_OF_TEXT)
-def health(request: Request) -> Response:
-    """Whether the server and its store work."""
-    _jobs(request).numbers()
+async def health(request: Request) -> Response:
+    """Whether the server and its store work: whether what it is told can be written."""
+    trouble = await request.app.state.health.trouble()
+    if trouble:
+        said = f"nothing can be written to the store of this server: {trouble}"
+        return refusal_of(request.scope, 503, "StorageError", said, **{"Retry-After": "2"})
     return PlainTextResponse("ok\n")
 
 

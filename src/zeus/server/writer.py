@@ -24,7 +24,8 @@ logger = logging.getLogger(__name__)
 _MOST_AT_ONCE = 128
 _SWEEP_PERIOD = 10.0  # seconds
 
-_Pending = tuple[Command, "asyncio.Future[Any]"]
+# Without a command it is a rehearsal.
+_Pending = tuple[Command | None, "asyncio.Future[Any]"]
 
 
 class Writer:
@@ -58,6 +59,17 @@ class Writer:
         Raises:
             ZeusError: Whatever it is answered with.
         """
+        return await self._ask(command)
+
+    async def rehearse(self) -> None:
+        """Write something that leaves no trace, as the next command would be written.
+
+        Raises:
+            StorageError: If nothing can be written.
+        """
+        await self._ask(None)
+
+    async def _ask(self, command: Command | None) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._queue.put((command, future))
         return await future
@@ -66,8 +78,13 @@ class Writer:
         more, due = True, time.monotonic() + _SWEEP_PERIOD
         while more:
             pending, more = self._next(due - time.monotonic())
-            if pending:
-                self._carry_out(pending)
+            # In a transaction of its own: what it brings to light concerns nobody else.
+            rehearsals = [future for command, future in pending if command is None]
+            commands = [(each, future) for each, future in pending if each is not None]
+            if commands:
+                self._carry_out(commands)
+            if rehearsals:
+                self._rehearse(rehearsals)
             if more and time.monotonic() >= due:
                 self._sweep()
                 due = time.monotonic() + _SWEEP_PERIOD
@@ -85,7 +102,15 @@ class Writer:
             return pending, False
         return pending, True
 
-    def _carry_out(self, pending: list[_Pending]) -> None:
+    def _rehearse(self, futures: list[asyncio.Future[Any]]) -> None:
+        answer: Exception | None = None
+        try:
+            self._jobs.rehearse()
+        except Exception as error:
+            answer = error
+        self._answer([(future, answer) for future in futures])
+
+    def _carry_out(self, pending: list[tuple[Command, asyncio.Future[Any]]]) -> None:
         try:
             answers = self._jobs.execute([command for command, _ in pending])
         except Exception as error:
@@ -94,8 +119,10 @@ class Writer:
             answers = [error] * len(pending)
         self.commands += len(pending)
         self.batches += 1
+        self._answer([(future, a) for (_, future), a in zip(pending, answers, strict=True)])
+
+    def _answer(self, results: list[tuple[asyncio.Future[Any], Any]]) -> None:
         assert self._loop is not None
-        results = [(future, answer) for (_, future), answer in zip(pending, answers, strict=True)]
         with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
             self._loop.call_soon_threadsafe(_give, results)
 

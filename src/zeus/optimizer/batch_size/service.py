@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from zeus.errors import StorageError, UnknownJobError, ZeusError
 from zeus.optimizer.batch_size import values
@@ -30,6 +30,8 @@ from zeus.optimizer.batch_size.recorded import job_info
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.store import JobRow, Store, View
 from zeus.optimizer.batch_size.store.engine import may_be_tried_again
+
+T = TypeVar("T")
 
 _TRIES = 3
 _SWEPT_AT_ONCE = 100  # jobs
@@ -64,7 +66,7 @@ class Jobs:
             StorageError: If nothing could be written; no command was carried out.
         """
         try:
-            return self._attempts(commands)
+            return self._attempts(lambda: self._attempt(commands))
         except StorageError:
             raise
         except Exception:
@@ -75,15 +77,27 @@ class Jobs:
 
     def _alone(self, command: Command) -> Any:
         try:
-            return self._attempts([command])[0]
+            return self._attempts(lambda: self._attempt([command]))[0]
         except Exception as error:
             return error
 
-    def _attempts(self, commands: Sequence[Command]) -> list[Any]:
+    def rehearse(self) -> None:
+        """Write something that leaves no trace.
+
+        Raises:
+            StorageError: If nothing can be written.
+        """
+        self._attempts(self._rehearse)
+
+    def _rehearse(self) -> None:
+        with self._store.transaction() as transaction:
+            transaction.rehearse()
+
+    def _attempts(self, attempt: Callable[[], T]) -> T:
         for left in reversed(range(_TRIES)):
             try:
                 with self._lock:
-                    return self._attempt(commands)
+                    return attempt()
             except StorageError as error:
                 if not left or not may_be_tried_again(error):
                     raise

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -28,6 +30,25 @@ _TRUSTED = 1.0  # seconds
 # As many as a server has threads that read, and the one that writes.
 _POOL = {"pool_size": 4, "max_overflow": 44}
 _POSTGRESQL = f"-c lock_timeout={_LOCK_WAIT}s -c idle_in_transaction_session_timeout=60s"
+_MAX_SAID = 500  # characters of what a database says that are told on
+# Why a database refuses, in words: by the name of SQLite's error, or the class of PostgreSQL's.
+_REASONS = {
+    "SQLITE_FULL": "its disk is full",
+    "SQLITE_IOERR": "its disk is full or fails",
+    "SQLITE_READONLY": "it is read-only",
+    "SQLITE_CORRUPT": "it is damaged",
+    "SQLITE_NOTADB": "it is damaged",
+    "SQLITE_BUSY": "others keep it locked",
+    "SQLITE_LOCKED": "others keep it locked",
+    "SQLITE_CANTOPEN": "it cannot be opened",
+    "53": "its disk is full, or it lacks memory or connections",
+    "25": "it is read-only",
+    "XX": "it is damaged",
+    "55": "others keep it locked",
+    "08": "it cannot be reached",
+    "57": "it is being stopped",
+}
+_GONE = "its file was removed or replaced"
 
 
 def open_engine(storage: str) -> Engine:
@@ -45,7 +66,11 @@ def open_engine(storage: str) -> Engine:
         # Autocommit: SQLAlchemy's events below, and not the driver, begin transactions.
         arguments: dict[str, Any] = {"timeout": _FILE_WAIT, "isolation_level": None}
         engine = create_engine(url, connect_args=arguments, **_POOL)
+        same = _SameFile(engine)
+        event.listen(engine, "do_connect", same.check)
+        event.listen(engine, "connect", same.remember)
         event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", same.check_before_writing)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     asked = url.query.get("options", "")
@@ -113,8 +138,46 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     # A writer announces itself at the beginning. Otherwise two could read, and the second could
     # not write what it has made of that.
-    writes = connection.get_execution_options().get("zeus_writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if _writes(connection) else "BEGIN")
+
+
+class _SameFile:
+    """Sees to it that a SQLite file stays the one that was opened first.
+
+    A file that is removed or replaced takes no notice of those who have it open: they would go on
+    writing, and all of it would be lost with the last of them.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._where = engine.url.render_as_string(hide_password=True)
+        self._path = Path(str(engine.url.database)).absolute()
+        self._known: tuple[int, int] | None = None
+
+    def _found(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._path)  # noqa: PTH116  (before every write)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def remember(self, _connection: Any, _record: object) -> None:
+        if self._known is None:
+            self._known = self._found()
+
+    def check(self, *_about: object) -> None:
+        if self._known is not None and self._known != self._found():
+            raise StorageError(
+                f"the store {self._where} fails: {_GONE} while it was open; put it back, or start "
+                "again with what is there"
+            )
+
+    def check_before_writing(self, connection: Connection) -> None:
+        if _writes(connection):
+            self.check()
+
+
+def _writes(connection: Connection) -> bool:
+    return bool(connection.get_execution_options().get("zeus_writes", False))
 
 
 @contextlib.contextmanager
@@ -151,8 +214,28 @@ def explained(engine: Engine) -> Iterator[None]:
         yield
     except (DBAPIError, PoolTimeoutError) as error:
         where = engine.url.render_as_string(hide_password=True)
-        said = " ".join(str(getattr(error, "orig", error)).split())
+        said = _escaped(" ".join(str(getattr(error, "orig", error)).split()))
         raise StorageError(f"the store {where} fails: {said}") from error
+
+
+def _escaped(text: str) -> str:
+    """What a database says, fit for a log: it may quote anything that is stored."""
+    kept = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:_MAX_SAID])
+    return kept if len(text) <= _MAX_SAID else kept + "…"
+
+
+def reason(error: StorageError) -> str:
+    """Why a store fails, in a few words that tell nothing of where it is or what is in it."""
+    if _GONE in str(error):
+        return _GONE
+    cause = error.__cause__
+    original = cause.orig if isinstance(cause, DBAPIError) else None
+    name = str(getattr(original, "sqlite_errorname", ""))
+    state = str(getattr(original, "sqlstate", None) or "")
+    known = _REASONS.get("_".join(name.split("_")[:2])) or _REASONS.get(state[:2])
+    if known is None and original is not None and not name and not state:
+        return _REASONS["08"]  # the driver of PostgreSQL has no class for connections that fail
+    return known or "it does not answer as it should"
 
 
 def may_be_tried_again(error: StorageError) -> bool:
