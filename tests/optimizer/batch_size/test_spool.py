@@ -9,10 +9,11 @@ import os
 import pytest
 from tests.optimizer.batch_size.clients import job, opened, trials
 
-from zeus.errors import StorageError, TokenError
+from zeus.errors import ServerError, StorageError, TokenError
 from zeus.optimizer.batch_size import notes as notes_module
 from zeus.optimizer.batch_size import spool as spool_module
 from zeus.optimizer.batch_size.notes import Notes
+from zeus.optimizer.batch_size.remote import RemoteJobs
 from zeus.optimizer.batch_size.spool import Spool
 
 PLACE = "http://127.0.0.1:8420"
@@ -23,9 +24,23 @@ def storage(tmp_path):
     return f"sqlite:///{tmp_path}/jobs.db"
 
 
+class Wall:
+    """A clock on the wall, which tests set."""
+
+    time = 1e9
+
+    def __call__(self):
+        return self.time
+
+
 @pytest.fixture
-def spool(tmp_path):
-    return Spool(tmp_path / "undelivered")
+def wall():
+    return Wall()
+
+
+@pytest.fixture
+def spool(tmp_path, wall):
+    return Spool(tmp_path / "undelivered", wall)
 
 
 def written(at=1.0, epochs=2, metric=0.95, **changes):
@@ -88,14 +103,14 @@ class Breaks:
 
 
 @pytest.mark.parametrize("after", range(6))
-def test_an_answer_that_gets_lost_changes_nothing(spool, storage, after):
+def test_an_answer_that_gets_lost_changes_nothing(spool, storage, wall, after):
     notes = written(epochs=3)
     spool.save(notes)
     with opened(storage) as jobs:
         if after < 5:
-            with pytest.raises(StorageError):
-                spool.deliver(Breaks(jobs, after), PLACE, within=60)
+            assert spool.deliver(Breaks(jobs, after), PLACE, within=60) == 0
             assert len(files(spool)) == 1
+            wall.time += 61.0
         assert spool.deliver(jobs, PLACE, within=60) == 1
         log = jobs.log("nightly")
     assert files(spool) == []
@@ -211,3 +226,44 @@ def test_what_is_refused_is_given_up(spool, storage, caplog):
         assert spool.deliver(jobs, PLACE, within=60) == 1
     assert files(spool) == []
     assert "beta is 3.0, not 2.0" in caplog.text
+
+
+class Refuses(Breaks):
+    """Jobs that cannot take the reports of some runs, by the model of their GPUs."""
+
+    def decide(self, *words, gpu, **more):
+        if gpu == "cursed":
+            raise ServerError("the server answers 500: the server has failed; its log says why")
+        return self._jobs.decide(*words, gpu=gpu, **more)
+
+
+def test_a_run_that_cannot_be_told_of_holds_up_nobody_and_is_tried_ever_more_rarely(
+    spool, storage, wall, caplog
+):
+    spool.save(written(at=1.0, gpu="cursed", request="first"))
+    spool.save(written(at=2.0, request="second"))
+    with opened(storage) as jobs:
+        refuses = Refuses(jobs, 99)
+        assert spool.deliver(refuses, PLACE, within=60) == 1
+        assert "trial 'first' is not delivered, and is tried again in 60 s" in caplog.text
+        pauses, tried = [], 1
+        while len(pauses) < 14:
+            began = wall.time
+            while sum("is not delivered" in each for each in caplog.messages) == tried:
+                wall.time += 30.0
+                assert spool.deliver(refuses, PLACE, within=60) == 0
+            tried += 1
+            pauses.append(wall.time - began)
+        assert pauses[:3] == [60.0, 120.0, 240.0]
+        assert pauses[-2:] == [86_400.0, 86_400.0]
+        wall.time -= 1e8  # whatever the clock does, it does not wait for years
+        assert spool.deliver(jobs, PLACE, within=60) == 1
+    assert files(spool) == []
+
+
+def test_a_server_that_is_not_there_is_asked_once(spool, wall):
+    for number in range(3):
+        spool.save(written(at=float(number), request=str(number), place="http://127.0.0.1:9"))
+    api = RemoteJobs("http://127.0.0.1:9", timeout=5.0)
+    assert spool.deliver(api, "http://127.0.0.1:9", within=60) == 0
+    assert [json.loads(path.read_text())["failures"] for path in files(spool)].count(0) == 2

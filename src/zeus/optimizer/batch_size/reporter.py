@@ -71,8 +71,12 @@ class Reporter:
         self._resting_until = 0.0
         self._lock = threading.Lock()
         self._renewal: _Renewal | None = None
+        self._reached = False
         self.decision = self._decided() if decision is None else decision
         self._renew()
+        # Whatever becomes of what other jobs have left behind, this run has its answer.
+        if self._reached:
+            self._asked(self._deliver)
 
     @property
     def spec(self) -> JobSpec:
@@ -83,11 +87,13 @@ class Reporter:
 
     def _decided(self) -> Decision:
         def ask(api: JobsApi) -> Decision:
-            self._spool.deliver(api, self._place.url, but=self.notes.request, within=_OLD_NEWS)
+            # What earlier runs of this job have found out is part of the decision.
+            self._deliver(api, self.spec.name)
             return self.notes.ask(api)
 
         try:
             decision = self._asked(ask)
+            self._reached = decision is not None
         except (JobConflictError, JobSpecError):
             self._hang_up()
             raise  # a mistake in what the job is, found before any work is done
@@ -95,12 +101,19 @@ class Reporter:
             # The trial before was not accepted as one, for instance.
             self._say("no batch size was decided: %s", error)
             self.trouble, decision = str(error), None
+            self._reached = True
         if decision is None:
             return default_decision(self.spec, self.trouble)
         self.notes.trial = decision.trial
         self.notes.batch_size = decision.batch_size
         self.notes.lease = decision.lease
         return decision
+
+    def _deliver(self, api: JobsApi, job: str | None = None) -> int:
+        """Tell what earlier runs have left behind, of one job or of all."""
+        return self._spool.deliver(
+            api, self._place.url, but=self.notes.request, job=job, within=_OLD_NEWS
+        )
 
     # --- while it runs --------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 One file per run, in the state directory. The run itself writes it; whoever reaches the server next
 tells what it says and removes it. Nothing is counted twice, because telling it twice does no harm.
+What cannot be delivered is kept and tried again after a pause, and holds up nobody but itself.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from zeus.device.locks import locked
 from zeus.device.state import state_directory, write_atomically
@@ -23,6 +26,7 @@ from zeus.errors import (
     JobLogError,
     JobSpecError,
     RequestError,
+    ServerError,
     TokenError,
     UnknownJobError,
 )
@@ -34,6 +38,9 @@ logger = logging.getLogger(__name__)
 FORMAT, VERSION = "zeus-undelivered", 1
 MOST_FILES = 100
 """Runs whose notes are kept; beyond, the oldest are given up."""
+
+# Seconds until a run is told of again that the server could not take; each time twice as many.
+_FIRST_PAUSE, _MAX_PAUSE = 60.0, 86_400.0
 
 REFUSALS = (
     FrontierError,
@@ -51,10 +58,12 @@ class Spool:
 
     Args:
         directory: By default one among Zeus's state, created when it is needed.
+        now: Seconds since 1970; pauses are counted by it.
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, directory: Path | None = None, now: Callable[[], float] = time.time) -> None:
         self._given = directory
+        self._now = now
 
     @property
     def directory(self) -> Path:
@@ -75,7 +84,7 @@ class Spool:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._path_of(notes.request)
         with self._locked():
-            write_atomically(path, _text(notes))
+            write_atomically(path, _Kept(path, notes).text())
             others = sorted(directory.glob("*.json"), key=_changed)
             for old in others[: max(len(others) - MOST_FILES, 0)]:
                 if old != path:
@@ -85,8 +94,8 @@ class Spool:
     def find(self, request: str) -> Notes | None:
         """What was kept of a run, if anything."""
         try:
-            text = _read(self._path_of(request))
-            return None if text is None else _parsed(text)
+            kept = _found(self._path_of(request))
+            return None if kept is None else kept.notes
         except (OSError, ValueError):
             return None
 
@@ -94,24 +103,34 @@ class Spool:
         """Everything was told."""
         self._path_of(notes.request).unlink(missing_ok=True)
 
-    def deliver(self, api: JobsApi, place: str, *, but: str | None = None, within: float) -> int:
+    def deliver(
+        self,
+        api: JobsApi,
+        place: str,
+        *,
+        but: str | None = None,
+        job: str | None = None,
+        within: float,
+    ) -> int:
         """Tell what runs have left behind, the oldest first.
+
+        A run that cannot be told of now stays, and the others are told of all the same. If nobody
+        answers any more, all that are left stay.
 
         Args:
             api: Who is told.
             place: Its URL: notes for others stay.
             but: Request of a run that tells its notes itself.
+            job: Name of the only job whose runs are told of; by default all are.
             within: Seconds after which the rest has to wait.
 
         Returns:
             How many runs were told of to their end.
-
-        Raises:
-            ZeusError: If they are not taken now; the rest stays.
         """
         began, count = time.monotonic(), 0
-        for text, path, notes in self._waiting(place):
-            if notes.request == but:
+        for kept in self._waiting(place):
+            notes = kept.notes
+            if notes.request == but or job not in (None, notes.spec.name):
                 continue
             left = within - (time.monotonic() - began)
             if left < 0:
@@ -125,38 +144,58 @@ class Spool:
                 _complain(notes.spec.name, said)
             except TokenError:
                 continue  # it waits for somebody who may talk about its job
-            with self._locked():
-                # The run may have had more to say meanwhile, and will say it, or the next one does.
-                if _read(path) == text:
-                    if complete:
-                        path.unlink(missing_ok=True)
-                    else:
-                        write_atomically(path, _text(notes))
+            except Exception as error:  # what a server may do to us has no bounds
+                self._postpone(kept, error)
+                if _no_answer(error):
+                    break
+                continue
+            self._replace(kept, None if complete else kept.text())
             if not complete:
                 break
             count += 1
         return count
 
-    def _waiting(self, place: str) -> Iterator[tuple[str, Path, Notes]]:
+    def _postpone(self, kept: _Kept, error: Exception) -> None:
+        kept.failures += 1
+        pause = min(_FIRST_PAUSE * 2.0 ** min(kept.failures - 1, 30), _MAX_PAUSE)
+        kept.not_before = self._now() + pause
+        about = kept.notes.trial or kept.notes.request
+        _complain(
+            kept.notes.spec.name,
+            f"what was kept of trial {about!r:.80} is not delivered, and is tried again in "
+            f"{pause:g} s or later ({kept.path}): {error!s:.300}",
+        )
+        self._replace(kept, kept.text())
+
+    def _replace(self, kept: _Kept, text: str | None) -> None:
+        with self._locked():
+            # The run may have had more to say meanwhile, and will say it, or the next one does.
+            if _read(kept.path) != kept.read:
+                return
+            if text is None:
+                kept.path.unlink(missing_ok=True)
+            else:
+                write_atomically(kept.path, text)
+
+    def _waiting(self, place: str) -> list[_Kept]:
+        """Notes for a place that are due, the oldest first."""
         try:
             paths = list(self.directory.glob("*.json"))
         except OSError:
-            return
-        found: list[tuple[float, str, Path, Notes]] = []
+            return []
+        found: list[_Kept] = []
         for path in paths:
-            text = _read(path)
-            if text is None:
-                continue
             try:
-                notes = _parsed(text)
+                kept = _found(path)
             except ValueError as error:
                 logger.warning("%s is not readable and is removed: %s", path, error)
                 path.unlink(missing_ok=True)
                 continue
-            if notes is not None and notes.place == place:
-                found.append((notes.at, text, path, notes))
-        for _, text, path, notes in sorted(found, key=lambda each: each[0]):
-            yield text, path, notes
+            # A pause that is longer than any comes from a clock that was wrong.
+            pause = 0.0 if kept is None else kept.not_before - self._now()
+            if kept is not None and kept.notes.place == place and not 0 < pause <= _MAX_PAUSE:
+                found.append(kept)
+        return sorted(found, key=lambda kept: kept.notes.at)
 
     def _path_of(self, request: str) -> Path:
         name = hashlib.sha256(request.encode()).hexdigest()[:32]
@@ -166,16 +205,57 @@ class Spool:
         return locked(self.directory / ".lock")
 
 
-def _text(notes: Notes) -> str:
-    return json.dumps({"format": FORMAT, "version": VERSION, **notes.to_dict()})
+@dataclass
+class _Kept:
+    """A file of notes.
+
+    Attributes:
+        path: Where it is.
+        notes: What it says.
+        read: Its text when it was read.
+        failures: How often it could not be delivered.
+        not_before: When it is tried again, in seconds since 1970.
+    """
+
+    path: Path
+    notes: Notes
+    read: str | None = None
+    failures: int = 0
+    not_before: float = 0.0
+
+    def text(self) -> str:
+        """What the file is to say."""
+        head = {"format": FORMAT, "version": VERSION}
+        tries = {"failures": self.failures, "not_before": self.not_before}
+        return json.dumps({**head, **tries, **self.notes.to_dict()})
 
 
-def _parsed(text: str) -> Notes | None:
-    """The notes; `None` if a newer Zeus has written them."""
+def _found(path: Path) -> _Kept | None:
+    """A file of notes; `None` if it is gone, or a newer Zeus has written it.
+
+    Raises:
+        ValueError: If it is not one.
+    """
+    text = _read(path)
+    if text is None:
+        return None
     record = json.loads(text)
     if not isinstance(record, dict) or record.pop("format", None) != FORMAT:
         raise ValueError(f'it must be an object with "format": "{FORMAT}"')
-    return Notes.from_dict(record) if record.pop("version", None) == VERSION else None
+    if record.pop("version", None) != VERSION:
+        return None
+    failures, not_before = (_count(record.pop(name, 0)) for name in ("failures", "not_before"))
+    return _Kept(path, Notes.from_dict(record), text, int(failures), not_before)
+
+
+def _count(value: Any) -> float:
+    good = isinstance(value, int | float) and 0 <= value < 1e12
+    return float(value) if good else 0.0
+
+
+def _no_answer(error: Exception) -> bool:
+    """Whether the server was not heard at all; one that answers with an error was."""
+    return isinstance(error, ServerError) and error.__cause__ is not None
 
 
 def _read(path: Path) -> str | None:
