@@ -19,6 +19,7 @@ the exact name::
     ├── JobLogError (ValueError)            an event that cannot follow those before it
     ├── JobConflictError (ValueError)       what contradicts what is recorded of a recurring job
     ├── UnknownJobError (LookupError)       a recurring job, or a trial of one, that is not there
+    ├── DamagedJobError (RuntimeError)      a recurring job whose record cannot be read; says where
     ├── StorageError (RuntimeError)         a store of jobs that cannot be opened or used; says why
     ├── TokenError (PermissionError)        a token that is missing, wrong, or for another job
     ├── ServerError (ConnectionError)       a Zeus server that cannot be reached, or answers wrongly
@@ -124,6 +125,10 @@ class JobConflictError(ZeusError, ValueError):
 
 class UnknownJobError(ZeusError, LookupError):
     """There is no such recurring job, or no such trial of one."""
+
+
+class DamagedJobError(ZeusError, RuntimeError):
+    """What a store has recorded of a recurring job cannot be read; says which job, and where."""
 
 
 class StorageError(ZeusError, RuntimeError):

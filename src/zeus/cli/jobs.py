@@ -102,20 +102,28 @@ def _list(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None
     if not jobs:
         console.print("No jobs.")
         return
-    rows = [("job", "recurrences", "trials", "running", "default", "policy", "last heard of")]
-    rows += [
-        (
-            clean(job.name),
-            str(job.recurrences),
-            str(job.trials),
-            str(job.running),
-            str(job.spec["default_batch_size"]),
-            job.spec["policy"],
-            _instant(job.updated),
-        )
-        for job in jobs
+    rows: list[tuple[str, ...]] = [
+        ("job", "recurrences", "trials", "running", "default", "policy", "last heard of")
     ]
+    rows += map(_row, jobs)
     _print_table(console, rows, right=(1, 2, 3, 4))
+    damaged = [job.damage for job in jobs if job.damage]
+    if damaged:
+        console.print("", *map(clean, damaged))
+
+
+def _row(job: JobInfo) -> tuple[str, ...]:
+    if job.damage:
+        return clean(job.name), *[MISSING] * 6
+    return (
+        clean(job.name),
+        str(job.recurrences),
+        str(job.trials),
+        str(job.running),
+        str(job.spec["default_batch_size"]),
+        job.spec["policy"],
+        _instant(job.updated),
+    )
 
 
 def _show(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None:

@@ -18,6 +18,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from zeus.errors import (
+    DamagedJobError,
     JobConflictError,
     StorageError,
     TokenError,
@@ -34,6 +35,7 @@ _STATUS: tuple[tuple[type[ZeusError], int], ...] = (
     (JobConflictError, 409),
     (TokenError, 403),
     (StorageError, 503),
+    (DamagedJobError, 500),
     (ZeusError, 422),
 )
 
@@ -65,6 +67,7 @@ _WORDS = {
     413: "The request is too large.",
     415: "The body is not JSON.",
     422: "A value breaks a rule.",
+    500: "What is recorded of the job is damaged, or the server has failed.",
     503: "The store cannot be used just now.",
 }
 ALWAYS = documented(401, 403, 503)
@@ -115,6 +118,8 @@ def refused(error: Exception, scope: Scope) -> Response:
         # Where the store is and what it said concerns only those who run it.
         message = "the store of this server cannot be used just now"
         return refusal_of(scope, status, "StorageError", message, **{"Retry-After": "1"})
+    if isinstance(error, DamagedJobError):
+        logger.error("%s", error)
     return refusal_of(scope, status, type(error).__name__, str(error))
 
 

@@ -37,8 +37,8 @@ _MOST = 1_000  # entries of a page
 _Number = Annotated[int, Query(ge=0, lt=2**31)]
 _Most = Annotated[int, Query(ge=1, le=_MOST)]
 _BODY = documented(400, 413, 415, 422)
-_FOUND = documented(404, 422)
-_KNOWN = {**_BODY, **documented(404, 409)}
+_FOUND = documented(404, 422, 500)
+_KNOWN = {**_BODY, **documented(404, 409, 500)}
 
 
 def _jobs(request: Request) -> Jobs:
@@ -106,7 +106,7 @@ async def renew_trial(request: Request, trial: str) -> Response:
 # --- jobs ---------------------------------------------------------------------------------------
 
 
-@router.post("/api/jobs", response_model=JobInfo, responses={**_BODY, **documented(409)})
+@router.post("/api/jobs", response_model=JobInfo, responses={**_BODY, **documented(409, 500)})
 async def create_job(request: Request, body: JobBody) -> Response:
     """Make sure that a job exists. The same again is the same job."""
     spec = JobSpec(**{**body.model_dump(), "power_limits": tuple(body.power_limits)})

@@ -90,6 +90,8 @@ class JobInfo(_Record):
         recurrences: How many there were.
         trials: How many there were.
         running: How many of them run now.
+        damage: Why its record cannot be read, if so: the specification is then empty, and nothing
+            can be done with the job but to delete it.
     """
 
     name: str
@@ -99,6 +101,7 @@ class JobInfo(_Record):
     recurrences: int
     trials: int
     running: int
+    damage: str = ""
 
 
 @dataclass(frozen=True)

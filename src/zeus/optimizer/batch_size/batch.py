@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zeus.errors import (
+    DamagedJobError,
     JobConflictError,
     JobLogError,
     StorageError,
@@ -121,7 +122,10 @@ class Batch:
         heard = {_key_of(command) for command in commands}
         for job_id, number in self._transaction.lapsed(self._rows, self._now):
             if (job_id, number) not in heard:
-                job = self._loaded(job_id)
+                try:
+                    job = self._loaded(job_id)
+                except DamagedJobError:
+                    continue  # whoever asks about this job is told so; the others go on
                 lease = job.brain.log.running(number).decided.lease
                 note = f"nothing was heard of it for {lease:g} s"
                 job.take(Ended(trial=number, at=self._now, outcome=EXPIRED, note=note))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from zeus.optimizer.batch_size.brain import Choice, Expected
 from zeus.optimizer.batch_size.commands import trial_name
 from zeus.optimizer.batch_size.events import CONVERGED, GpuModel
 from zeus.optimizer.batch_size.recall import recalled
-from zeus.optimizer.batch_size.recorded import job_info
+from zeus.optimizer.batch_size.recorded import job_info, listed, profile_info
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.store import JobRow, Row, Store, View
 from zeus.optimizer.batch_size.store.history import Span, Total
@@ -201,7 +200,7 @@ class Overviews:
         if gpu not in last:
             gpu = gpus[0] if gpus else None
         believed = self._beliefs(view, row, gpus)
-        profiles = [_profile(each) for each in view.profiles(row.id)]
+        profiles = [profile_info(row.name, each) for each in view.profiles(row.id)]
         power = {each: _max_power(view, row.id, last[each]) for each in believed.outlooks}
         width = max(1, -(-row.recurrences // stretches))
         running = view.running(row.id, _MOST_RUNNING) if row.running else []
@@ -243,7 +242,7 @@ class Overviews:
 
 def _entries(view: View, rows: Sequence[JobRow]) -> list[JobEntry]:
     latest = view.latest(rows)
-    return [JobEntry(job_info(row), *latest.get(row.id, (None, None))) for row in rows]
+    return [JobEntry(listed(row), *latest.get(row.id, (None, None))) for row in rows]
 
 
 def _max_power(view: View, job: int, number: int) -> float:
@@ -254,8 +253,3 @@ def _max_power(view: View, job: int, number: int) -> float:
 
 def _trial(job: int, row: Row) -> TrialInfo:
     return TrialInfo.from_dict({**row, "trial": trial_name(job, row["number"])})
-
-
-def _profile(row: Row) -> ProfileInfo:
-    kept = row["frontier"]
-    return ProfileInfo.from_dict({**row, "frontier": None if kept is None else json.loads(kept)})

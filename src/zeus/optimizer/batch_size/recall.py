@@ -6,6 +6,7 @@ from zeus.errors import JobLogError
 from zeus.optimizer.batch_size.brain import Brain, fingerprint
 from zeus.optimizer.batch_size.cache import Known
 from zeus.optimizer.batch_size.store import JobRow, View
+from zeus.optimizer.batch_size.store.view import damaged
 
 
 def recalled(view: View, row: JobRow, known: Known | None = None) -> Known:
@@ -15,12 +16,19 @@ def recalled(view: View, row: JobRow, known: Known | None = None) -> Known:
         view: Where the job is stored.
         row: The job.
         known: What is in memory of it, if anything; it is brought up to date.
+
+    Raises:
+        DamagedJobError: If what is stored of it cannot be read.
     """
     if known is None or known.sequence > row.sequence:
         known = _restored(view, row)
     if known.sequence < row.sequence:
         for sequence, event in view.log(row.id, known.sequence):
-            known.brain.absorb(event)
+            try:
+                known.brain.absorb(event)
+            except JobLogError as error:
+                why = f"event {sequence} of its log cannot follow those before it: {error}"
+                raise damaged(row.name, why) from error
             known.sequence = sequence
     return known
 

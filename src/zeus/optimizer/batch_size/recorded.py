@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from zeus.optimizer.batch_size.answers import Decision, JobInfo, Verdict
+from zeus.errors import DamagedJobError
+from zeus.optimizer.batch_size.answers import Decision, JobInfo, ProfileInfo, Verdict
 from zeus.optimizer.batch_size.commands import trial_name
 from zeus.optimizer.batch_size.events import EXPIRED, Decided, Ended, Resumed
 from zeus.optimizer.batch_size.lanes import OPTIMIZED, Role
 from zeus.optimizer.batch_size.log import Trial
 from zeus.optimizer.batch_size.spec import JobSpec
-from zeus.optimizer.batch_size.store import RUNNING, JobRow
+from zeus.optimizer.batch_size.store import RUNNING, JobRow, Row
+from zeus.optimizer.batch_size.store.view import damaged, parsed
 
 #: What trials are for, in words.
 REASONS = {
@@ -33,6 +35,29 @@ def job_info(row: JobRow) -> JobInfo:
         trials=row.trials,
         running=row.running,
     )
+
+
+def listed(row: JobRow) -> JobInfo:
+    """What is said about a job among others, even if it cannot be read."""
+    try:
+        return job_info(row)
+    except DamagedJobError as error:
+        name = row.name if row.name.isprintable() else ascii(row.name)[1:-1]
+        return JobInfo(name, {}, 0.0, 0.0, 0, 0, 0, damage=str(error))
+
+
+def profile_info(job: str, row: Row) -> ProfileInfo:
+    """What is said about a profile of a job.
+
+    Raises:
+        DamagedJobError: If it cannot be read.
+    """
+    kept = row["frontier"]
+    try:
+        frontier = None if kept is None else parsed(kept)
+    except (ValueError, RecursionError) as error:
+        raise damaged(job, f"a profile of it is not one: {error}") from error
+    return ProfileInfo.from_dict({**row, "frontier": frontier})
 
 
 def decision(row: JobRow, spec: JobSpec, decided: Decided) -> Decision:

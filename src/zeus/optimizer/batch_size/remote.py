@@ -14,6 +14,7 @@ from zeus.optimizer.batch_size.values import DEFAULT_LEASE
 from zeus.optimizer.wire import Wire
 
 _KINDS = (
+    errors.DamagedJobError,
     errors.FrontierError,
     errors.JobConflictError,
     errors.JobLogError,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 import uuid
@@ -26,7 +25,7 @@ from zeus.optimizer.batch_size.commands import (
     Sweep,
     trial_name,
 )
-from zeus.optimizer.batch_size.recorded import job_info
+from zeus.optimizer.batch_size.recorded import job_info, listed, profile_info
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.store import JobRow, Store, View
 from zeus.optimizer.batch_size.store.engine import may_be_tried_again
@@ -239,7 +238,7 @@ class Jobs:
     def jobs(self, after: str = "", most: int = 100) -> list[JobInfo]:
         """Jobs in the order of their names; see `JobsApi`."""
         with self._store.view() as view:
-            return [job_info(row) for row in view.jobs(after, most)]
+            return [listed(row) for row in view.jobs(after, most)]
 
     def job(self, name: str) -> JobInfo:
         """One job; see `JobsApi`."""
@@ -261,9 +260,7 @@ class Jobs:
         """All profiles of a job; see `JobsApi`."""
         with self._store.view() as view:
             found = view.profiles(_found(view, job).id)
-        for each in found:
-            each["frontier"] = None if each["frontier"] is None else json.loads(each["frontier"])
-        return [ProfileInfo.from_dict(each) for each in found]
+        return [profile_info(job, each) for each in found]
 
     def numbers(self) -> tuple[int, int]:
         """How many jobs there are, and how many trials run."""

@@ -108,6 +108,10 @@ def _table(entries: Sequence[JobEntry], now: float) -> Markup:
 
 def _cells(entry: JobEntry, now: float) -> list[Content]:
     info = entry.info
+    if info.damage:
+        why = tag("span", "its record in the store is damaged and cannot be read", class_="why")
+        return [tag("a", tag("bdi", info.name), href=job_address(info.name)), "", "", "", why, "",
+                ""]  # fmt: skip
     default = info.spec["default_batch_size"]
     size = None if entry.batch_size is None else str(entry.batch_size)
     return [

@@ -133,6 +133,9 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     # What was acknowledged outlives a power failure, too.
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.close()
+    # What is stored may be damaged. A text that is none is for whoever reads its row to see to, not
+    # an error that takes all other rows away and tells the log its bytes.
+    connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, select
 
+from zeus.errors import DamagedJobError, ZeusError
 from zeus.optimizer.batch_size.events import Event, GpuModel, event_of
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.store import history
@@ -44,8 +45,45 @@ class JobRow:
 
     @property
     def spec(self) -> JobSpec:
-        """Its specification."""
-        return JobSpec.from_dict(json.loads(self.spec_text))
+        """Its specification.
+
+        Raises:
+            DamagedJobError: If the row cannot be read.
+        """
+        numbers = (self.created, self.updated, self.sequence, self.trials, self.recurrences)
+        if not all(isinstance(each, int | float) for each in (*numbers, self.running)):
+            raise damaged(self.name, "its counters are not numbers")
+        try:
+            return JobSpec.from_dict(parsed(self.spec_text))
+        except (ValueError, RecursionError) as error:
+            raise damaged(self.name, f"its specification is not one: {error}") from error
+
+
+def parsed(text: Any) -> Any:
+    """A stored value from its JSON.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    # What is written is ASCII. Anything else was written by nobody, and may upset who shows it.
+    if not isinstance(text, str) or not text.isascii():
+        raise ValueError("it is no text in ASCII")
+    return json.loads(text)
+
+
+def damaged(job: str, why: str) -> DamagedJobError:
+    """The error for a job that cannot be read; what it quotes cannot upset a log or a terminal."""
+    return DamagedJobError(
+        f"the record of job {job!a:.120} in the store is damaged and cannot be read: "
+        f"{ascii(why)[1:-1]:.200}"
+    )
+
+
+def _event(sequence: int, kind: Any, trial: Any, at: Any, payload: Any) -> Event:
+    try:
+        return event_of(kind, trial, at, parsed(payload))
+    except (ZeusError, ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"event {sequence} of its log is not one: {error}") from error
 
 
 JOB_COLUMNS = (
@@ -67,7 +105,7 @@ _EVENTS = (
     .limit(bindparam("most"))
 )
 _TRIAL_EVENTS = (
-    select(events.c.kind, events.c.trial, events.c.at, events.c.payload)
+    select(events.c.sequence, events.c.kind, events.c.trial, events.c.at, events.c.payload)
     .where(
         events.c.job == bindparam("job"),
         events.c.sequence >= bindparam("first"),
@@ -190,18 +228,32 @@ class View:
         return [dict(row) for row in found.mappings()]
 
     def log(self, job: int, after: int = 0, most: int = _EVERY) -> list[tuple[int, Event]]:
-        """Events of a job with their numbers, from the one after `after`."""
+        """Events of a job with their numbers, from the one after `after`.
+
+        Raises:
+            DamagedJobError: If one of them cannot be read.
+        """
         found = self._connection.execute(_EVENTS, {"job": job, "after": after, "most": most})
-        return [
-            (sequence, event_of(kind, trial, at, json.loads(payload)))
-            for sequence, kind, trial, at, payload in found
-        ]
+        try:
+            return [(row[0], _event(*row)) for row in found]
+        except ValueError as error:
+            raise damaged(self._name(job), str(error)) from error
 
     def events_of_trial(self, job: int, number: int, first: int) -> list[Event]:
-        """What happened to one trial, from the event with number `first`."""
+        """What happened to one trial, from the event with number `first`.
+
+        Raises:
+            DamagedJobError: If some of it cannot be read.
+        """
         values = {"job": job, "number": number, "first": first}
         found = self._connection.execute(_TRIAL_EVENTS, values)
-        return [event_of(kind, t, at, json.loads(payload)) for kind, t, at, payload in found]
+        try:
+            return [_event(*row) for row in found]
+        except ValueError as error:
+            raise damaged(self._name(job), str(error)) from error
+
+    def _name(self, job: int) -> str:
+        return str(self._connection.execute(select(jobs.c.name).where(jobs.c.id == job)).scalar())
 
     def trial(self, job: int, number: int) -> Row | None:
         """A row of `trials`."""
