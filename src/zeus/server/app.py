@@ -11,6 +11,7 @@ from anyio.to_thread import run_sync
 from fastapi import FastAPI
 
 from zeus import __version__
+from zeus.optimizer.batch_size.leases import WatchedLeases
 from zeus.optimizer.batch_size.overview import Overviews
 from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.store import Store, Tokens
@@ -35,6 +36,7 @@ def create_app(
     host: str = "localhost",
     sign_in: SignInCode | None = None,
     now: Callable[[], float] = time.time,
+    clock: Callable[[], float] = time.monotonic,
 ) -> FastAPI:
     """The application, which closes the store when it ends.
 
@@ -44,12 +46,13 @@ def create_app(
         host: Name or address that it listens on, where no token is required.
         sign_in: Signs in a browser of the user who has started it on a loopback address.
         now: Seconds since 1970.
+        clock: Seconds of a clock that never jumps; leases are counted by it.
     """
-    jobs = Jobs(store, now)
+    jobs = Jobs(store, now, WatchedLeases(clock))
     writer = Writer(jobs)
     metrics = Metrics()
     hub, planner = Hub(), Planner()
-    pipelines = Pipelines(store, now, plan_soon=planner.soon, changed=hub.tell)
+    pipelines = Pipelines(store, now, clock=clock, plan_soon=planner.soon, changed=hub.tell)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

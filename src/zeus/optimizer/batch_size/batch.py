@@ -49,9 +49,10 @@ from zeus.optimizer.batch_size.events import (
     Profiled,
     Resumed,
 )
+from zeus.optimizer.batch_size.leases import WatchedLeases
 from zeus.optimizer.batch_size.log import Trial
 from zeus.optimizer.batch_size.recall import recalled
-from zeus.optimizer.batch_size.recorded import decision, how, job_info, verdict
+from zeus.optimizer.batch_size.recorded import decision, how, job_info, lease_until, verdict
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.store import Changes, JobRow, Transaction
 from zeus.optimizer.batch_size.worked import Worked
@@ -64,10 +65,17 @@ _MOST_POINTS = 1_000  # of a frontier that is kept
 class Batch:
     """One transaction."""
 
-    def __init__(self, transaction: Transaction, cache: Cache, now: float) -> None:
+    def __init__(
+        self,
+        transaction: Transaction,
+        cache: Cache,
+        now: float,
+        leases: WatchedLeases | None = None,
+    ) -> None:
         self._transaction = transaction
         self._cache = cache
         self._now = now
+        self._leases = leases
         self._rows: dict[int, JobRow] = {}
         self._ids: dict[str, int] = {}
         self._jobs: dict[int, Worked] = {}
@@ -93,6 +101,10 @@ class Batch:
         """What was worked out has been written: remember it."""
         for job in self._jobs.values():
             self._cache.put(job.row.id, job.remembered())
+            if self._leases is not None:
+                for number, trial in job.touched.items():
+                    until = lease_until(trial, self._now)
+                    self._leases.note(job.row.id, number, trial.decided.lease, until)
 
     # --- before the commands --------------------------------------------------------------------
 
@@ -120,7 +132,7 @@ class Batch:
         if not self._rows:
             return
         heard = {_key_of(command) for command in commands}
-        for job_id, number in self._transaction.lapsed(self._rows, self._now):
+        for job_id, number in self._lapsed():
             if (job_id, number) not in heard:
                 try:
                     job = self._loaded(job_id)
@@ -129,6 +141,11 @@ class Batch:
                 lease = job.brain.log.running(number).decided.lease
                 note = f"nothing was heard of it for {lease:g} s"
                 job.take(Ended(trial=number, at=self._now, outcome=EXPIRED, note=note))
+
+    def _lapsed(self) -> list[tuple[int, int]]:
+        if self._leases is None:
+            return self._transaction.lapsed(self._rows, self._now)
+        return self._leases.lapsed(self._transaction, self._rows)
 
     def _look_up_requests(self, commands: Sequence[Command]) -> None:
         pairs = {

@@ -127,12 +127,17 @@ def new_trial_row(job: int, sequence: int, trial: Trial, now: float) -> dict[str
     }
 
 
+def lease_until(trial: Trial, now: float) -> float | None:
+    """When the lease of a trial ends that starts over at `now`; `None` if it is over."""
+    return now + trial.decided.lease if trial.ended is None else None
+
+
 def trial_columns(trial: Trial, now: float) -> dict[str, Any]:
     """The columns of a trial that change while it runs; its lease starts over at `now`."""
     ended = trial.ended
     return {
         "state": RUNNING if ended is None else ended.outcome,
-        "lease_until": now + trial.decided.lease if ended is None else None,
+        "lease_until": lease_until(trial, now),
         "ended": None if ended is None else ended.at,
         "epochs": trial.epochs,
         "time": trial.time,

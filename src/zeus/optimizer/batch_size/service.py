@@ -25,6 +25,7 @@ from zeus.optimizer.batch_size.commands import (
     Sweep,
     trial_name,
 )
+from zeus.optimizer.batch_size.leases import WatchedLeases
 from zeus.optimizer.batch_size.recorded import job_info, listed, profile_info
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.store import JobRow, Store, View
@@ -43,12 +44,20 @@ class Jobs:
 
     Args:
         store: Where they are kept.
-        now: Seconds since 1970; leases are counted by it.
+        now: Seconds since 1970.
+        leases: By which leases are counted, in a process that lives as long as they do. By
+            default they are counted by `now`: who comes for one question has seen nothing.
     """
 
-    def __init__(self, store: Store, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], float] = time.time,
+        leases: WatchedLeases | None = None,
+    ) -> None:
         self._store = store
         self._now = now
+        self._leases = leases
         self._cache = Cache()
         self._lock = threading.Lock()
 
@@ -104,7 +113,7 @@ class Jobs:
 
     def _attempt(self, commands: Sequence[Command]) -> list[Any]:
         with self._store.transaction() as transaction:
-            batch = Batch(transaction, self._cache, self._now())
+            batch = Batch(transaction, self._cache, self._now(), self._leases)
             answers = batch.run(commands)
         batch.keep()
         return answers
@@ -228,7 +237,12 @@ class Jobs:
         for.
         """
         with self._store.view() as view:
-            lapsed = view.lapsed_jobs(self._now(), _SWEPT_AT_ONCE)
+            if self._leases is None:
+                lapsed = view.lapsed_jobs(self._now(), _SWEPT_AT_ONCE)
+            else:
+                with self._lock:
+                    self._leases.look(view.leases())
+                    lapsed = self._leases.lapsed_jobs()[:_SWEPT_AT_ONCE]
         if lapsed:
             self.execute([Sweep(job_id=job) for job in lapsed])
         return len(lapsed)

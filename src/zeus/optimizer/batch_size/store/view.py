@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, select
 
@@ -18,6 +18,22 @@ from zeus.optimizer.batch_size.store.tables import events, jobs, profiles, snaps
 RUNNING = "running"
 
 Row = dict[str, Any]
+
+
+class Lease(NamedTuple):
+    """The lease of a running trial.
+
+    Attributes:
+        job: Number of its job.
+        number: Of the trial within it.
+        lease: Seconds.
+        until: When it ends, in seconds since 1970, by the clock of whoever has stored it.
+    """
+
+    job: int
+    number: int
+    lease: float
+    until: float
 
 
 @dataclass(frozen=True)
@@ -127,6 +143,11 @@ _ALL_LAPSED = (
     .where(trials.c.lease_until < bindparam("now"))
     .distinct()
     .limit(bindparam("most"))
+)
+_LEASES = (
+    select(trials.c.job, trials.c.number, trials.c.lease, trials.c.lease_until)
+    .where(trials.c.lease_until.is_not(None))
+    .order_by(trials.c.job, trials.c.number)
 )
 _NUMBERS = select(
     select(func.count()).select_from(jobs).scalar_subquery(),
@@ -270,6 +291,11 @@ class View:
         """Rows of `profiles`."""
         found = self._connection.execute(_PROFILES, {"job": job})
         return [dict(row) for row in found.mappings()]
+
+    def leases(self, job: int | None = None) -> list[Lease]:
+        """Leases of all trials that run, or of those of one job."""
+        statement = _LEASES if job is None else _LEASES.where(trials.c.job == job)
+        return [Lease(*row) for row in self._connection.execute(statement)]
 
     def lapsed_jobs(self, now: float, most: int) -> list[int]:
         """Jobs with trials whose lease has passed."""

@@ -49,6 +49,8 @@ class Pipelines:
     Args:
         store: Where they are kept; not closed here.
         now: Seconds since 1970.
+        clock: Seconds of a clock that never jumps, by which it is told which ranks live. By default
+            the monotonic one, or `now` where that is given.
         plan_soon: Called with the name of a job that can be planned, and has `solve` called
             elsewhere. By default that happens at once.
         changed: Called with the name of a job whose ranks are to do something else.
@@ -59,6 +61,7 @@ class Pipelines:
         store: Store,
         now: Callable[[], float] = time.time,
         *,
+        clock: Callable[[], float] | None = None,
         plan_soon: Callable[[str], None] | None = None,
         changed: Callable[[str], None] | None = None,
     ) -> None:
@@ -75,7 +78,8 @@ class Pipelines:
         self._heard: dict[tuple[str, int], float] = {}
         self._lost: set[tuple[str, int]] = set()
         self._step_times: dict[str, dict[int, float]] = {}
-        self._began = now()
+        self._clock = clock or (time.monotonic if now is time.time else now)
+        self._opened, self._began = now(), self._clock()
 
     # --- what ranks tell --------------------------------------------------------------------------
 
@@ -136,7 +140,7 @@ class Pipelines:
             with self._lock:
                 found = self._read(job)
                 found.at(rank, session)
-                self._heard[job, rank] = self._now()
+                self._heard[job, rank] = self._clock()
                 if step_time is not None and version == found.version and not found.stragglers:
                     self._step_times.setdefault(job, {})[rank] = step_time
                 left = deadline - time.monotonic()
@@ -334,7 +338,7 @@ class Pipelines:
         """How many jobs there are, and how many ranks were heard of lately."""
         with reading(self._engine) as connection:
             jobs = records.count(connection)
-        horizon = self._now() - LEASE
+        horizon = self._clock() - LEASE
         with self._lock:
             return jobs, sum(at > horizon for at in self._heard.values())
 
@@ -408,7 +412,7 @@ class Pipelines:
                 raise
             self._remember(name, number, job)
             if rank is not None:
-                self._heard[name, rank] = at
+                self._heard[name, rank] = self._clock()
             session = job.ranks[rank].session if rank is not None else ""
             moved = job.version != version
         if moved:
@@ -473,14 +477,15 @@ class Pipelines:
 
     def _living(self, job: PipelineJob) -> Callable[[int], bool]:
         """Whether a rank of a job was heard of lately; after a restart, all were."""
-        now = self._now()
+        now = self._clock()
 
         def alive(rank: int) -> bool:
             record = job.ranks.get(rank)
             if record is None or record.left:
                 return False
-            last = self._heard.get((job.name, rank), max(self._began, record.registered))
-            return now - last < LEASE
+            # Who has registered elsewhere since we began is new to us when it is first seen.
+            unheard = now if record.registered > self._opened else self._began
+            return now - self._heard.setdefault((job.name, rank), unheard) < LEASE
 
         return alive
 
