@@ -23,6 +23,7 @@ from zeus.cli._parser import Parser, UsageError, did_you_mean
 FAILED, USED_WRONGLY = 1, 2
 _INTERRUPTED = 128 + signal.SIGINT
 _READER_LEFT = 128 + signal.SIGPIPE
+_MAX_MESSAGE = 1_000  # characters
 
 COMMANDS = {
     "cluster": "replay every recurring job of a GPU cluster, to prove what a policy saves",
@@ -163,7 +164,9 @@ def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}"
-    return " ".join(str(error).split())
+    text = " ".join(str(error).split())
+    # It may quote a value, and a value may be as long as a file.
+    return text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]}…"
 
 
 def complain(text: str, kind: str = "error") -> None:

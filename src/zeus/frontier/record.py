@@ -113,7 +113,9 @@ def parse(text: str | bytes) -> object:
     """
     try:
         return json.loads(text, parse_constant=_refuse)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except FrontierError:
+        raise
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, too
         raise FrontierError(f"not JSON: {error}") from None
 
 

@@ -115,7 +115,7 @@ DAMAGED = [
     (content(profiles={}), "`profiles` must be a list"),
     (content(7), r"profiles\[0\] must be an object"),
     (content(record(), record(gpu=None)), r"profiles\[1\]: `gpu` is missing or wrong: None"),
-    (content(record(gpus=0)), r"`gpus >= 1` must hold, but got 0"),
+    (content(record(gpus=0)), r"`1 <= gpus <= 1000000` must hold, but got 0"),
     (content(record(gpus=True)), "`gpus` is missing or wrong"),
     (content(record(job=3)), "`job` is missing or wrong: 3"),
     (content(record(frontier={})), "profiles"),

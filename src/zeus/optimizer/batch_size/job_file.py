@@ -46,7 +46,7 @@ class JobFile:
                 values = tomllib.load(file)
         except OSError as error:
             raise JobSpecError(f"{path} cannot be read: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # numbers of thousands of digits, too
             raise JobSpecError(f"{path} is not TOML: {error}") from error
         try:
             places = {name: _url(name, values.pop(name, None)) for name in ("server", "storage")}

@@ -12,6 +12,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from zeus.errors import JobSpecError
+from zeus.optimizer.batch_size.values import shown
 
 POLICIES = ("zeus", "paper", "grid", "default")
 LEARNING_RATE_RULES = ("none", "square_root", "linear")
@@ -194,7 +195,7 @@ def _whole(name: str, value: Any, least: int, most: int | None = None) -> int:
     number = int(value)
     if number < least or (most is not None and number > most):
         rule = f"{least} <= {name}" + ("" if most is None else f" <= {most}")
-        raise JobSpecError(f"`{rule}` must hold, but got {number}")
+        raise JobSpecError(f"`{rule}` must hold, but got {shown(number)}")
     return number
 
 
@@ -206,9 +207,13 @@ def _number(
     most: float = math.inf,
     above: float = -math.inf,
 ) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise JobSpecError(f"`{name}` must be a finite number, but got {value!r}")
-    number = float(value)
+    try:
+        good = isinstance(value, Real) and not isinstance(value, bool)
+        number = float(value) if good else math.nan
+    except OverflowError:  # a whole number that is too large for one
+        number = math.inf
+    if not math.isfinite(number):
+        raise JobSpecError(f"`{name}` must be a finite number, but got {shown(value)}")
     if number <= above:
         raise JobSpecError(f"`{name} > {above:g}` must hold, but got {number:g}")
     if not least <= number <= most:

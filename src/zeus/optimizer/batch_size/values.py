@@ -35,11 +35,11 @@ def whole(name: str, value: Any, least: int = 0, most: int = 2**53) -> int:
         JobLogError: If it is not one; names the rule and the value.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise JobLogError(f"`{name}` must be a whole number, but got {name}={_shown(value)}")
+        raise JobLogError(f"`{name}` must be a whole number, but got {name}={shown(value)}")
     number_ = int(value)
     if not least <= number_ <= most:
         rule = f"{least} <= {name} <= {most}"
-        raise JobLogError(f"`{rule}` must hold, but got {name}={_shown(value)}")
+        raise JobLogError(f"`{rule}` must hold, but got {name}={shown(value)}")
     return number_
 
 
@@ -57,14 +57,14 @@ def number(name: str, value: Any, *, most: float, least: float = 0.0, above: boo
         JobLogError: If it is not one; names the rule and the value.
     """
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise JobLogError(f"`{name}` must be a number, but got {name}={_shown(value)}")
+        raise JobLogError(f"`{name}` must be a number, but got {name}={shown(value)}")
     try:
         result = float(value)
     except OverflowError:
         result = math.inf
     if not least <= result <= most or (above and result == least):
         rule = f"{least:g} {'<' if above else '<='} {name} <= {most:g}"
-        raise JobLogError(f"`{rule}` must hold, but got {name}={_shown(value)}")
+        raise JobLogError(f"`{rule}` must hold, but got {name}={shown(value)}")
     return result
 
 
@@ -82,25 +82,25 @@ def text(name: str, value: Any, most: int = MOST_NAME, *, empty: bool = False) -
         JobLogError: If it is not one; names the rule and the value.
     """
     if not isinstance(value, str):
-        raise JobLogError(f"`{name}` must be a text, but got {name}={_shown(value)}")
+        raise JobLogError(f"`{name}` must be a text, but got {name}={shown(value)}")
     if not (value.strip() or (empty and not value)):
-        raise JobLogError(f"`{name}` must not be empty, but got {name}={_shown(value)}")
+        raise JobLogError(f"`{name}` must not be empty, but got {name}={shown(value)}")
     if len(value) > most:
         raise JobLogError(f"`{name}` must have at most {most} characters, but got {len(value)}")
     if not value.isprintable():
-        raise JobLogError(f"`{name}` must be printable, but got {name}={_shown(value)}")
+        raise JobLogError(f"`{name}` must be printable, but got {name}={shown(value)}")
     return value
 
 
 def note(value: Any) -> str:
     """The value as words for people: lines that can be printed, cut where they get too long."""
     if not isinstance(value, str):
-        raise JobLogError(f"`note` must be a text, but got note={_shown(value)}")
+        raise JobLogError(f"`note` must be a text, but got note={shown(value)}")
     kept = "".join(c if c.isprintable() or c == "\n" else "�" for c in value)
     return kept if len(kept) <= MOST_NOTE else kept[: MOST_NOTE - 1] + "…"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """The value in an error, which must not get as long as what somebody sends."""
     try:
         shown = repr(value)

@@ -18,6 +18,7 @@ from zeus.errors import FrontierError, ProfileError
 from zeus.frontier import Frontier
 
 FORMAT, VERSION = "zeus-profiles", 1
+_MAX_GPUS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,15 @@ class Profile:
             ("batch_size", (int, type(None))),
         )
         for name, kind in rules:
-            value = record.get(name)
+            if name not in record:
+                raise ProfileError(f"{where}: `{name}` is missing; it has {sorted(record)!r:.200}")
+            value = record[name]
             if not isinstance(value, kind) or isinstance(value, bool):
                 raise ProfileError(f"{where}: `{name}` is missing or wrong: {value!r:.60}")
-        if record["gpus"] < 1:
-            raise ProfileError(f"{where}: `gpus >= 1` must hold, but got {record['gpus']}")
+        if not 1 <= record["gpus"] <= _MAX_GPUS:
+            raise ProfileError(
+                f"{where}: `1 <= gpus <= {_MAX_GPUS}` must hold, but got {record['gpus']!r:.60}"
+            )
         try:
             frontier = Frontier.from_dict(record.get("frontier"))  # type: ignore[arg-type]
         except FrontierError as error:
@@ -111,7 +116,7 @@ class ProfileFile:
             return []
         try:
             content = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # numbers of thousands of digits, too
             kind = _DamagedError if f'"{FORMAT}"' in text[:100] else ProfileError
             raise kind(f"{self.path} is not JSON: {error}") from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:

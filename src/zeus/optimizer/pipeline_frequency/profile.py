@@ -71,9 +71,8 @@ class Profile(Mapping[tuple[int, str], tuple[Option, ...]]):
             self._options[stage, instruction] = _merged(checked)
         self.stages = 1 + max((stage for stage, _ in self._options), default=-1)
         present = {stage for stage, _ in self._options}
-        missing = [stage for stage in range(self.stages) if stage not in present]
-        if missing or not present:
-            found = ", ".join(map(str, sorted(present))) or "none"
+        if len(present) != self.stages or not present:  # not each counted: a number may be any
+            found = ", ".join(f"{stage}"[:20] for stage in sorted(present)) or "none"
             raise StageProfileError(
                 f"{name}: stages must be numbered 0, 1, 2, ... without a gap, but got {found}"
             )
@@ -172,6 +171,10 @@ def useful(options: Iterable[Option], blocking_power: float) -> tuple[Option, ..
 # --- rules ----------------------------------------------------------------------------------------
 
 
+# Beyond, products and quotients of what was measured are not numbers any more.
+_SMALLEST, _LARGEST = 1e-15, 1e15
+
+
 def _checked(option: Option, where: str) -> Option:
     if option.frequency is not None:
         _check("frequency", option.frequency, True, where)
@@ -183,8 +186,12 @@ def _checked(option: Option, where: str) -> Option:
 def _check(name: str, given: object, beyond: bool, where: str) -> None:
     """The value must be a finite number, 0 or more, or beyond 0."""
     value = given if isinstance(given, int | float) and not isinstance(given, bool) else math.nan
-    if 0 < value < math.inf or (value == 0 and not beyond):
+    if _SMALLEST <= value <= _LARGEST or (value == 0 and not beyond):
         return
+    if 0 < value < math.inf:
+        raise StageProfileError(
+            f"{where}: `{_SMALLEST:g} <= {name} <= {_LARGEST:g}` must hold, but got {given!r:.60}"
+        )
     sign = ">" if beyond else ">="
     raise StageProfileError(f"{where}: `{name} {sign} 0` must hold, but got {name}={given!r}")
 
