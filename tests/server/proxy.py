@@ -23,8 +23,10 @@ def failing(server: Server, fails: Callable[[str, bytes], bool]) -> Iterator[str
                 return
             behind = http.client.HTTPConnection(server.host, server.port, timeout=60)
             with contextlib.closing(behind):
-                kind = {"Content-Type": "application/json"}
-                behind.request(self.command, self.path, body or None, kind)
+                headers = {"Content-Type": "application/json"}
+                if "Authorization" in self.headers:
+                    headers["Authorization"] = self.headers["Authorization"]
+                behind.request(self.command, self.path, body or None, headers)
                 answer = behind.getresponse()
                 self._answer(answer.status, answer.read())
 

@@ -317,7 +317,7 @@ def test_a_store_that_fails_is_no_traceback_and_comes_back(file):
         assert jobs.decide("nightly", **GPU).batch_size == 64
 
 
-def test_a_mistake_of_ours_is_no_traceback_for_others(file):
+def test_a_damaged_job_is_no_traceback_for_others(file):
     with serving(file, complaints=True) as server:
         server.jobs().create(spec())
         store = Store(file)
@@ -330,7 +330,7 @@ def test_a_mistake_of_ours_is_no_traceback_for_others(file):
         ):
             status, answer = ask(server, method, path, body)
             assert status == 500
-            assert json.loads(answer)["error"]["kind"] == "InternalError"
+            assert json.loads(answer)["error"]["kind"] == "DamagedJobError"
             assert b"Traceback" not in answer
             assert b"nonsense" not in answer
         assert ask(server, "GET", "/healthz")[0] == 200

@@ -181,14 +181,15 @@ def test_there_is_a_bound(spool, monkeypatch, caplog):
     "text",
     ["", "{", "[]", '{"format": "other"}', '{"format": "zeus-undelivered", "version": 1}'],
 )
-def test_what_is_no_note_is_removed(spool, storage, text, caplog):
+def test_what_is_no_note_is_set_aside(spool, storage, text, caplog):
     spool.save(written())
     (path,) = files(spool)
     path.write_text(text)
     with opened(storage) as jobs, caplog.at_level(logging.WARNING):
         assert spool.deliver(jobs, PLACE, within=60) == 0
     assert files(spool) == []
-    assert "is not readable and is removed" in caplog.text
+    assert path.with_suffix(".unreadable").read_text() == text
+    assert "cannot be read and is kept" in caplog.text
 
 
 def test_a_newer_version_is_left_for_whoever_knows_it(spool, storage):

@@ -188,14 +188,22 @@ class Spool:
             try:
                 kept = _found(path)
             except ValueError as error:
-                logger.warning("%s is not readable and is removed: %s", path, error)
-                path.unlink(missing_ok=True)
+                self._set_aside(path, error)
                 continue
             # A pause that is longer than any comes from a clock that was wrong.
             pause = 0.0 if kept is None else kept.not_before - self._now()
             if kept is not None and kept.notes.place == place and not 0 < pause <= _MAX_PAUSE:
                 found.append(kept)
         return sorted(found, key=lambda kept: kept.notes.at)
+
+    def _set_aside(self, path: Path, error: ValueError) -> None:
+        """Keep what cannot be read for a person to look at, and out of the way."""
+        aside = path.with_suffix(".unreadable")
+        try:
+            path.rename(aside)
+        except OSError:
+            return
+        logger.warning("%s cannot be read and is kept as %s: %.300s", path, aside.name, error)
 
     def _path_of(self, request: str) -> Path:
         name = hashlib.sha256(request.encode()).hexdigest()[:32]
