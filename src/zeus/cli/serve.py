@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from zeus.server.local_access import SignInCode
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8420
+DEFAULT_PLANNING_SECONDS, MAX_PLANNING_SECONDS = 30.0, 86_400.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +60,14 @@ It speaks plain HTTP: on a network, put it behind a proxy that speaks TLS."""
     tokens.add_argument(  # what it asked for is the default now
         "--require-token", action="store_true", help=argparse.SUPPRESS
     )
+    parser.add_argument(
+        "--planning-seconds",
+        type=_seconds,
+        default=DEFAULT_PLANNING_SECONDS,
+        metavar="S",
+        help="seconds for the plans of one pipeline job, after which they are used as they are "
+        f"(default: {DEFAULT_PLANNING_SECONDS:g})",
+    )
     add_storage_option(parser)
 
 
@@ -84,7 +93,13 @@ def run(arguments: argparse.Namespace) -> int:
         elif required:
             sign_in, link = _local_access(store, address(listening))
             lines.append(link)
-        app = create_app(store, require_token=required, host=arguments.host, sign_in=sign_in)
+        app = create_app(
+            store,
+            require_token=required,
+            host=arguments.host,
+            sign_in=sign_in,
+            planning_seconds=arguments.planning_seconds,
+        )
         console = Console(sys.stdout)
 
         def ready() -> None:
@@ -117,6 +132,19 @@ def _check_that_somebody_may_come_in(store: Store) -> None:
             "a server that others can reach asks everybody for a token, and there is none: create "
             f"one with `zeus token create --all --storage {store.where}`"
         )
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= MAX_PLANNING_SECONDS:
+        raise argparse.ArgumentTypeError(
+            f"must be a number of seconds, more than 0 and at most {MAX_PLANNING_SECONDS:g}, but "
+            f"got {text!r}"
+        )
+    return value
 
 
 def _port(text: str) -> int:

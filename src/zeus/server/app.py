@@ -15,7 +15,7 @@ from zeus.optimizer.batch_size.leases import WatchedLeases
 from zeus.optimizer.batch_size.overview import Overviews
 from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.store import Store, Tokens
-from zeus.optimizer.pipeline_frequency.running.service import Pipelines
+from zeus.optimizer.pipeline_frequency.running.service import PLANNING_SECONDS, Pipelines
 from zeus.server.gate import Doorkeeper, Gate
 from zeus.server.health import Health
 from zeus.server.local_access import SignInCode
@@ -37,6 +37,7 @@ def create_app(
     sign_in: SignInCode | None = None,
     now: Callable[[], float] = time.time,
     clock: Callable[[], float] = time.monotonic,
+    planning_seconds: float = PLANNING_SECONDS,
 ) -> FastAPI:
     """The application, which closes the store when it ends.
 
@@ -47,12 +48,20 @@ def create_app(
         sign_in: Signs in a browser of the user who has started it on a loopback address.
         now: Seconds since 1970.
         clock: Seconds of a clock that never jumps; leases are counted by it.
+        planning_seconds: Within which the plans of a pipeline job are made.
     """
     jobs = Jobs(store, now, WatchedLeases(clock))
     writer = Writer(jobs)
     metrics = Metrics()
     hub, planner = Hub(), Planner()
-    pipelines = Pipelines(store, now, clock=clock, plan_soon=planner.soon, changed=hub.tell)
+    pipelines = Pipelines(
+        store,
+        now,
+        clock=clock,
+        plan_soon=planner.soon,
+        changed=hub.tell,
+        planning_seconds=planning_seconds,
+    )
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

@@ -15,7 +15,7 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from zeus.errors import PipelineError, TokenError, UnknownJobError
+from zeus.errors import PipelineError, ServerError, TokenError, UnknownJobError
 from zeus.optimizer.pipeline_frequency.running.messages import (
     MOST_NAME,
     MOST_RANKS,
@@ -49,6 +49,7 @@ router = APIRouter(responses=ALWAYS)
 
 MOST_WAIT = 60.0  # seconds
 _LOOK_AGAIN = 5.0  # seconds, for what another server on the same store has done
+_MADE_AGAIN = 5.0  # seconds for which plans are waited for that were forgotten
 _Rank = Annotated[int, Path(ge=0, lt=MOST_RANKS)]
 _Session = Annotated[str, Query(min_length=1, max_length=MOST_NAME)]
 _Version = Annotated[int, Query(ge=0, lt=2**31)]
@@ -70,6 +71,11 @@ def _check(request: Request, name: str) -> None:
     scope = request.state.scope
     if scope is not None and scope != name:
         raise TokenError(f"the token is for job {scope!r} only")
+
+
+def _note_tenant(request: Request, name: str) -> None:
+    """Whose job it is, before it may be planned: all who have a token for all jobs are one."""
+    request.app.state.planner.owned_by(name, request.state.scope or "")
 
 
 # --- ranks ----------------------------------------------------------------------------------------
@@ -108,6 +114,7 @@ def put_sequence(request: Request, name: str, rank: _Rank, body: SequenceBody) -
 def put_measurements(request: Request, name: str, rank: _Rank, body: MeasurementsBody) -> Response:
     """Tell what the instructions of a rank take at each clock."""
     _check(request, name)
+    _note_tenant(request, name)
     measured = Measured.from_dict(body.model_dump())
     standing = _pipelines(request).put_measurements(name, rank, body.session, measured)
     return Json(standing.to_dict())
@@ -132,6 +139,7 @@ def report_trouble(request: Request, name: str, rank: _Rank, body: TroubleBody) 
 def leave(request: Request, name: str, rank: _Rank, body: LeaveBody) -> Response:
     """Tell that a rank has ended."""
     _check(request, name)
+    _note_tenant(request, name)
     _pipelines(request).leave(name, rank, body.session)
     return Response(status_code=204)
 
@@ -153,15 +161,22 @@ async def show_plan(  # noqa: PLR0917  (its parameters are those of the address)
     hub: Hub = request.app.state.hub
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait
+    patience = loop.time() + max(wait, _MADE_AGAIN)
     ask = partial(
         _pipelines(request).standing, name, rank, session, version=version, step_time=step_time
     )
     while True:
         with hub.listening(name) as news:
-            standing = await run_sync(ask)
-            left = deadline - loop.time()
-            if standing.version != version or left <= 0 or hub.stopping:
-                return Json(standing.to_dict())
+            try:
+                standing = await run_sync(ask)
+            except ServerError:
+                left = patience - loop.time()
+                if left <= 0 or hub.stopping:
+                    raise
+            else:
+                left = deadline - loop.time()
+                if standing.version != version or left <= 0 or hub.stopping:
+                    return Json(standing.to_dict())
             try:
                 await asyncio.wait_for(news.wait(), min(left, _LOOK_AGAIN))
             except TimeoutError:

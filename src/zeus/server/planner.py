@@ -1,7 +1,8 @@
-"""Beside the requests: makes plans in a thread, and wakes those who wait for one.
+"""Beside the requests: makes plans in two threads, and wakes those who wait for one.
 
-The solver runs for milliseconds to seconds, most of it outside the interpreter, so one thread is
-enough and the other requests go on.
+The solver runs for milliseconds to seconds, most of it outside the interpreter, so the other
+requests go on. One thread takes any job, the other only small ones, so that nobody's large pipeline
+makes those wait.
 """
 
 from __future__ import annotations
@@ -9,18 +10,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
 
 from zeus.errors import StorageError, ZeusError
+from zeus.optimizer.pipeline_frequency.limit import Limit, SolvingCancelledError
 from zeus.optimizer.pipeline_frequency.running.service import Pipelines
 from zeus.server.metrics import gauge
+from zeus.server.planning_queue import PlanningQueue
 
 logger = logging.getLogger(__name__)
 
 _SWEEP_PERIOD = 5.0  # seconds
+_PATIENCE = 5.0  # seconds for the threads to end
+_MAX_TENANTS = 10_000
 
 
 class Hub:
@@ -72,7 +76,7 @@ class Hub:
 
 
 class Planner:
-    """The thread that makes plans, from `start` to `stop`.
+    """The threads that make plans, from `start` to `stop`.
 
     Attributes:
         plans: How many were made; `seconds` how long that took.
@@ -82,22 +86,43 @@ class Planner:
         self.plans = 0
         self.seconds = 0.0
         self._pipelines: Pipelines | None = None
-        self._queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="zeus-planner", daemon=True)
+        self._queue = PlanningQueue(time.monotonic)
+        self._lock = threading.Lock()
+        self._tenants: dict[str, str] = {}
+        self._limits: set[Limit] = set()
+        self._stopping = False
+        self._threads = [
+            threading.Thread(target=run, name=name, daemon=True)
+            for name, run in (("zeus-planner", self._run), ("zeus-planner-small", self._run_small))
+        ]
 
     def start(self, pipelines: Pipelines) -> None:
         """Plan these jobs when asked to."""
         self._pipelines = pipelines
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
+
+    def owned_by(self, name: str, tenant: str) -> None:
+        """Whose turn it is when a job is planned: the tenants take turns."""
+        if len(self._tenants) >= _MAX_TENANTS:
+            self._tenants.clear()  # jobs are their own tenants until it is told again
+        self._tenants[name] = tenant
 
     def soon(self, name: str) -> None:
-        """Have a job planned."""
-        self._queue.put(name)
+        """Have a job planned; those that are quick to plan come first."""
+        assert self._pipelines is not None
+        # Until somebody tells whose it is, as after a restart, a job is its own tenant.
+        self._queue.put(name, self._tenants.get(name, name), self._pipelines.work(name))
 
     def stop(self) -> None:
-        """End after what is being planned."""
-        self._queue.put(None)
-        self._thread.join()
+        """End what is being planned: it is planned again after the next start."""
+        with self._lock:
+            self._stopping = True
+            for limit in self._limits:
+                limit.cancel()
+        self._queue.close()
+        for thread in self._threads:
+            thread.join(_PATIENCE)
 
     def lines(self) -> list[str]:
         """Counters for Prometheus."""
@@ -122,12 +147,22 @@ class Planner:
         with contextlib.suppress(ZeusError):
             # After a restart: what was planned before is planned again before anybody asks.
             for known in self._pipelines.waiting_for_plan():
-                self._plan(known)
+                with contextlib.suppress(ZeusError):  # deleted meanwhile
+                    self.soon(known)
+        while (name := self._queue.take()) is not None:
+            self._plan(name)
+
+    def _run_small(self) -> None:
+        swept = time.monotonic()
         while True:
-            try:
-                name = self._queue.get(timeout=_SWEEP_PERIOD)
-            except queue.Empty:
+            left = swept + _SWEEP_PERIOD - time.monotonic()
+            if left <= 0:
                 self._sweep()
+                swept = time.monotonic()
+                continue
+            try:
+                name = self._queue.take(small=True, timeout=left)
+            except TimeoutError:
                 continue
             if name is None:
                 return
@@ -136,15 +171,28 @@ class Planner:
     def _plan(self, name: str) -> None:
         assert self._pipelines is not None
         began = time.perf_counter()
+        limit = self._pipelines.limit()
+        with self._lock:
+            self._limits.add(limit)
+            if self._stopping:
+                limit.cancel()
+        again = False
         try:
-            self._pipelines.solve(name)
-            self._pipelines.planned(name)
+            again = self._pipelines.make(name, limit)
+        except SolvingCancelledError:
+            pass
         except ZeusError as error:
             logger.warning("pipeline job %r cannot be planned just now: %s", name, error)
         except Exception:
             logger.exception("planning pipeline job %r fails", name)
-        self.plans += 1
-        self.seconds += time.perf_counter() - began
+        with self._lock:
+            self._limits.discard(limit)
+            self.plans += 1
+            self.seconds += time.perf_counter() - began
+        self._queue.done(name)
+        if again:
+            with contextlib.suppress(ZeusError):
+                self.soon(name)
 
     def _sweep(self) -> None:
         assert self._pipelines is not None

@@ -20,6 +20,7 @@ from starlette.types import Scope
 from zeus.errors import (
     DamagedJobError,
     JobConflictError,
+    ServerError,
     StorageError,
     TokenError,
     UnknownJobError,
@@ -36,6 +37,7 @@ _STATUS: tuple[tuple[type[ZeusError], int], ...] = (
     (TokenError, 403),
     (StorageError, 503),
     (DamagedJobError, 500),
+    (ServerError, 503),
     (ZeusError, 422),
 )
 
@@ -69,6 +71,7 @@ _WORDS = {
     422: "A value breaks a rule.",
     500: "What is recorded of the job is damaged, or the server has failed.",
     503: "The store cannot be used just now.",
+    503: "The store cannot be used just now, or plans are made again.",
 }
 ALWAYS = documented(401, 403, 503)
 # Errors of routes that otherwise answer with text: the framework would take them for text, too.
@@ -121,6 +124,8 @@ def refused(error: Exception, scope: Scope) -> Response:
     if isinstance(error, DamagedJobError):
         logger.error("%s", error)
     return refusal_of(scope, status, type(error).__name__, str(error))
+    again = {"Retry-After": "1"} if isinstance(error, ServerError) else {}
+    return refusal_of(scope, status, type(error).__name__, str(error), **again)
 
 
 async def _zeus(request: Request, error: Exception) -> Response:

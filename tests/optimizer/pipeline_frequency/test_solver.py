@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import pairwise
+from time import monotonic
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from tests.optimizer.pipeline_frequency.graphs import all_plans, continuous_opti
 
 from zeus.errors import PipelineError
 from zeus.optimizer.pipeline_frequency import Option, Pipeline, solve
+from zeus.optimizer.pipeline_frequency.limit import Limit, SolvingCancelledError
 
 LEAST = 1e-9  # HiGHS is exact to about this
 
@@ -197,3 +200,49 @@ def test_a_senseless_number_of_plans_is_refused(plans, small):
 def test_one_plan_is_the_fastest(small):
     everything = solve(small(), 100).plans
     assert everything[0].time == min(plan.time for plan in solve(small(), 1).plans)
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+@given(pipelines(operations=5, most_options=3))
+@settings(max_examples=150)
+def test_a_solution_that_had_to_end_early_has_the_fastest_plan_and_bounds_that_hold(pipeline):
+    everything = all_plans(pipeline)
+    solution = solve(pipeline, 20, Limit(room=0))  # full with the first plan
+    assert not solution.refined
+    assert solution.plans[0].time == min(time for time, _ in everything)
+    assert solution.continuous.fastest == pytest.approx(solution.plans[0].time)
+    for plan in solution.plans:
+        execution = plan.execute()
+        assert (plan.time, plan.energy) == pytest.approx((execution.time, execution.energy))
+        assert plan.lower_bound <= plan.energy
+    for time, energy in everything:
+        assert solution.continuous.energy(time) <= energy + 1e-9
+
+
+def test_a_solution_ends_when_time_is_over_or_nobody_wants_it_any_more(small):
+    # A limit that was not reached changes nothing.
+    pipeline = small()
+    whole = solve(pipeline, 100, Limit(600.0))
+    assert whole.refined
+    assert [plan.energy for plan in whole.plans] == [
+        plan.energy for plan in solve(pipeline, 100).plans
+    ]
+    limit = Limit()
+    limit.cancel()
+    with pytest.raises(SolvingCancelledError):
+        solve(pipeline, 100, limit)
+    with pytest.raises(PipelineError, match=r"small enough to be planned within 0 s"):
+        solve(pipeline, 100, Limit(0.0))
+
+
+def test_a_running_solution_is_cancelled_and_ends_in_time(small):
+    """Many more plans than there is time for."""
+    began, limit = monotonic(), Limit()
+    threading.Timer(0.5, limit.cancel).start()
+    with pytest.raises(SolvingCancelledError):
+        solve(small(), 1_000_000, limit)
+    solution = solve(small(), 1_000_000, Limit(0.5))
+    assert not solution.refined
+    assert monotonic() - began < 60.0, "it takes minutes"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +17,15 @@ from typing import Any
 
 from zeus.errors import NativeCodeError
 from zeus.optimizer.pipeline_frequency import _build
+from zeus.optimizer.pipeline_frequency.limit import Limit, SolvingCancelledError
 
 CACHE_VARIABLE = "ZEUS_CACHE_DIR"
 
 _I32, _I64, _DOUBLE = ctypes.c_int32, ctypes.c_int64, ctypes.c_double
 _CHOICE = ctypes.c_uint16
 MOST_OPTIONS = 1 << 16  # of one operation
+_CANCELLED = 3  # as in `c/pipeline.h`
+_SHORTEST = 1e-3  # seconds: as 0 stands for no limit
 
 
 class _Problem(ctypes.Structure):
@@ -33,6 +37,9 @@ class _Problem(ctypes.Structure):
         ("blocking_slope", _I64),
         ("blocking_power", _DOUBLE),
         ("gpus", _DOUBLE),
+        ("seconds", _DOUBLE),
+        ("room", _I64),
+        ("cancel", ctypes.POINTER(_I32)),
         ("curve", ctypes.POINTER(_I32)),
         ("before_start", ctypes.POINTER(_I32)),
         ("before", ctypes.POINTER(_I32)),
@@ -57,6 +64,7 @@ class _Solution(ctypes.Structure):
         ("time", ctypes.POINTER(_DOUBLE)),
         ("energy", ctypes.POINTER(_DOUBLE)),
         ("choice", ctypes.POINTER(_CHOICE)),
+        ("refined", _I32),
     )
 
 
@@ -82,19 +90,21 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Found:
-    """What the solver found; plans by rising time."""
+    """What the solver found; plans by rising time. `refined` unless it had to end early."""
 
     breakpoint_ticks: list[int]
     breakpoint_slopes: list[int]
     times: list[float]
     energies: list[float]
     choices: list[bytes]
+    refined: bool
 
 
-def solve(numbers: Numbers) -> Found:
+def solve(numbers: Numbers, limit: Limit) -> Found:
     """Run the solver; other threads run meanwhile.
 
     Raises:
+        SolvingCancelledError: If the limit was cancelled.
         NativeCodeError: If it is not there and cannot be built.
         MemoryError: If the plans do not fit into memory.
     """
@@ -107,6 +117,9 @@ def solve(numbers: Numbers) -> Found:
         blocking_slope=numbers.blocking_slope,
         blocking_power=numbers.blocking_power,
         gpus=numbers.gpus,
+        seconds=0.0 if math.isinf(limit.left) else max(limit.left, _SHORTEST),
+        room=limit.room,
+        cancel=ctypes.pointer(limit.flag),
         curve=_array(_I32, numbers.curve),
         before_start=_starts(numbers.before),
         before=_flat(_I32, numbers.before),
@@ -122,7 +135,10 @@ def solve(numbers: Numbers) -> Found:
     )
     solution = _Solution()
     try:
-        if library.zeus_pipeline_solve(ctypes.byref(problem), ctypes.byref(solution)):
+        failed = library.zeus_pipeline_solve(ctypes.byref(problem), ctypes.byref(solution))
+        if failed == _CANCELLED:
+            raise SolvingCancelledError
+        if failed:
             raise MemoryError(
                 f"{numbers.plans} plans of {len(numbers.curve)} operations do not fit into memory"
             )
@@ -134,6 +150,7 @@ def solve(numbers: Numbers) -> Found:
             solution.time[: solution.plans],
             solution.energy[: solution.plans],
             [ctypes.string_at(address + number * size, size) for number in range(solution.plans)],
+            bool(solution.refined),
         )
     finally:
         library.zeus_pipeline_free(ctypes.byref(solution))

@@ -88,6 +88,7 @@ class Pipeline:
         self.name = name
         self._operations: list[Operation] = []
         self._last: dict[int, int] = {}
+        self._checked: dict[int, tuple[Option, ...]] = {}
         self._complete = False
 
     @property
@@ -134,13 +135,10 @@ class Pipeline:
             )
         if not given:
             raise PipelineError(f"{instruction!r} needs at least one option, but got none")
-        for option in given:
-            if not (math.isfinite(option.time) and option.time >= 0):
-                raise PipelineError(f"`time >= 0` must hold for {instruction!r}, but got {option}")
-            if not (math.isfinite(option.energy) and option.energy >= 0):
-                raise PipelineError(
-                    f"`energy >= 0` must hold for {instruction!r}, but got {option}"
-                )
+        if id(given) not in self._checked:
+            _check(instruction, given)
+            # Thousands of operations share the tuple of their kind, which is kept for its identity.
+            self._checked[id(given)] = given
         if device is not None and device not in range(self.devices):
             raise PipelineError(
                 f"`0 <= device < {self.devices}` must hold, but got device={device!r}"
@@ -212,7 +210,11 @@ class Pipeline:
 
     def at_highest_frequency(self) -> Execution:
         """How the iteration goes if nobody chooses: every clock as high as it was measured."""
-        return self.execute([operation.fastest_clock for operation in self._operations])
+        fastest: dict[int, Option] = {}  # operations of a kind share their options
+        for operation in self._operations:
+            if id(operation.options) not in fastest:
+                fastest[id(operation.options)] = operation.fastest_clock
+        return self.execute([fastest[id(operation.options)] for operation in self._operations])
 
     def execute(self, options: Sequence[Option]) -> Execution:
         """How the iteration goes with the given option of every operation.
@@ -306,6 +308,14 @@ def counted(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise PipelineError(f"`{name}` must be a whole number, 1 or more, but got {name}={value!r}")
     return value
+
+
+def _check(instruction: str, options: Iterable[Option]) -> None:
+    for option in options:
+        if not (math.isfinite(option.time) and option.time >= 0):
+            raise PipelineError(f"`time >= 0` must hold for {instruction!r}, but got {option}")
+        if not (math.isfinite(option.energy) and option.energy >= 0):
+            raise PipelineError(f"`energy >= 0` must hold for {instruction!r}, but got {option}")
 
 
 def _seconds_or_watts(name: str, value: float) -> float:

@@ -16,6 +16,7 @@ from zeus.errors import PipelineError
 from zeus.frontier import Frontier, Point
 from zeus.optimizer.pipeline_frequency import native
 from zeus.optimizer.pipeline_frequency.curves import Curves, curves_of
+from zeus.optimizer.pipeline_frequency.limit import Limit
 from zeus.optimizer.pipeline_frequency.pipeline import Pipeline, counted
 from zeus.optimizer.pipeline_frequency.plan import Menu, Plan
 
@@ -93,10 +94,13 @@ class Solution:
     Attributes:
         frontier: Plans by rising time and falling energy; the knob of each point is a `Plan`.
         continuous: The bound of all of them.
+        refined: Whether the solver was done; if not, its limit was reached, plans may be further
+            from their bound than usual, and the bound from what can be reached.
     """
 
     frontier: Frontier
     continuous: Continuous
+    refined: bool = True
 
     @property
     def plans(self) -> Sequence[Plan]:
@@ -104,16 +108,19 @@ class Solution:
         return [point.knob for point in self.frontier]
 
 
-def solve(pipeline: Pipeline, plans: int = PLANS) -> Solution:
+def solve(pipeline: Pipeline, plans: int = PLANS, limit: Limit | None = None) -> Solution:
     """The frontier of a pipeline, from the fastest plan there can be to the one of least energy.
 
     Args:
         pipeline: What to plan; it cannot be changed any more.
         plans: How many iteration times to aim at. About as many plans are found, and every one
             that no other beats is given.
+        limit: What it may take; by default as long as it needs.
 
     Raises:
-        PipelineError: If the pipeline is empty, or the number out of range.
+        PipelineError: If the pipeline is empty, a number out of range, or time is over before there
+            is any plan.
+        SolvingCancelledError: If the limit was cancelled.
         NativeCodeError: If the solver is not there and cannot be built.
     """
     if counted("plans", plans) > _MOST_PLANS:
@@ -126,7 +133,9 @@ def solve(pipeline: Pipeline, plans: int = PLANS) -> Solution:
                 f"an operation has fewer than {native.MOST_OPTIONS} options worth choosing, but "
                 f"{curve} has {len(curves.curves[number].options)}"
             )
-    found = native.solve(_numbers(pipeline, curves, plans))
+    limit = limit or Limit()
+    limit.check()
+    found = native.solve(_numbers(pipeline, curves, plans), limit)
     continuous = Continuous(pipeline, curves, found)
     menu = Menu(pipeline, tuple(curves.curves[number].options for number in curves.of_operation))
     pipelines = pipeline.data_parallel
@@ -137,7 +146,7 @@ def solve(pipeline: Pipeline, plans: int = PLANS) -> Solution:
         bound = min(continuous.energy(time), joules)
         points.append(Point(Plan(menu, choices, time, joules, bound), time, joules))
     frontier = Frontier(points, f"one iteration of {pipeline.name}", knob_name="plan")
-    return Solution(frontier, continuous)
+    return Solution(frontier, continuous, found.refined)
 
 
 def _numbers(pipeline: Pipeline, curves: Curves, plans: int) -> native.Numbers:

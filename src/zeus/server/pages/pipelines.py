@@ -11,7 +11,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from zeus.errors import UnknownJobError
+from zeus.errors import ServerError, UnknownJobError
 from zeus.frontier import Frontier, Point
 from zeus.frontier.layout import lay_out
 from zeus.optimizer.pipeline_frequency.figure import draw_pipeline
@@ -107,9 +107,13 @@ def show(request: Request) -> Response:
     job = pipelines.job(name)
     asked = request.query_params.get("pipeline", "")
     number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 7 else 0
+    try:
+        planned = pipelines.planned(name)
+    except ServerError:
+        planned = None  # its plans are made again
     page = _Page(
         job,
-        pipelines.planned(name),
+        planned,
         pipelines.step_time(name),
         number if number < job["dp_degree"] else 0,
         request.app.state.now(),

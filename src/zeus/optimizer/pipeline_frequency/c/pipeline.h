@@ -8,6 +8,11 @@
 
 #define UNBOUNDED ((int64_t)1 << 62)
 
+/* Why something ends before it is done. */
+#define OUT_OF_MEMORY 1
+#define OUT_OF_TIME 2
+#define CANCELLED 3
+
 /* The problem, as Python hands it over. Operations that have the same options share a curve. */
 typedef struct {
     int32_t operations;
@@ -17,6 +22,9 @@ typedef struct {
     int64_t blocking_slope;       /* what a tick of the whole pipeline costs while it waits */
     double blocking_power;        /* watts of one waiting GPU */
     double gpus;                  /* of one pipeline */
+    double seconds;               /* within which to be done; not more than 0 for any number */
+    int64_t room;                 /* bytes that plans may take; stops refining when they are full */
+    const volatile int32_t *cancel; /* another thread sets it when nobody wants plans any more */
     const int32_t *curve;         /* of each operation */
     const int32_t *before_start;  /* operations + 1 places in `before` */
     const int32_t *before;        /* what an operation waits for */
@@ -40,7 +48,26 @@ typedef struct {
     double *time;
     double *energy;
     uint16_t *choice;             /* plans x operations: an option of the operation's curve */
+    int32_t refined;              /* 0 if it ended before it was done */
 } Solution;
+
+/* When to end. Asked in every loop that may run long, so the time is read now and then only. */
+typedef struct {
+    const volatile int32_t *cancel;
+    double ends;                  /* by the clock of `watch_now`; 0 for never */
+    uint32_t asked;
+    int over;                     /* 0, OUT_OF_TIME or CANCELLED; stays once it is set */
+} Watch;
+
+double watch_now(void);
+int watch_look(Watch *watch);
+
+static inline int watch_over(Watch *watch)
+{
+    if (watch->over || (++watch->asked & 63))
+        return watch->over;
+    return watch_look(watch);
+}
 
 /* What follows from the problem for each operation. */
 typedef struct {
@@ -54,6 +81,7 @@ typedef struct {
 typedef struct {
     const Problem *problem;
     const Graph *graph;
+    Watch *watch;
     int64_t deadline;             /* ticks */
     uint16_t *choice;
     int64_t *length;              /* ticks, as chosen */
@@ -66,7 +94,8 @@ typedef struct {
     void *scratch;                /* room for what a call needs only while it lasts */
 } Schedule;
 
-int schedule_create(Schedule *schedule, const Problem *problem, const Graph *graph);
+int schedule_create(Schedule *schedule, const Problem *problem, const Graph *graph,
+                    Watch *watch);
 void schedule_destroy(Schedule *schedule);
 /* Work out all times from the choices. */
 void schedule_refresh(Schedule *schedule);
@@ -77,6 +106,7 @@ void schedule_follow(Schedule *schedule, const int64_t *finish, int64_t deadline
 /* The beginning of one plan and the end of another, so that all takes until the deadline. */
 void schedule_splice(Schedule *schedule, const Schedule *slow, const Schedule *fast,
                      int64_t deadline, int fast_first);
+/* The next two leave a plan that keeps its deadline even if the watch ends them early. */
 /* Let operations that have slack run slower; whatever saves most comes first. */
 void schedule_use_slack(Schedule *schedule);
 /* Exchange time between an operation and its neighbours while that saves anything. */
@@ -86,11 +116,10 @@ void schedule_measure(const Schedule *schedule, double *time, double *energy);
 
 /* Follow the continuous frontier from slow to fast. `visit` gets the time by which each operation
  * ends, first at corners that are slower than useful, then at each of the iteration times asked
- * for; it returns 0 to go on. */
+ * for; it returns 0 to go on. If it ends early, the breakpoints still bound every plan from below,
+ * as the line from the last one known goes on to the shortest time. */
 typedef int (*Visitor)(void *context, int64_t deadline, const int64_t *finish, int useful);
-int sweep(const Problem *problem, const Graph *graph, Visitor visit, void *context,
+int sweep(const Problem *problem, const Graph *graph, Watch *watch, Visitor visit, void *context,
           Solution *solution);
-
-#define OUT_OF_MEMORY 1
 
 #endif

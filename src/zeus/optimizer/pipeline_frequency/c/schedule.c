@@ -267,7 +267,7 @@ void schedule_use_slack(Schedule *schedule)
     }
     for (int32_t place = count / 2 - 1; place >= 0; place--)
         sift(heap, count, place);
-    while (count > 0) {
+    while (count > 0 && !watch_over(schedule->watch)) {
         /* Slack only gets less, so an offer that still holds is the best there is. */
         int64_t saved = saving(schedule, heap[0].operation, &option);
         if (saved == heap[0].saving)
@@ -381,12 +381,14 @@ void schedule_exchange(Schedule *schedule)
     int32_t operations = problem->operations;
     uint8_t *changed = schedule->touched + operations;
     memset(changed, 1, (size_t)operations);
-    for (int pass = 0; pass < MOST_PASSES; pass++) {
+    for (int pass = 0; pass < MOST_PASSES && !schedule->watch->over; pass++) {
         int improved = 0;
         memset(schedule->touched, 0, (size_t)operations);
         for (int32_t operation = 0; operation < operations; operation++) {
             if (!near_change(schedule, changed, operation))
                 continue;
+            if (watch_over(schedule->watch))
+                break;
             int32_t start = graph->after_start[operation];
             improved |= exchange_with(schedule, operation, graph->after + start,
                                       graph->after_start[operation + 1] - start, 1);
@@ -444,11 +446,13 @@ void schedule_measure(const Schedule *schedule, double *time, double *energy)
 
 /* --- room -------------------------------------------------------------------------------------- */
 
-int schedule_create(Schedule *schedule, const Problem *problem, const Graph *graph)
+int schedule_create(Schedule *schedule, const Problem *problem, const Graph *graph,
+                    Watch *watch)
 {
     size_t operations = (size_t)problem->operations;
     schedule->problem = problem;
     schedule->graph = graph;
+    schedule->watch = watch;
     schedule->words = (int32_t)((operations + 63) / 64);
     schedule->choice = calloc(operations, sizeof(uint16_t));
     schedule->length = calloc(operations, sizeof(int64_t));

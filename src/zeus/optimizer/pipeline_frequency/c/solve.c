@@ -5,14 +5,21 @@
  * between two neighbouring corners lie plans that begin like one and end like the other: where the
  * continuous schedule has all operations between two options, those have some operations on one
  * option and the rest on the other.
+ *
+ * If time runs out, what was found is handed over. The continuous frontier is followed from slow to
+ * fast, so where that takes more than its share of the time, the fastest plan is made without it.
  */
+
+#define _POSIX_C_SOURCE 199309L
 
 #include "pipeline.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { COARSE = 128, BEYOND = 16 };
+static const double SWEEP_SHARE = 0.5, FASTEST_SHARE = 0.75; /* of the time, until their end */
 
 typedef struct {
     double time;
@@ -23,6 +30,7 @@ typedef struct {
 
 typedef struct {
     const Problem *problem;
+    Watch *watch;
     Plan *plans;
     int64_t count;
     int64_t capacity;
@@ -33,6 +41,32 @@ typedef struct {
     Schedule beyond; /* a little slower than the continuous schedule of least energy */
     int has_beyond;
 } Pool;
+
+/* --- when to end ------------------------------------------------------------------------------- */
+
+double watch_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+int watch_look(Watch *watch)
+{
+    if (*watch->cancel)
+        watch->over = CANCELLED;
+    else if (!watch->over && watch->ends > 0 && watch_now() >= watch->ends)
+        watch->over = OUT_OF_TIME;
+    return watch->over;
+}
+
+/* Go on until later, unless nobody wants it any more. */
+static void watch_until(Watch *watch, double ends)
+{
+    watch->ends = ends;
+    watch->over = 0;
+    watch_look(watch);
+}
 
 /* --- keeping plans ----------------------------------------------------------------------------- */
 
@@ -80,6 +114,13 @@ static void prune(Pool *pool)
     pool->count = kept;
 }
 
+/* Whether plans take all of their room, or a part of it. */
+static int full(const Pool *pool, int64_t part)
+{
+    int64_t bytes = (int64_t)sizeof(uint16_t) * pool->problem->operations;
+    return pool->count * bytes >= pool->problem->room / part;
+}
+
 /* Corners of the lower convex hull, as places in the pruned pool. */
 static int64_t hull(const Pool *pool, int64_t *corners)
 {
@@ -120,7 +161,25 @@ static int from_continuous(void *context, int64_t deadline, const int64_t *finis
         schedule_copy(&pool->beyond, &pool->work);
         pool->has_beyond = 1;
     }
+    if (full(pool, 1)) {
+        prune(pool);
+        if (full(pool, 2) && !pool->watch->over)
+            pool->watch->over = OUT_OF_TIME;
+    }
     return keep(pool, &pool->work, 0);
+}
+
+/* The shortest plan there can be, which slack makes cheaper. */
+static int make_fastest(Pool *pool)
+{
+    Schedule *work = &pool->work;
+    memset(work->choice, 0, sizeof(uint16_t) * (size_t)pool->problem->operations);
+    work->deadline = 0;
+    schedule_refresh(work);
+    work->deadline = schedule_end(work);
+    schedule_refresh(work);
+    schedule_use_slack(work);
+    return keep(pool, work, 0);
 }
 
 static int improve_corners(Pool *pool, const int64_t *corners, int64_t count)
@@ -128,6 +187,8 @@ static int improve_corners(Pool *pool, const int64_t *corners, int64_t count)
     for (int64_t corner = 0; corner < count; corner++) {
         if (pool->plans[corners[corner]].improved)
             continue;
+        if (watch_look(pool->watch) || full(pool, 1))
+            return pool->watch->over ? pool->watch->over : OUT_OF_TIME;
         restore(&pool->work, &pool->plans[corners[corner]]);
         schedule_use_slack(&pool->work);
         schedule_exchange(&pool->work);
@@ -144,6 +205,8 @@ static int improve_corners(Pool *pool, const int64_t *corners, int64_t count)
 static int splice(Pool *pool, int64_t deadline)
 {
     double best_energy = 0;
+    if (watch_look(pool->watch) || full(pool, 1))
+        return pool->watch->over ? pool->watch->over : OUT_OF_TIME;
     for (int fast_first = 0; fast_first < 2; fast_first++) {
         double time, energy;
         schedule_splice(&pool->trial, &pool->slow, &pool->fast, deadline, fast_first);
@@ -257,8 +320,9 @@ static void free_graph(Graph *graph)
     free(graph->options);
 }
 
-static int hand_over(const Pool *pool, Solution *solution)
+static int hand_over(Pool *pool, Solution *solution)
 {
+    prune(pool);
     size_t operations = (size_t)pool->problem->operations, count = (size_t)pool->count;
     solution->plans = pool->count;
     solution->time = malloc(sizeof(double) * count);
@@ -271,6 +335,8 @@ static int hand_over(const Pool *pool, Solution *solution)
         solution->energy[number] = pool->plans[number].energy;
         memcpy(solution->choice + number * operations, pool->plans[number].choice,
                sizeof(uint16_t) * operations);
+        free(pool->plans[number].choice);
+        pool->plans[number].choice = NULL;
     }
     return 0;
 }
@@ -285,21 +351,46 @@ void zeus_pipeline_free(Solution *solution)
     memset(solution, 0, sizeof *solution);
 }
 
-/* 0, or OUT_OF_MEMORY; the solution is to be freed in both cases. */
+static int find_plans(Pool *pool, const Graph *graph, Solution *solution)
+{
+    const Problem *problem = pool->problem;
+    Watch *watch = pool->watch;
+    double began = watch_now(), seconds = problem->seconds;
+    watch_until(watch, seconds > 0 ? began + SWEEP_SHARE * seconds : 0);
+    int failed = sweep(problem, graph, watch, from_continuous, pool, solution);
+    int swept = !failed;
+    if (failed == OUT_OF_TIME) {
+        watch_until(watch, seconds > 0 ? began + FASTEST_SHARE * seconds : 0);
+        failed = make_fastest(pool);
+        pool->has_beyond = 0; /* better fast plans are worth more than slow ones */
+    }
+    if (failed)
+        return failed;
+    watch_until(watch, seconds > 0 ? began + seconds : 0);
+    failed = improve(pool);
+    if (!failed)
+        failed = watch->over;
+    solution->refined = swept && !failed;
+    return failed == OUT_OF_TIME ? 0 : failed;
+}
+
+/* 0, OUT_OF_MEMORY or CANCELLED; the solution is to be freed in all cases. */
 int zeus_pipeline_solve(const Problem *problem, Solution *solution)
 {
-    Pool pool = {0};
+    Watch watch = {.cancel = problem->cancel};
+    Pool pool = {.problem = problem, .watch = &watch};
     Graph graph = {0};
-    pool.problem = problem;
     memset(solution, 0, sizeof *solution);
     int failed = make_graph(problem, &graph) ||
-                 schedule_create(&pool.work, problem, &graph) ||
-                 schedule_create(&pool.trial, problem, &graph) ||
-                 schedule_create(&pool.slow, problem, &graph) ||
-                 schedule_create(&pool.fast, problem, &graph) ||
-                 schedule_create(&pool.beyond, problem, &graph) ||
-                 sweep(problem, &graph, from_continuous, &pool, solution) ||
-                 improve(&pool) || hand_over(&pool, solution);
+                 schedule_create(&pool.work, problem, &graph, &watch) ||
+                 schedule_create(&pool.trial, problem, &graph, &watch) ||
+                 schedule_create(&pool.slow, problem, &graph, &watch) ||
+                 schedule_create(&pool.fast, problem, &graph, &watch) ||
+                 schedule_create(&pool.beyond, problem, &graph, &watch);
+    if (!failed)
+        failed = find_plans(&pool, &graph, solution);
+    if (!failed)
+        failed = hand_over(&pool, solution);
     for (int64_t number = 0; number < pool.count; number++)
         free(pool.plans[number].choice);
     free(pool.plans);
@@ -309,5 +400,5 @@ int zeus_pipeline_solve(const Problem *problem, Solution *solution)
     schedule_destroy(&pool.fast);
     schedule_destroy(&pool.beyond);
     free_graph(&graph);
-    return failed ? OUT_OF_MEMORY : 0;
+    return failed;
 }

@@ -46,6 +46,7 @@ typedef struct {
     Entry *heap;
     int32_t waiting;        /* entries of the heap */
     int32_t reached;        /* entries of the queue */
+    Watch *watch;
 } Network;
 
 static int32_t start_node(int32_t operation) { return 2 + 2 * operation; }
@@ -237,14 +238,15 @@ static int64_t augment(Network *network, int32_t length, int32_t *cut)
     return amount;
 }
 
-/* Flow that was added; UNBOUNDED if nothing bounds it, because nothing can be made faster. */
+/* Flow that was added; UNBOUNDED if nothing bounds it, because nothing can be made faster. Less than
+ * there could be once the watch is over. */
 static int64_t saturate(Network *network)
 {
     int64_t added = 0;
-    while (reachable(network)) {
+    while (!network->watch->over && reachable(network)) {
         memcpy(network->current, network->link_start, sizeof(int32_t) * (size_t)network->nodes);
         int32_t length = 0, node = SOURCE;
-        for (;;) {
+        while (!watch_over(network->watch)) {
             if (node == SINK) {
                 int32_t cut = 0;
                 int64_t amount = augment(network, length, &cut);
@@ -461,12 +463,27 @@ static int visit_targets(Targets *targets, const Network *network, int64_t short
     return 0;
 }
 
+/* Let the line from the last breakpoint go on to the shortest time. As the frontier is convex, it
+ * lies nowhere above it. */
+static int cut_short(const Network *network, int64_t fastest, Solution *solution,
+                     int64_t *capacity)
+{
+    int failed = 0;
+    if (solution->breakpoints == 0)
+        failed = record(solution, capacity, network->when[SINK], 0);
+    if (!failed)
+        failed = record(solution, capacity, fastest, UNBOUNDED);
+    return failed ? failed : network->watch->over;
+}
+
 static int follow(Network *network, const Problem *problem, Targets *targets, Visitor visit,
                   void *context, Solution *solution)
 {
     int64_t slope = 0, capacity = 0;
     for (;;) {
         int64_t added = saturate(network);
+        if (watch_look(network->watch))
+            return cut_short(network, targets->fastest, solution, &capacity);
         if (added == UNBOUNDED)
             break;
         slope += added;
@@ -502,10 +519,10 @@ static int follow(Network *network, const Problem *problem, Targets *targets, Vi
     return visit_targets(targets, network, 0, problem->operations, visit, context);
 }
 
-int sweep(const Problem *problem, const Graph *graph, Visitor visit, void *context,
+int sweep(const Problem *problem, const Graph *graph, Watch *watch, Visitor visit, void *context,
           Solution *solution)
 {
-    Network network = {0};
+    Network network = {.watch = watch};
     Targets targets = {0};
     int failed = allocate(&network, problem);
     targets.finish = room_for(problem->operations, sizeof(int64_t));

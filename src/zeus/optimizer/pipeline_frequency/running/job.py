@@ -352,6 +352,17 @@ class PipelineJob:
         """Whether all is known that a plan needs, and there is none."""
         return not (self.planned or self.trouble()) and all(self.contributions())
 
+    def work(self) -> int:
+        """Instructions of a pipeline times the clocks that each may run at."""
+        longest: dict[int, int] = {}
+        clocks = 1
+        for rank in self.ranks.values():
+            place = rank.seat.pp_rank
+            longest[place] = max(longest.get(place, 0), len(rank.sequence))
+            if rank.measured is not None:
+                clocks = max(clocks, *map(len, rank.measured.options.values()))
+        return sum(longest.values()) * clocks
+
     def status(self) -> str:
         """In words."""
         trouble = self.trouble()

@@ -16,6 +16,7 @@ from typing import Any
 
 from zeus.errors import PipelineError
 from zeus.frontier import Point
+from zeus.optimizer.pipeline_frequency.limit import Limit
 from zeus.optimizer.pipeline_frequency.pipeline import Execution, Pipeline
 from zeus.optimizer.pipeline_frequency.profile import Option
 from zeus.optimizer.pipeline_frequency.running.job import PipelineJob, Rank
@@ -30,9 +31,12 @@ from zeus.optimizer.pipeline_frequency.running.messages import (
 )
 from zeus.optimizer.pipeline_frequency.running.transit import Dependency, message_times
 from zeus.optimizer.pipeline_frequency.schedules import COMMUNICATION
-from zeus.optimizer.pipeline_frequency.solver import Solution, solve
+from zeus.optimizer.pipeline_frequency.solver import PLANS, Solution, solve
 
 MOST_OPERATIONS = 50_000
+ROOM = 64 << 20  # bytes that the plans of one job may take
+_FEWEST_PLANS = 50
+_CHECKED = 1_000  # instructions between two looks at the limit
 _GRADIENT = "gradient"
 _SLACK = 1e-9  # share of a time that is nothing but rounding
 
@@ -71,6 +75,11 @@ class Planned:
             if operation.device is None
         ]
         return max(times, default=None)
+
+    @property
+    def size(self) -> int:
+        """Bytes that its plans take, about."""
+        return len(self.solution.frontier) * _plan_size(self.before.pipeline)
 
     def point(
         self, stragglers: Mapping[int, Straggler], pipeline: int, step_time: float | None = None
@@ -129,25 +138,41 @@ def _slowdown(straggler: Straggler, fastest: float, step_time: float | None) -> 
     return max(((straggler.iteration_time or 0.0) - beyond) / fastest, 1.0)
 
 
-def plan(job: PipelineJob) -> Planned:
+def plan(job: PipelineJob, limit: Limit | None = None) -> Planned:
     """The plans of a job that has told all.
 
+    Args:
+        job: Of which nothing changes meanwhile.
+        limit: What it may take; by default as long as it needs.
+
     Raises:
-        PipelineError: If what was told does not fit together; says why.
+        PipelineError: If what was told does not fit together, or there is no plan within the limit;
+            says why.
         NativeCodeError: If the solver is not there and cannot be built.
+        SolvingCancelledError: If the limit was cancelled.
     """
-    pipeline, sequences, power = assemble(job)
-    return Planned(job.inputs, sequences, power, solve(pipeline))
+    limit = limit or Limit(room=ROOM)
+    pipeline, sequences, power = assemble(job, limit)
+    # Of a large pipeline fewer plans are aimed at, as refining them finds some times as many.
+    plans = max(min(PLANS, limit.room // (4 * _plan_size(pipeline))), _FEWEST_PLANS)
+    return Planned(job.inputs, sequences, power, solve(pipeline, plans, limit))
+
+
+def _plan_size(pipeline: Pipeline) -> int:
+    return 2 * len(pipeline.operations)
 
 
 def assemble(
-    job: PipelineJob,
+    job: PipelineJob, limit: Limit | None = None
 ) -> tuple[Pipeline, tuple[tuple[Instruction, ...], ...], float | None]:
     """The graph of an iteration, what each place does in it, and the blocking power.
 
     Raises:
-        PipelineError: If what was told does not fit together; says why.
+        PipelineError: If what was told does not fit together, or the limit is reached; says why.
+        SolvingCancelledError: If the limit was cancelled.
     """
+    limit = limit or Limit()
+    limit.check()
     contributions = job.contributions()
     if not all(contributions):
         raise PipelineError("every place must be measured, but one is not")
@@ -171,7 +196,7 @@ def assemble(
         {kind: _merged(place, kind, pipelines) for kind in {each.kind for each in sequence}}
         for place, (sequence, pipelines) in enumerate(zip(sequences, contributions, strict=True))
     ]
-    assembly = _Assembly(pipeline, sequences, profiles)
+    assembly = _Assembly(pipeline, sequences, profiles, limit)
     assembly.count_messages(_passages(job, sequences))
     assembly.run()
     return pipeline, sequences, power
@@ -250,8 +275,10 @@ class _Assembly:
         pipeline: Pipeline,
         sequences: Sequence[Sequence[Instruction]],
         profiles: Sequence[Mapping[Kind, tuple[Option, ...]]],
+        limit: Limit,
     ) -> None:
         self._pipeline = pipeline
+        self._limit = limit
         self._profiles = profiles
         self._places = len(sequences)
         chunks = {1 + max(each.chunk for each in sequence) for sequence in sequences}
@@ -259,6 +286,7 @@ class _Assembly:
         self._steps = [
             _numbered(sequence, place, self._places) for place, sequence in enumerate(sequences)
         ]
+        limit.check()
         self._check_stages()
         self._check_microbatches()
         self._done: dict[_Key, int] = {}
@@ -282,6 +310,7 @@ class _Assembly:
                     sender, sent = self._places_of[needed]
                     if sender != place:
                         dependencies[place].append(Dependency(number, sender, sent))
+        self._limit.check()
         self._messages = message_times(dependencies, passages)
 
     def run(self) -> None:
@@ -289,7 +318,9 @@ class _Assembly:
         ready = deque(range(self._places))
         while ready:
             place = ready.popleft()
-            for step in self._steps[place][self._next[place] :]:
+            steps = self._steps[place]
+            while self._next[place] < len(steps):
+                step = steps[self._next[place]]
                 needed = self._needed(step)
                 if needed is not None and needed not in self._done:
                     waiting[needed].append(place)
@@ -322,6 +353,8 @@ class _Assembly:
         return (message,)
 
     def _add(self, place: int, step: _Step, needed: _Key | None) -> _Key:
+        if len(self._done) % _CHECKED == 0:
+            self._limit.check()
         number = self._pipeline.add(
             step.instruction.name,
             self._profiles[place][step.instruction.kind],

@@ -2,7 +2,7 @@
 
 Jobs are kept in memory as well, and read again when another process has changed them. Which ranks
 live, and how long their steps take, is known in memory only. A plan is not stored but made again of
-what is: the solver always finds the same.
+what is: unless its time runs out, the solver always finds the same.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from zeus.errors import NativeCodeError, PipelineError, UnknownJobError
+from zeus.errors import NativeCodeError, PipelineError, ServerError, UnknownJobError
 from zeus.optimizer.batch_size.store.engine import reading, writing
 from zeus.optimizer.batch_size.store.store import Store
+from zeus.optimizer.pipeline_frequency.limit import Limit, SolvingCancelledError
 from zeus.optimizer.pipeline_frequency.plan import Plan
 from zeus.optimizer.pipeline_frequency.running import records
 from zeus.optimizer.pipeline_frequency.running.job import Happening, PipelineJob, Rank
@@ -31,7 +32,7 @@ from zeus.optimizer.pipeline_frequency.running.messages import (
     bounded,
     worded,
 )
-from zeus.optimizer.pipeline_frequency.running.planning import Planned, plan
+from zeus.optimizer.pipeline_frequency.running.planning import ROOM, Planned, plan
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ LEASE = 60.0  # seconds after which a rank that says nothing is lost
 _FRESH = 0.5  # seconds for which what is in memory is believed
 _MOST_JOBS = 256  # kept in memory
 _MOST_PLANS = 64  # jobs whose plans are kept in memory
+_MAX_PLAN_BYTES = 512 << 20  # of all of them
+PLANNING_SECONDS = 30.0  # for the plans of one job
 
 
 class Pipelines:
@@ -51,9 +54,11 @@ class Pipelines:
         now: Seconds since 1970.
         clock: Seconds of a clock that never jumps, by which it is told which ranks live. By default
             the monotonic one, or `now` where that is given.
-        plan_soon: Called with the name of a job that can be planned, and has `solve` called
+        plan_soon: Called with the name of a job that can be planned, and has `make` called
             elsewhere. By default that happens at once.
         changed: Called with the name of a job whose ranks are to do something else.
+        planning_seconds: Within which the plans of a job are made. Those of a pipeline that is too
+            large for that are not fully refined.
     """
 
     def __init__(
@@ -64,6 +69,7 @@ class Pipelines:
         clock: Callable[[], float] | None = None,
         plan_soon: Callable[[str], None] | None = None,
         changed: Callable[[str], None] | None = None,
+        planning_seconds: float = PLANNING_SECONDS,
     ) -> None:
         self._engine = store.engine
         self._now = now
@@ -71,7 +77,8 @@ class Pipelines:
         self._changed = changed
         self._lock = threading.RLock()
         self._moved = threading.Condition(self._lock)
-        self._solving = threading.Lock()
+        self._planning_seconds = planning_seconds
+        self._solving: dict[str, threading.Lock] = {}
         self._jobs: dict[str, tuple[int, PipelineJob]] = {}
         self._checked: dict[str, float] = {}
         self._plans: dict[str, Planned] = {}
@@ -119,7 +126,7 @@ class Pipelines:
 
     def leave(self, job: str, rank: int, session: str) -> None:
         """Tell the end of a rank; see `PipelinesApi`."""
-        self._change(job, lambda found, at: found.leave(rank, session, at), rank)
+        self._change(job, lambda found, at: found.leave(rank, session, at), None)
         self._see_to_plan(job)  # it may have been the one who could not take part
 
     def standing(
@@ -258,38 +265,61 @@ class Pipelines:
     # --- plans ------------------------------------------------------------------------------------
 
     def solve(self, name: str) -> None:
-        """Make the plan of a job, if it can be and is not; takes milliseconds to seconds."""
-        with self._solving:
-            while True:
-                with self._lock:
-                    found = self._read(name)
-                    if not found.wants_plan():
-                        return
-                    copied = _copy(found)
-                self._solve(name, copied, copied.inputs)
+        """Make the plans of a job, if they can be and are not there."""
+        while self.make(name, self.limit()):
+            pass
 
-    def planned(self, name: str) -> Planned | None:
-        """The plans of a job, made again if they were made by another process; `None` if none."""
+    def limit(self) -> Limit:
+        """What making the plans of a job may take, from now on."""
+        return Limit(self._planning_seconds, ROOM)
+
+    def make(self, name: str, limit: Limit) -> bool:
+        """As `solve`, once. No other job waits for it, and nobody who only asks about this one.
+
+        Returns:
+            Whether to do it again, because something was told meanwhile.
+
+        Raises:
+            SolvingCancelledError: If the limit was cancelled; nothing has changed then.
+        """
         with self._lock:
-            found = self._read(name)
-            known = self._plans.get(name)
-            if not found.planned:
-                return None
-            if known is not None and known.inputs == found.inputs:
-                return known
-        with self._solving:
+            alone = self._solving.setdefault(name, threading.Lock())
+        with alone:
             with self._lock:
                 found = self._read(name)
-                known = self._plans.get(name)
+                if not (found.wants_plan() or (found.planned and self._known(found) is None)):
+                    return False
                 copied = _copy(found)
-            if known is not None and known.inputs == copied.inputs:
-                return known
-            try:
-                again = plan(copied)
-            except PipelineError:
-                return None  # what it was made of is being replaced
-            self._keep(name, again)
-            return again
+            self._make(name, copied, limit)
+        with self._lock:
+            return self._read(name).wants_plan()
+
+    def planned(self, name: str) -> Planned | None:
+        """The plans of a job; `None` if it has none.
+
+        Raises:
+            ServerError: If they were forgotten, or made by another process, and will be made again.
+        """
+        with self._lock:
+            found = self._read(name)
+            if not found.planned or (known := self._known(found)) is not None:
+                return known if found.planned else None
+        if self._plan_soon is not None:
+            self._plan_soon(name)
+            raise ServerError(f"the plans of pipeline job {name!r} are made again; ask again soon")
+        self.solve(name)
+        with self._lock:
+            return self._known(self._read(name))
+
+    def work(self, name: str) -> int:
+        """How much there is to plan: about proportional to the time that takes."""
+        with self._lock:
+            return self._read(name).work()
+
+    def _known(self, job: PipelineJob) -> Planned | None:
+        """The plans in memory, if they are those of the job as it is."""
+        known = self._plans.get(job.name)
+        return known if known is not None and known.inputs == job.inputs else None
 
     def waiting_for_plan(self) -> list[str]:
         """Jobs that have a plan, or could have, and none in memory: after a restart, all."""
@@ -342,10 +372,10 @@ class Pipelines:
         with self._lock:
             return jobs, sum(at > horizon for at in self._heard.values())
 
-    def _solve(self, name: str, job: PipelineJob, inputs: int) -> None:
+    def _make(self, name: str, job: PipelineJob, limit: Limit) -> None:
         planned: Planned | None = None
         try:
-            planned = plan(job)
+            planned = plan(job, limit)
             frontier = planned.solution.frontier
             power = planned.blocking_power
             counted = "not known, counted as 0 W" if power is None else f"{power:.4g} W"
@@ -355,6 +385,10 @@ class Pipelines:
             )
             if planned.message_time is not None:
                 said += f"; messages take up to {1e3 * planned.message_time:.3g} ms"
+            if not planned.solution.refined:
+                said += f"; not fully refined, as that takes more than {limit.seconds:g} s"
+        except SolvingCancelledError:
+            raise
         except (PipelineError, NativeCodeError) as error:
             said = str(error)
         except Exception:  # a mistake of ours; nobody should wait for a plan for ever
@@ -362,21 +396,29 @@ class Pipelines:
             planned, said = None, "the solver has failed; the log of the server says why"
 
         def deploy(found: PipelineJob, at: float) -> None:
-            if found.inputs != inputs:
+            if found.inputs != job.inputs:
                 return  # something else was told meanwhile, and is planned next
             if planned is None:
                 found.fail(said, at)
-            else:
-                self._keep(name, planned)
+                return
+            self._keep(name, planned)
+            if not found.planned:
                 found.deploy(said, at)
 
         self._change(name, deploy, None)
+        if job.planned:
+            self._notify(name)  # who asks for plans that were forgotten can have them
 
     def _keep(self, name: str, planned: Planned) -> None:
         with self._lock:
             self._plans.pop(name, None)
             while len(self._plans) >= _MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
+            # A large pipeline makes way first: to plan it again is the large ones' own time.
+            sizes = {known: each.size for known, each in self._plans.items()}
+            while sizes and sum(sizes.values()) + planned.size > _MAX_PLAN_BYTES:
+                largest = max(sizes, key=lambda each: sizes[each])
+                del self._plans[largest], sizes[largest]
             self._plans[name] = planned
 
     # --- inside -----------------------------------------------------------------------------------
@@ -508,7 +550,7 @@ class Pipelines:
         }
 
     def _drop(self, name: str) -> None:
-        for memory in (self._jobs, self._checked, self._plans, self._step_times):
+        for memory in (self._jobs, self._checked, self._plans, self._step_times, self._solving):
             memory.pop(name, None)
         for key in [key for key in self._heard if key[0] == name]:
             del self._heard[key]
@@ -530,7 +572,13 @@ def _copy(job: PipelineJob) -> PipelineJob:
     """What a plan is made of, which others may not change meanwhile."""
     ranks = {number: Rank(**vars(rank)) for number, rank in job.ranks.items()}
     return PipelineJob(
-        job.name, job.degrees, job.created, job.updated, inputs=job.inputs, ranks=ranks
+        job.name,
+        job.degrees,
+        job.created,
+        job.updated,
+        inputs=job.inputs,
+        planned=job.planned,
+        ranks=ranks,
     )
 
 
