@@ -209,3 +209,42 @@ def test_a_missing_file(plan, profile):
     done = plan()
     assert done.returncode == 2
     assert "profile.csv cannot be read: No such file" in one_error_line(done)
+
+
+@pytest.mark.parametrize(
+    ("option", "rule"),
+    [
+        ("--communication=1e308", "`time <= 1e+06` must hold, but got time=1e+308"),
+        ("--data-loading=1e308", "`time <= 1e+06` must hold, but got time=1e+308"),
+        ("--communication=1e-300", "`time >= 1e-12` must hold for 'communication'"),
+        ("--blocking-power=1e308", "`blocking_power <= 1e+21` must hold"),
+        ("--tensor-parallel=1" + 400 * "0", "`tensor_parallel <= 1000000` must hold"),
+        ("--data-parallel=1000001", "`data_parallel <= 1000000` must hold, but got "),
+    ],
+)
+def test_a_number_beyond_what_can_be_computed_with_is_refused_by_its_rule(plan, option, rule):
+    assert rule in one_error_line(plan(option))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "rule"),
+    [
+        (
+            "stage",
+            "100000000",
+            "must be numbered 0, 1, 2, ... without a gap, but got 0, 1, 1000000",
+        ),
+        ("frequency", "1e308", "`frequency <= 100000` must hold, but got frequency=1"),
+        ("time", "1e308", "`time <= 1e+06` must hold, but got time=1e+308"),
+        ("time", "1e-320", "`time >= 1e-12` must hold, but got time=1e-320"),
+        ("energy", "1e308", "`energy <= 1e+12` must hold, but got energy=1e+308"),
+    ],
+)
+def test_a_value_of_a_profile_beyond_all_measures_is_refused_by_its_rule(
+    plan, profile, column, value, rule
+):
+    head, *rows = profile.read_text().splitlines()
+    cells = rows[0].split(",")
+    cells[head.split(",").index(column)] = value
+    profile.write_text("\n".join([head, *rows, ",".join(cells)]) + "\n")
+    assert rule in one_error_line(plan())

@@ -70,7 +70,6 @@ _WORDS = {
     415: "The body is not JSON.",
     422: "A value breaks a rule.",
     500: "What is recorded of the job is damaged, or the server has failed.",
-    503: "The store cannot be used just now.",
     503: "The store cannot be used just now, or plans are made again.",
 }
 ALWAYS = documented(401, 403, 503)
@@ -123,7 +122,6 @@ def refused(error: Exception, scope: Scope) -> Response:
         return refusal_of(scope, status, "StorageError", message, **{"Retry-After": "1"})
     if isinstance(error, DamagedJobError):
         logger.error("%s", error)
-    return refusal_of(scope, status, type(error).__name__, str(error))
     again = {"Retry-After": "1"} if isinstance(error, ServerError) else {}
     return refusal_of(scope, status, type(error).__name__, str(error), **again)
 

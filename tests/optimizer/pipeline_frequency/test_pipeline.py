@@ -89,7 +89,7 @@ def test_operations_say_what_they_are():
         (lambda p: p.add("a", []), "at least one option"),
         (lambda p: p.add("a", [Option(1, -1.0, 1.0)]), "`time >= 0`"),
         (lambda p: p.add("a", [Option(1, float("nan"), 1.0)]), "`time >= 0`"),
-        (lambda p: p.add("a", [Option(1, 1.0, float("inf"))]), "`energy >= 0`"),
+        (lambda p: p.add("a", [Option(1, 1.0, float("inf"))]), "`energy <= 1e+12`"),
         (lambda p: p.add("a", [FAST], device=2), "`0 <= device < 2` must hold, but got device=2"),
         (lambda p: p.add("a", [FAST], after=[0]), "got after=0"),
         (lambda p: p.add_fixed("a", -1.0), "`time >= 0`"),

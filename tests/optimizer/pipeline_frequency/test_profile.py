@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 
 import pytest
@@ -154,3 +155,18 @@ def test_what_is_dropped_is_beaten_and_what_is_kept_is_not(given_options, power)
     for first, second in pairwise(kept):
         assert first.time < second.time
         assert cost(first) > cost(second)
+
+
+def test_a_stage_of_any_number_takes_no_memory(tmp_path):
+    path = tmp_path / "profile.csv"
+    path.write_text(
+        "stage,instruction,frequency,time,energy\n0,forward,1400,1,1\n5000000,forward,1400,1,1\n"
+    )
+    tracemalloc.start()
+    try:
+        with pytest.raises(StageProfileError, match=r"without a gap, but got 0, 5000000"):
+            Profile.read(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000

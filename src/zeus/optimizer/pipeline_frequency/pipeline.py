@@ -7,7 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from zeus.errors import PipelineError
-from zeus.optimizer.pipeline_frequency.profile import Option
+from zeus.optimizer.pipeline_frequency.profile import (
+    MAX_JOULES,
+    MAX_SECONDS,
+    MIN_SECONDS,
+    Option,
+)
+
+MAX_COUNT = 1_000_000  # of devices, GPUs and pipelines, each
+MAX_WATTS = 1e21
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +88,9 @@ class Pipeline:
             "data_parallel": data_parallel,
         }
         for label, count in counts.items():
-            counted(label, count)
+            counted(label, count, MAX_COUNT)
         self.devices = devices
-        self.blocking_power = _seconds_or_watts("blocking_power", blocking_power)
+        self.blocking_power = _bounded("blocking_power", blocking_power, MAX_WATTS)
         self.tensor_parallel = tensor_parallel
         self.data_parallel = data_parallel
         self.name = name
@@ -193,7 +201,7 @@ class Pipeline:
             energy = 0.0 if device is None else self.blocking_power * time
         return self.add(
             instruction,
-            [Option(None, _seconds_or_watts("time", time), energy)],
+            [Option(None, _bounded("time", time, MAX_SECONDS), energy)],
             device=device,
             stage=stage,
             microbatch=microbatch,
@@ -299,28 +307,36 @@ class Execution:
         )
 
 
-def counted(name: str, value: object) -> int:
+def counted(name: str, value: object, most: int | None = None) -> int:
     """The value as a number of things.
 
     Raises:
-        PipelineError: If it is not a whole number from 1 on.
+        PipelineError: If it is not a whole number from 1 on, or more than the most.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise PipelineError(f"`{name}` must be a whole number, 1 or more, but got {name}={value!r}")
+    if most is not None and value > most:
+        raise PipelineError(f"`{name} <= {most}` must hold, but got {name}={value}")
     return value
 
 
 def _check(instruction: str, options: Iterable[Option]) -> None:
     for option in options:
-        if not (math.isfinite(option.time) and option.time >= 0):
-            raise PipelineError(f"`time >= 0` must hold for {instruction!r}, but got {option}")
-        if not (math.isfinite(option.energy) and option.energy >= 0):
-            raise PipelineError(f"`energy >= 0` must hold for {instruction!r}, but got {option}")
+        rule = ""
+        if not 0 <= option.time <= MAX_SECONDS:
+            rule = f"time <= {MAX_SECONDS:g}" if option.time > 0 else "time >= 0"
+        elif 0 < option.time < MIN_SECONDS:  # with next to none, its power would have no bounds
+            rule = f"time >= {MIN_SECONDS:g}"
+        elif not 0 <= option.energy <= MAX_JOULES:
+            rule = f"energy <= {MAX_JOULES:g}" if option.energy > 0 else "energy >= 0"
+        if rule:
+            raise PipelineError(f"`{rule}` must hold for {instruction!r}, but got {option}")
 
 
-def _seconds_or_watts(name: str, value: float) -> float:
+def _bounded(name: str, value: float, most: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise PipelineError(f"`{name}` must be a number, but got {name}={value!r}")
-    if not (math.isfinite(value) and value >= 0):
-        raise PipelineError(f"`{name} >= 0` must hold, but got {name}={value!r}")
+    if not 0 <= value <= most:
+        rule = f"{name} <= {most:g}" if value > 0 else f"{name} >= 0"
+        raise PipelineError(f"`{rule}` must hold, but got {name}={value!r}")
     return float(value)

@@ -25,6 +25,8 @@ from zeus.errors import StageProfileError
 from zeus.optimizer.pipeline_frequency.tables import number, refuse, rows
 
 COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
+# Beyond what any GPU does; sums and quotients of such values can be computed with.
+MIN_SECONDS, MAX_SECONDS, MAX_JOULES, MAX_MEGAHERTZ = 1e-12, 1e6, 1e12, 1e5
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +71,10 @@ class Profile(Mapping[tuple[int, str], tuple[Option, ...]]):
             if not checked:
                 raise StageProfileError(f"{where}: at least one option is needed, but got none")
             self._options[stage, instruction] = _merged(checked)
-        self.stages = 1 + max((stage for stage, _ in self._options), default=-1)
         present = {stage for stage, _ in self._options}
-        if len(present) != self.stages or not present:  # not each counted: a number may be any
+        self.stages = len(present)
+        # Compared by their number: one that was misread may be as large as anything.
+        if not present or min(present) != 0 or max(present) != len(present) - 1:
             found = ", ".join(f"{stage}"[:20] for stage in sorted(present)) or "none"
             raise StageProfileError(
                 f"{name}: stages must be numbered 0, 1, 2, ... without a gap, but got {found}"
@@ -171,29 +174,28 @@ def useful(options: Iterable[Option], blocking_power: float) -> tuple[Option, ..
 # --- rules ----------------------------------------------------------------------------------------
 
 
-# Beyond, products and quotients of what was measured are not numbers any more.
-_SMALLEST, _LARGEST = 1e-15, 1e15
-
-
 def _checked(option: Option, where: str) -> Option:
     if option.frequency is not None:
-        _check("frequency", option.frequency, True, where)
-    _check("time", option.time, True, where)
-    _check("energy", option.energy, False, where)
+        _check("frequency", option.frequency, True, MAX_MEGAHERTZ, where)
+    _check("time", option.time, True, MAX_SECONDS, where)
+    if option.time < MIN_SECONDS:
+        raise StageProfileError(
+            f"{where}: `time >= {MIN_SECONDS:g}` must hold, but got time={option.time!r}"
+        )
+    _check("energy", option.energy, False, MAX_JOULES, where)
     return option
 
 
-def _check(name: str, given: object, beyond: bool, where: str) -> None:
-    """The value must be a finite number, 0 or more, or beyond 0."""
+def _check(name: str, given: object, beyond: bool, most: float, where: str) -> None:
+    """The value must be a number, 0 or more, or beyond 0, and not more than the most."""
     value = given if isinstance(given, int | float) and not isinstance(given, bool) else math.nan
-    if _SMALLEST <= value <= _LARGEST or (value == 0 and not beyond):
+    if value > most:
+        rule = f"{name} <= {most:g}"
+    elif value > 0 or (value == 0 and not beyond):
         return
-    if 0 < value < math.inf:
-        raise StageProfileError(
-            f"{where}: `{_SMALLEST:g} <= {name} <= {_LARGEST:g}` must hold, but got {given!r:.60}"
-        )
-    sign = ">" if beyond else ">="
-    raise StageProfileError(f"{where}: `{name} {sign} 0` must hold, but got {name}={given!r}")
+    else:
+        rule = f"{name} {'>' if beyond else '>='} 0"
+    raise StageProfileError(f"{where}: `{rule}` must hold, but got {name}={given!r:.60}")
 
 
 def _merged(options: Sequence[Option]) -> tuple[Option, ...]:
