@@ -20,7 +20,7 @@ from zeus.monitor.sync import synchronizer
 from zeus.monitor.windows import ZeusMonitor
 from zeus.optimizer.callback import Callback
 from zeus.optimizer.pipeline_frequency.running.api import PipelinesApi
-from zeus.optimizer.pipeline_frequency.running.clocks import ClockSetter, thinned
+from zeus.optimizer.pipeline_frequency.running.clocks import ClockSetter, thinned, top_hold
 from zeus.optimizer.pipeline_frequency.running.link import Link
 from zeus.optimizer.pipeline_frequency.running.messages import (
     MOST_CHUNKS,
@@ -160,6 +160,7 @@ class PipelineFrequencyOptimizer(Callback):
         self._followed: Standing | None = None
         self._open: Instruction | None = None
         self._in_step = self._closed = False
+        self._told_covered = False
         self._step_began = 0.0
         self._steps = 0
         self._step_times: list[float] = []
@@ -339,6 +340,7 @@ class PipelineFrequencyOptimizer(Callback):
         if trouble or link.refused:
             self._give_up(trouble or link.refused)
             return
+        self._tell_covered()
         if isinstance(self._phase, Watching) and self._watching.sequence:
             self._know_sequence(self._watching.sequence)
         if isinstance(self._phase, Measuring):
@@ -347,6 +349,19 @@ class PipelineFrequencyOptimizer(Callback):
         standing = link.standing if link.sequence_is_told else None
         if not self._closed and standing is not None:
             self._heed(standing)
+
+    def _tell_covered(self) -> None:
+        """Say once that somebody else's hold keeps this rank's clock from being set."""
+        if self._told_covered or self._setter is None or not self._setter.covered:
+            return
+        self._told_covered = True
+        logger.warning(
+            "rank %d cannot set the graphics clock of %s while another process does (%s): until "
+            "that ends, it does not measure, and runs at the other's clock",
+            self.seat.rank,
+            self._gpu,
+            top_hold(self._gpu),
+        )
 
     def _know_sequence(self, sequence: tuple[Instruction, ...]) -> None:
         kinds = {each.kind for each in sequence}
@@ -427,6 +442,8 @@ class PipelineFrequencyOptimizer(Callback):
     def _take_time(self) -> None:
         if not isinstance(self._phase, Following) or len(self._step_times) > 100:
             return
+        if self._setter is None or self._setter.covered:
+            return  # not a step at the plan's clocks
         self._step_times.append(self._node.clock.now() - self._step_began)
         if len(self._step_times) >= _FEWEST_STEPS:
             # The first step may have begun at other clocks.

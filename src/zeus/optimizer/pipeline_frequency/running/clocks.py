@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from zeus.clock import Clock
 from zeus.device.base import Gpu
-from zeus.device.hold import Hold
+from zeus.device.hold import GRAPHICS_CLOCK, Hold
+from zeus.device.journal import journal_path, recorded_stacks
 from zeus.errors import CapabilityError, KnobError
 
 
@@ -39,7 +40,8 @@ class ClockSetter:
 
     Attributes:
         ladder: MHz that can be set, from the clock that was in force before down.
-        in_force: What is set now; `None` while nothing is held.
+        in_force: What is set now; `None` while nothing is held, or another hold lies above ours.
+        covered: Whether that is so: what is wanted will be in force once the other hold ends.
         trouble: Why a clock could not be set; empty as long as all is well.
 
     Raises:
@@ -55,6 +57,7 @@ class ClockSetter:
         highest = supported[0] if lock is None else lock.maximum
         self.ladder = tuple(each for each in supported if each <= highest) or (supported[-1],)
         self.in_force: InForce | None = None
+        self.covered = False
         self.trouble = ""
         self._gpu = gpu
         self._clock = clock
@@ -63,6 +66,7 @@ class ClockSetter:
         self._wanted = float(self.ladder[0])
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
         self._closed = False
 
     def begin(self) -> None:
@@ -79,6 +83,7 @@ class ClockSetter:
         hold = self._gpu.hold(graphics_clock=(self._lowest, self.ladder[0]))
         hold.acquire()
         self._hold, self.in_force = hold, InForce(highest, self._clock.now())
+        self.covered = False
         if self._thread is None and not self._clock.virtual:
             self._thread = threading.Thread(target=self._run, name="zeus-clocks", daemon=True)
             self._thread.start()
@@ -89,7 +94,7 @@ class ClockSetter:
         Args:
             clock: MHz, one of the ladder.
         """
-        if clock == self._wanted:
+        if clock == self._wanted and not self.covered:
             return
         self._wanted = clock
         if self._clock.virtual:
@@ -105,6 +110,7 @@ class ClockSetter:
     def end(self) -> None:
         """Put back what was there before."""
         hold, self._hold, self.in_force = self._hold, None, None
+        self.covered = False
         if hold is not None:
             hold.release()
 
@@ -120,18 +126,29 @@ class ClockSetter:
             self._wake.clear()
             self._set(self._wanted)
 
-    def _set(self, clock: float) -> None:
-        hold, set_ = self._hold, self.in_force
-        if hold is None or set_ is None or set_.clock == clock:
-            return
-        try:
-            hold.retune(self._lowest, round(clock))
-        except (CapabilityError, KnobError, OSError) as error:
-            if self._hold is hold:  # else it has ended meanwhile, which is no trouble
-                self.trouble = str(error)
-            return
-        if self._hold is hold:
-            self.in_force = InForce(clock, self._clock.now())
+    def confirm(self) -> None:
+        """See whether what is set is still in force: somebody else's hold may lie above it now."""
+        self._set(self._wanted, confirm=True)
+
+    def _set(self, clock: float, *, confirm: bool = False) -> None:
+        with self._lock:
+            hold, set_ = self._hold, self.in_force
+            same = set_ is not None and set_.clock == clock
+            if hold is None or (same and not confirm):
+                return
+            try:
+                in_force = hold.retune(self._lowest, round(clock))
+            except (CapabilityError, KnobError, OSError) as error:
+                if self._hold is hold:  # else it has ended meanwhile, which is no trouble
+                    self.trouble = str(error)
+                return
+            if self._hold is not hold:
+                return
+            self.covered = not in_force
+            if not in_force:
+                self.in_force = None
+            elif not same:
+                self.in_force = InForce(clock, self._clock.now())
 
 
 def thinned(ladder: tuple[int, ...], stride: float) -> tuple[int, ...]:
@@ -141,3 +158,14 @@ def thinned(ladder: tuple[int, ...], stride: float) -> tuple[int, ...]:
         if not kept or kept[-1] - clock >= stride:
             kept.append(clock)
     return tuple(kept)
+
+
+def top_hold(gpu: Gpu) -> str:
+    """Who holds the graphics clock of a GPU, above all others, and where."""
+    stacks = (
+        recorded_stacks().get(journal_path(gpu.key).stem, {}) if gpu.driver.shared else gpu.held
+    )
+    stack = stacks.get(GRAPHICS_CLOCK)
+    if not stack or not isinstance(stack[-1].value, list):
+        return "another hold lies above"
+    return f"process {stack[-1].pid} holds it at {stack[-1].value[1]} MHz"

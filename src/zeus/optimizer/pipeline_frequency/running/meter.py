@@ -156,6 +156,9 @@ class Meter:
                 self.trouble = str(error) or type(error).__name__
 
     def _digest(self, step: _StepWindows) -> None:
+        self._setter.confirm()
+        if self._setter.covered:
+            return  # another process has set another clock: whatever this is, it is not of ours
         for measurement in step.gaps:
             reading = _energy(measurement)
             if reading is not None:
@@ -163,8 +166,8 @@ class Meter:
                 self._waiting_time += measurement.time
         walk = self._walk
         for kind, measurement, set_ in step.instructions:
-            if set_.clock != walk.clock or walk.done:
-                continue  # from before the clock moved on
+            if set_ is not self._setter.in_force or set_.clock != walk.clock or walk.done:
+                continue  # from before the clock moved on, or was covered by another hold
             reading = _energy(measurement)
             if reading is None:
                 notes = "; ".join(each.note for each in measurement.unavailable)
