@@ -182,9 +182,11 @@ class Planner:
         except SolvingCancelledError:
             pass
         except ZeusError as error:
-            logger.warning("pipeline job %r cannot be planned just now: %s", name, error)
+            if not self._stopping:  # else the store may be closed already
+                logger.warning("pipeline job %r cannot be planned just now: %s", name, error)
         except Exception:
-            logger.exception("planning pipeline job %r fails", name)
+            if not self._stopping:
+                logger.exception("planning pipeline job %r fails", name)
         with self._lock:
             self._limits.discard(limit)
             self.plans += 1
