@@ -215,3 +215,25 @@ def test_the_limit_set_here_is_seen_by_the_framework_of_this_process(
         assert limit() == 120.0
         assert recorded_gpus() == {get_gpus()[0].key}
     assert limit() == ODD
+
+
+def test_a_change_under_a_dead_hold_is_in_force(clients, limit) -> None:
+    lower = clients.start(
+        "hold = get_gpus()[0].hold(power_limit=150); hold.acquire(); say(0); heard()\n"
+        "say([hold.change(power_limit=140), hold.overridden_by().pid]); heard()\n"
+        "say([hold.change(power_limit=130), hold.overridden_by()]); heard(); hold.release()"
+    )
+    lower.hear()
+    above = clients.start(HOLD.format(120))
+    above.hear()
+    lower.tell()
+    assert lower.hear() == [False, above.pid]
+    assert limit() == 120
+    above.send(signal.SIGKILL)
+    above.end()
+    lower.tell()
+    assert lower.hear() == [True, None]
+    assert limit() == 130
+    lower.tell()
+    assert lower.end() == 0
+    assert limit() == ODD

@@ -74,7 +74,7 @@ def test_a_small_pipeline_is_planned_beside_a_large_one_of_another(file):
     store = Store(file)
     secrets = {job: Tokens(store).create(job, now=0.0)[0] for job in ("large", "small")}
     store.close()
-    with serving(file, "--require-token", "--planning-seconds", "600") as server:
+    with serving(file, "--planning-seconds", "600") as server:
         large = RemotePipelines(server.url, secrets["large"], timeout=60.0)
         small = RemotePipelines(server.url, secrets["small"], timeout=60.0)
         tell_large(large)
@@ -146,7 +146,8 @@ def test_a_pipeline_for_which_there_is_no_plan_in_time_is_told_so(file):
 
 def events(server: Server, job: str) -> list:
     connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
-    connection.request("GET", f"/api/pipelines/{job}/events")
+    bearer = {"Authorization": f"Bearer {server.token}"}
+    connection.request("GET", f"/api/pipelines/{job}/events", headers=bearer)
     found = json.loads(connection.getresponse().read())
     connection.close()
     return found

@@ -106,11 +106,11 @@ class Hold:
                 in_force &= self._journal.change(knob, self._entries[knob], value)
             return in_force
 
-    def overridden_by(self) -> int | None:
-        """The process whose hold lies above this one, so that its value is in force instead.
+    def overridden_by(self) -> Entry | None:
+        """The hold that lies above this one, so that its value is in force instead.
 
         Returns:
-            `None` if all values of this hold are in force.
+            Its process and value among others; `None` if all values of this hold are in force.
 
         Raises:
             CapabilityError: If the record of holds cannot be used.
@@ -119,7 +119,7 @@ class Hold:
             for knob, entry in self._entries.items() if self._owner == os.getpid() else ():
                 above = self._journal.above(knob, entry.id)
                 if above is not None:
-                    return above.pid
+                    return above
         return None
 
     def retune(self, lowest: int, highest: int) -> bool:

@@ -118,6 +118,11 @@ class Journal:
                 stack.append(entry)
                 self._save(stacks)
                 at = len(stack) - 1
+            if at + 1 < len(stack):
+                with suppress(CapabilityError, KnobError):
+                    self._end_abandoned(stacks, knob)  # what lies above may be of the dead
+                at = _position(stack, entry.id)
+                assert at is not None  # this process lives
             highest = at + 1 == len(stack)
             if highest:
                 self._apply(knob, value)

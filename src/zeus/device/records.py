@@ -6,6 +6,7 @@ else's hold has been ended is noted in one's own. What cannot be read is kept, a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -195,6 +196,21 @@ class GpuRecord:
             return ""
         record = self._more | {"version": _VERSION, "knobs": knobs, "ended": ended}
         return json.dumps(record, indent=1, sort_keys=True)
+
+
+def record_signature(gpu_key: str, *, private: bool) -> tuple[tuple[int, int], ...]:
+    """Changes whenever the record of a GPU does; costs less than reading it.
+
+    Raises:
+        OSError: If there is no place for records.
+    """
+    place = private_place() if private else machine_place()
+    found = []
+    for file in place.files(record_name(gpu_key)):
+        with contextlib.suppress(FileNotFoundError):
+            status = file.stat()
+            found.append((status.st_ino, status.st_mtime_ns))
+    return tuple(found)
 
 
 def record_name(gpu_key: str) -> str:

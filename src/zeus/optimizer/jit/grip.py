@@ -96,11 +96,11 @@ class Grip:
             CapabilityError: If a hold of somebody else lies above ours.
         """
         for hold in self._holds.values():
-            process = hold.overridden_by()
-            if process is not None:
+            other = hold.overridden_by()
+            if other is not None:
                 raise CapabilityError(
                     Reason.BLOCKED,
-                    f"process {process} has set the {self._knob.name.replace('_', ' ')} of "
+                    f"process {other.pid} has set the {self._knob.name.replace('_', ' ')} of "
                     f"{hold.gpu.name} after this one did",
                 )
 

@@ -20,7 +20,7 @@ from zeus.monitor.sync import synchronizer
 from zeus.monitor.windows import ZeusMonitor
 from zeus.optimizer.callback import Callback
 from zeus.optimizer.pipeline_frequency.running.api import PipelinesApi
-from zeus.optimizer.pipeline_frequency.running.clocks import ClockSetter, thinned, top_hold
+from zeus.optimizer.pipeline_frequency.running.clocks import ClockSetter, thinned
 from zeus.optimizer.pipeline_frequency.running.link import Link
 from zeus.optimizer.pipeline_frequency.running.messages import (
     MOST_CHUNKS,
@@ -360,7 +360,7 @@ class PipelineFrequencyOptimizer(Callback):
             "that ends, it does not measure, and runs at the other's clock",
             self.seat.rank,
             self._gpu,
-            top_hold(self._gpu),
+            self._setter.who_covers(),
         )
 
     def _know_sequence(self, sequence: tuple[Instruction, ...]) -> None:

@@ -6,13 +6,14 @@ happens beside it. In virtual time there is nothing to wait for, and clocks are 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import dataclass
 
 from zeus.clock import Clock
 from zeus.device.base import Gpu
-from zeus.device.hold import GRAPHICS_CLOCK, Hold
-from zeus.device.journal import journal_path, recorded_stacks
+from zeus.device.hold import Hold
+from zeus.device.records import record_signature
 from zeus.errors import CapabilityError, KnobError
 
 
@@ -67,8 +68,7 @@ class ClockSetter:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._record = journal_path(gpu.key) if gpu.driver.shared else None
-        self._seen: tuple[int, int] | None = None  # the record as it was when last asked
+        self._seen: object = None  # the record as it was when last asked
         self._closed = False
 
     def begin(self) -> None:
@@ -138,15 +138,24 @@ class ClockSetter:
             self._set(self._wanted, confirm=True)
             self._seen = found
 
-    def _look_at_record(self) -> tuple[int, int] | None:
+    def _look_at_record(self) -> object:
         """What changes when the record of holds does; `None` if that cannot be told."""
-        if self._record is None:
-            return None
+        driver = self._gpu.driver
         try:
-            found = self._record.stat()
+            return (
+                record_signature(self._gpu.key, private=driver.private) if driver.shared else None
+            )
         except OSError:
             return None
-        return found.st_ino, found.st_mtime_ns
+
+    def who_covers(self) -> str:
+        """Who holds the clock above this one, and where."""
+        other = None
+        with contextlib.suppress(CapabilityError, OSError):
+            other = None if self._hold is None else self._hold.overridden_by()
+        if other is None or not isinstance(other.value, list):
+            return "another hold lies above"
+        return f"process {other.pid} holds it at {other.value[1]} MHz"
 
     def _set(self, clock: float, *, confirm: bool = False) -> None:
         with self._lock:
@@ -176,14 +185,3 @@ def thinned(ladder: tuple[int, ...], stride: float) -> tuple[int, ...]:
         if not kept or kept[-1] - clock >= stride:
             kept.append(clock)
     return tuple(kept)
-
-
-def top_hold(gpu: Gpu) -> str:
-    """Who holds the graphics clock of a GPU, above all others, and where."""
-    stacks = (
-        recorded_stacks().get(journal_path(gpu.key).stem, {}) if gpu.driver.shared else gpu.held
-    )
-    stack = stacks.get(GRAPHICS_CLOCK)
-    if not stack or not isinstance(stack[-1].value, list):
-        return "another hold lies above"
-    return f"process {stack[-1].pid} holds it at {stack[-1].value[1]} MHz"
