@@ -43,7 +43,7 @@ class Users:
         become = (
             "with get_gpus()[0].hold(power_limit=300): pass\n"
             f"os.setgid({user}); os.setuid({user})\n"
-            "os.environ.pop('ZEUS_STATE_DIR'); os.environ['HOME'] = '/nowhere'\n"
+            "os.environ.pop('ZEUS_STATE_DIR'); os.environ['HOME'] = '/proc/1/nowhere'\n"
         )
         return self._clients.start(become + script)
 

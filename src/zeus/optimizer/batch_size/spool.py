@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import socket
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -145,6 +146,8 @@ class Spool:
             except TokenError:
                 continue  # it waits for somebody who may talk about its job
             except Exception as error:  # what a server may do to us has no bounds
+                if _away(error):
+                    break  # which says nothing about these notes
                 self._postpone(kept, error)
                 if _no_answer(error):
                     break
@@ -259,6 +262,13 @@ def _found(path: Path) -> _Kept | None:
 def _count(value: Any) -> float:
     good = isinstance(value, int | float) and 0 <= value < 1e12
     return float(value) if good else 0.0
+
+
+def _away(error: Exception) -> bool:
+    """Whether there is no server just now."""
+    return isinstance(error, ServerError) and isinstance(
+        error.__cause__, ConnectionRefusedError | socket.gaierror
+    )
 
 
 def _no_answer(error: Exception) -> bool:
