@@ -19,7 +19,7 @@ the exact name::
     ├── JobLogError (ValueError)            an event that cannot follow those before it
     ├── JobConflictError (ValueError)       what contradicts what is recorded of a recurring job
     ├── UnknownJobError (LookupError)       a recurring job, or a trial of one, that is not there
-    ├── DamagedJobError (RuntimeError)      a recurring job whose record cannot be read; says where
+    ├── DamagedJobError (RuntimeError)      a job whose record cannot be read; says which, and why
     ├── StorageError (RuntimeError)         a store of jobs that cannot be opened or used; says why
     ├── TokenError (PermissionError)        a token that is missing, wrong, or for another job
     ├── ServerError (ConnectionError)       a Zeus server that cannot be reached, or answers wrongly
@@ -128,7 +128,7 @@ class UnknownJobError(ZeusError, LookupError):
 
 
 class DamagedJobError(ZeusError, RuntimeError):
-    """What a store has recorded of a recurring job cannot be read; says which job, and where."""
+    """What a store has recorded of a job cannot be read; says which job, and where."""
 
 
 class StorageError(ZeusError, RuntimeError):

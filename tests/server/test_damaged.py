@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -15,6 +16,8 @@ from zeus.errors import DamagedJobError
 from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.store import Store
 from zeus.optimizer.batch_size.store.engine import writing
+from zeus.optimizer.pipeline_frequency.running.messages import Registration, Seat
+from zeus.optimizer.pipeline_frequency.running.service import Pipelines
 
 pytestmark = pytest.mark.real_time
 
@@ -135,3 +138,28 @@ def test_trials_of_a_damaged_job_expire_for_nobody_and_keep_nobody_from_it(stora
     later.sweep()
     assert [later.trials(name)[0].state for name in ("a", "c")] == ["expired", "expired"]
     later.close()
+
+
+def test_a_pipeline_job_that_cannot_be_read(storage):
+    """The others are listed, planned and shown; this one is named."""
+    store = Store(storage)
+    pipelines = Pipelines(store)
+    for name in ("a", "b", "c"):
+        seat = Seat(0, 0, 0, 0, 1, 1, 1, 1)
+        pipelines.register(name, Registration("session", seat, "A100", (1410, 1200)))
+    with writing(store.engine) as connection:
+        connection.execute(text("UPDATE zeus_pipelines SET degrees = '[1,' WHERE name = 'b'"))
+    pipelines.close()
+    store.close()
+    with serving(storage, complaints=True) as server:
+        status, content = ask(server, "GET", "/api/pipelines")
+        assert status == 200
+        found = {job["name"]: job["status"] for job in json.loads(content)}
+        assert sorted(found) == ["a", "b", "c"]
+        assert "damaged" in found["b"]
+        assert "damaged" not in found["a"] + found["c"]
+        assert ask(server, "GET", "/api/pipelines/b")[0] == 500
+        assert ask(server, "GET", "/api/pipelines/a")[0] == 200
+        status, page = ask(server, "GET", "/pipelines", Accept="text/html")
+        assert status == 200
+        assert page.count(b'href="/pipelines/') == 3

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from zeus.optimizer.batch_size.store.tables import pipeline_events, pipeline_ranks, pipelines
+from zeus.optimizer.batch_size.store.view import damaged
 from zeus.optimizer.pipeline_frequency.running.job import Happening, PipelineJob, Rank
 from zeus.optimizer.pipeline_frequency.running.messages import (
     Measured,
@@ -51,8 +52,19 @@ def changes(connection: Connection, name: str, *, lock: bool = False) -> tuple[i
     return None if row is None else (row[0], row[1])
 
 
-def load(connection: Connection, number: int) -> PipelineJob:
-    """A whole job."""
+def load(connection: Connection, name: str, number: int) -> PipelineJob:
+    """A whole job.
+
+    Raises:
+        DamagedJobError: If what is stored of it cannot be read.
+    """
+    try:
+        return _load(connection, number)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise damaged(name, str(error)) from None
+
+
+def _load(connection: Connection, number: int) -> PipelineJob:
     row = connection.execute(select(pipelines).where(pipelines.c.id == number)).mappings().one()
     dp, pp, tp = json.loads(row["degrees"])
     job = PipelineJob(

@@ -15,7 +15,13 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from zeus.errors import NativeCodeError, PipelineError, ServerError, UnknownJobError
+from zeus.errors import (
+    DamagedJobError,
+    NativeCodeError,
+    PipelineError,
+    ServerError,
+    UnknownJobError,
+)
 from zeus.optimizer.batch_size.store.engine import reading, writing
 from zeus.optimizer.batch_size.store.store import Store
 from zeus.optimizer.pipeline_frequency.limit import Limit, SolvingCancelledError
@@ -174,6 +180,10 @@ class Pipelines:
                     summaries.append(self._summary(self._read(name)))
             except UnknownJobError:
                 continue  # deleted meanwhile
+            except DamagedJobError:
+                empty = PipelineJob(name, (0, 0, 0), 0.0, 0.0)
+                status = "its record in the store is damaged and cannot be read"
+                summaries.append({**self._summary(empty), "status": status})
         return summaries
 
     def job(self, name: str) -> dict[str, Any]:
@@ -328,7 +338,11 @@ class Pipelines:
         names = []
         for name in found:
             with self._lock:
-                job = self._jobs.get(name, (0, None))[1] or self._read(name)
+                try:
+                    job = self._jobs.get(name, (0, None))[1] or self._read(name)
+                except DamagedJobError as error:
+                    logger.error("%s", error)
+                    continue
                 if (job.planned and name not in self._plans) or job.wants_plan():
                     names.append(name)
         return names
@@ -444,7 +458,7 @@ class Pipelines:
                         number, count = _known(found, name)
                         known = self._jobs.get(name)
                         same = known is not None and (known[0], known[1].changes) == (number, count)
-                        job = known[1] if same and known else records.load(connection, number)
+                        job = known[1] if same and known else records.load(connection, name, number)
                     before, version = job.changes, job.version
                     change(job, at)
                     if job.changes != before or found is None:
@@ -475,7 +489,7 @@ class Pipelines:
                 self._drop(name)
                 raise
             if known is None or (known[0], known[1].changes) != (number, count):
-                known = number, records.load(connection, number)
+                known = number, records.load(connection, name, number)
         self._remember(name, *known)
         return known[1]
 
