@@ -21,6 +21,7 @@ from zeus.device.simulated import (
     build,
     shared_memory,
 )
+from zeus.device.state import state_directory
 
 pytestmark = pytest.mark.real_time
 
@@ -248,3 +249,15 @@ def test_a_real_clock_shares_and_a_virtual_one_does_not() -> None:
     shared.set_power_limit(150.0)
     assert build(SPEC, MonotonicClock(), None)[0].power_limit() == 150.0
     assert private.power_limit() == 250.0
+
+
+def test_the_state_of_another_boot_is_removed() -> None:
+    directory = state_directory() / "simulated"
+    directory.mkdir(parents=True)
+    old = directory / "v100x2-0badb007-41.state"
+    old.write_bytes(bytes(8))
+    simulated.build(SPEC, MonotonicClock(), None)
+    (kept,) = directory.glob("*.state")
+    assert kept != old
+    simulated.build("a40", MonotonicClock(), None)
+    assert len(list(directory.glob("*.state"))) == 2

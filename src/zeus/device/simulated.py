@@ -12,7 +12,7 @@ import mmap
 import os
 import re
 import uuid
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -196,6 +196,11 @@ def shared_memory(spec: str, gpus: int) -> StateMemory:
     directory = state_directory() / "simulated"
     directory.mkdir(parents=True, exist_ok=True)
     boot = boot_id()[:8] or "0"
+    for old in directory.glob("*.state"):  # of another boot, whose GPUs are no more
+        if f"-{boot}-" not in old.name:
+            with suppress(OSError):
+                old.unlink()
+                old.with_suffix(".lock").unlink(missing_ok=True)
     return StateMemory(gpus, directory / f"{node_name(spec)}-{boot}-{_SLOT}.state")
 
 
