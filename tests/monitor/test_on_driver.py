@@ -293,7 +293,7 @@ def test_missing_counter_and_sentinels_fall_back_to_power(programs):
 
 
 def test_a_counter_that_is_wrong_is_not_believed(programs):
-    group = programs(GpuSpec(watts=250.0, counter_gain=2.0))
+    group = programs(GpuSpec(watts=250.0, counter_gain=4.0))
     found = group.ask("""
         monitor = ZeusMonitor()
         wait_for_helper(monitor)

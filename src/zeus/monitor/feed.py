@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zeus.errors import CapabilityError, Reason
+from zeus.monitor.answers import EnergyAnswers
+from zeus.monitor.edges import WindowEdges
 from zeus.monitor.ring import SharedLooks, Slot, State
 from zeus.monitor.track import EnergyTrack
 from zeus.monitor.watch import Watcher
@@ -39,6 +41,7 @@ HANG_TIMEOUT = 3.0
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0  # seconds until a GPU that hung is tried again
 _START_TIMEOUT = 10.0  # seconds in which a helper gets to know its GPUs
 _COLLECT_PAUSE = 1.0  # seconds between collecting what the helper has seen
+_COMMON_POWER = 400.0  # watts, of a GPU that does not tell its highest limit
 _WELL = 10  # looks after which a GPU that hung counts as well
 _ACTIVE_AHEAD = 3.0  # seconds for which the helper goes on without being asked again
 _SOON = 0.026  # seconds; a look that comes this soon need not be asked for
@@ -51,9 +54,14 @@ HELPER_VARIABLE = "ZEUS_HELPER"
 class Feed:
     """The looks at one GPU, wherever they come from. A channel of the sampler."""
 
-    def __init__(self, gpu: Gpu, clock: Clock) -> None:
+    def __init__(self, gpu: Gpu, clock: Clock, edges: WindowEdges) -> None:
         self.gpu = gpu
-        self.track = EnergyTrack(gpu.driver.meter_period, uniform=clock.virtual)
+        period = gpu.driver.meter_period
+        self.track: EnergyTrack | EnergyAnswers = (
+            EnergyTrack(period, uniform=True)
+            if clock.virtual
+            else EnergyAnswers(edges, _max_power(gpu), period)
+        )
         self.thrift = 1.0
         self.settles = True
         #: Driver calls for this GPU hang: only a helper of its own may look at it, from `retry_at`.
@@ -140,6 +148,13 @@ class Feed:
     def forget(self, before: float) -> None:
         """Drop what was seen before an instant."""
         self.track.forget(before)
+
+
+def _max_power(gpu: Gpu) -> float:
+    try:
+        return gpu.power_limits().maximum
+    except CapabilityError:
+        return _COMMON_POWER
 
 
 class Helper:
@@ -257,8 +272,9 @@ def _end(process: subprocess.Popen[bytes], requests: int, owner: int) -> None:
 class Feeds:
     """All feeds of a node, and the helpers behind them: one for all GPUs that never hung."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, edges: WindowEdges) -> None:
         self._clock = clock
+        self._edges = edges
         self._feeds: dict[str, Feed] = {}
         self._helpers: tuple[Helper, ...] = ()
         self._lock = threading.RLock()
@@ -269,7 +285,7 @@ class Feeds:
         with self._lock:
             new = [gpu for gpu in gpus if gpu.key not in self._feeds]
             for gpu in new:
-                self._feeds[gpu.key] = Feed(gpu, self._clock)
+                self._feeds[gpu.key] = Feed(gpu, self._clock, self._edges)
             if new:
                 self._start([feed for feed in self._feeds.values() if not feed.halted])
             return tuple(self._feeds[gpu.key] for gpu in gpus)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from zeus.clock import Runner, every
 from zeus.errors import CapabilityError, Reason
+from zeus.monitor.edges import WindowEdges
 from zeus.monitor.feed import HANG_TIMEOUT, Feed, Feeds
 from zeus.monitor.track import HORIZON
 
@@ -69,7 +70,8 @@ class Sampler:
         self._clock = node.clock
         self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
         #: The looks at GPUs' energy, shared by all monitors.
-        self.feeds = Feeds(node.clock)
+        self.edges = WindowEdges()
+        self.feeds = Feeds(node.clock, self.edges)
         self._runner: Runner | None = None
         self._watchdog: Runner | None = None
         self._round_ended = threading.Condition()
@@ -226,6 +228,7 @@ class Sampler:
         # Only after the clients have saved what they need of it.
         for channel in self._wanted:
             channel.forget(now - HORIZON)
+        self.edges.forget(now - HORIZON)
         if self._clock.virtual:
             return
         wall, processor = now, time.thread_time()
@@ -266,6 +269,7 @@ class Sampler:
         self._round_ended = threading.Condition()
         self.resting = True
         self._reading_since = math.inf
+        self.edges.reset_after_fork()
         self.feeds.forget_helper()
 
     def fire(self, generation: int) -> None:

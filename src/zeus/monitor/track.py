@@ -15,6 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import NamedTuple
 
+from zeus.monitor.credibility import Credibility
 from zeus.monitor.looks import Energy, Look, Method, Senses
 from zeus.monitor.stale import StaleEnds
 from zeus.monitor.ticks import TickModel
@@ -37,11 +38,6 @@ _BLIND = 0.5
 
 # Power may move between looks in ways they do not show; as a share of the integral.
 _UNSEEN = 0.002
-
-# A counter that disagrees with power by more than this, over long, is wrong.
-_CREDIBLE = (2 / 3, 3 / 2)
-_JUDGED_AFTER = 2.0  # seconds
-_JUDGED_ABOVE = 20.0  # joules
 
 
 class Head(NamedTuple):
@@ -88,7 +84,6 @@ class EnergyTrack:
         self.senses = Senses()
         self.last_look = -math.inf
         self.lock = threading.RLock()
-        self._counter_note = ""
         self._last_counter: float | None = None
         self._counter_offset = 0.0
         self._last_counter_time = -math.inf
@@ -110,9 +105,7 @@ class EnergyTrack:
         self._odds: deque[float] = deque(maxlen=_LATEST_CHANGES)
         # A change without a tick: its look, and the share of a tick since the look before.
         self._lone_change: tuple[Look, float] | None = None
-        self._judged_counter = 0.0
-        self._judged_power = 0.0
-        self._judged_time = 0.0
+        self._credibility = Credibility()
         self._judged_from: tuple[float, float, float] | None = None
 
     # --- taking in --------------------------------------------------------------------------
@@ -184,7 +177,7 @@ class EnergyTrack:
 
     @property
     def _counter_ok(self) -> bool:
-        return self.senses.counter and not self._counter_note
+        return self.senses.counter and not self._credibility.note
 
     @property
     def _power_ok(self) -> bool:
@@ -270,26 +263,15 @@ class EnergyTrack:
         instant, value = self._tick_instants[-1], self._tick_values[-1]
         integral = self._integral_at(instant)
         if self._judged_from is not None and instant - self._judged_from[0] < 1.0:
-            self._judged_time += instant - self._judged_from[0]
-            self._judged_counter += value - self._judged_from[1]
-            self._judged_power += integral - self._judged_from[2]
+            seconds = instant - self._judged_from[0]
+            watts = (integral - self._judged_from[2]) / seconds
+            counted = value - self._judged_from[1]
+            if seconds > 0 and self._credibility.compare(seconds, counted, watts):
+                self._tick_instants.clear()
+                self._tick_widths.clear()
+                self._tick_values.clear()
+                self._tick_watts.clear()
         self._judged_from = (instant, value, integral)
-        enough = self._judged_time > _JUDGED_AFTER and self._judged_power > _JUDGED_ABOVE
-        if not enough:
-            return
-        ratio = self._judged_counter / self._judged_power
-        if not _CREDIBLE[0] < ratio < _CREDIBLE[1]:
-            self._counter_note = (
-                f"the energy counter is not credible: it counts {ratio:.2f} times what power says"
-            )
-            self._tick_instants.clear()
-            self._tick_widths.clear()
-            self._tick_values.clear()
-            self._tick_watts.clear()
-        else:  # slowly forget, so that a counter going wrong later is noticed too
-            self._judged_counter /= 2
-            self._judged_power /= 2
-            self._judged_time /= 2
 
     def forget(self, before: float) -> None:
         """Drop looks and ticks from before an instant."""
@@ -448,7 +430,7 @@ class EnergyTrack:
         source = "mean power over about a second" if self._averaged else "instantaneous power"
         if self._counter_ok:
             return "" if self._power_ok else "from the counter's slope"
-        why = self._counter_note or self.senses.counter_note
+        why = self._credibility.note or self.senses.counter_note
         return f"{why}; integrated from {source}"
 
     def _integral_at(self, instant: float) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zeus.errors import CapabilityError, Reason
+from zeus.monitor.answers import EnergyAnswers
 from zeus.monitor.looks import Look, Senses
 from zeus.monitor.track import EnergyTrack
 
@@ -37,7 +38,7 @@ class Watcher:
     def __init__(
         self,
         driver: GpuDriver,
-        track: EnergyTrack,
+        track: EnergyTrack | EnergyAnswers,
         clock: Clock,
         tell: Callable[[Look | None, Senses], None] | None = None,
     ) -> None:

@@ -24,7 +24,7 @@ from zeus.monitor.host import HostMeter, HostSnapshot
 from zeus.monitor.measurement import GPU, Measurement, Reading
 from zeus.monitor.sampler import sampler_of
 from zeus.monitor.sync import synchronizer
-from zeus.monitor.track import HORIZON, Head
+from zeus.monitor.track import HORIZON
 
 if TYPE_CHECKING:
     from zeus.device.node import Node
@@ -53,7 +53,7 @@ class _Window:
         self.end = math.nan
         self.host = host
         #: What it keeps of each GPU, by index, once it is old.
-        self.heads: dict[int, Head] = {}
+        self.heads: dict[int, Any] = {}
 
 
 class ZeusMonitor:
@@ -175,9 +175,12 @@ class ZeusMonitor:
 
     def reset_windows(self) -> None:
         """Forget all open windows."""
+        now = self._now()
         with self._lock:
+            for window in self._open.values():
+                self._sampler.edges.end(window.name, now)
             self._open.clear()
-        self._last_end = self._now()
+        self._last_end = now
 
     # --- on top of it -----------------------------------------------------------------------
 
@@ -255,7 +258,11 @@ class ZeusMonitor:
             raise WindowError(f"window {name!r} cannot begin: its monitor is closed")
         host = self._host.snapshot() if self._host is not None else None
         now = self._now()
+        replaced = self._open.get(key)
+        if replaced is not None:
+            self._sampler.edges.end(replaced.name, now)
         self._open[key] = _Window(name, now, host)
+        self._sampler.edges.begin(name, now)
         if self._channels:
             # Only after the window is known as open: that is what keeps the sampler busy.
             self._sampler.look_soon(now)
@@ -263,6 +270,7 @@ class ZeusMonitor:
     def _end(self, window: _Window, now: float, cancel: bool) -> Measurement:
         window.end = now
         self._last_end = now
+        self._sampler.edges.end(window.name, now)
         host = self._host
         readings: tuple[Reading, ...] = ()
         if host is not None and window.host is not None:

@@ -1,0 +1,51 @@
+"""Whether an energy counter can be believed: some parts' are simply wrong.
+
+It is compared with the power meter over the long run. A meter that samples part of the time only
+may be off by the whole swing of a load that repeats in step with it, so that only a gross
+disagreement counts; and it is forgiven when it ends.
+"""
+
+from __future__ import annotations
+
+_CREDIBLE = (0.4, 2.5)
+_JUDGED_AFTER = 2.0  # seconds
+_JUDGED_ABOVE = 20.0  # joules
+_MEMORY = 20.0  # seconds
+
+
+class Credibility:
+    """Compares a counter with power.
+
+    Attributes:
+        note: Why the counter is not believed; empty while it is.
+    """
+
+    def __init__(self) -> None:
+        self.note = ""
+        self._time = self._counted = self._drawn = 0.0
+
+    def compare(self, seconds: float, counted: float, watts: float) -> bool:
+        """Compare over some time; returns whether the verdict has changed.
+
+        Args:
+            seconds: How long.
+            counted: Joules by the counter.
+            watts: By the power meter.
+        """
+        keep = max(0.0, 1 - seconds / _MEMORY)
+        self._time = keep * self._time + seconds
+        self._counted = keep * self._counted + counted
+        self._drawn = keep * self._drawn + watts * seconds
+        if self._time < _JUDGED_AFTER or self._drawn < _JUDGED_ABOVE:
+            return False
+        ratio = self._counted / self._drawn
+        believed = _CREDIBLE[0] < ratio < _CREDIBLE[1]
+        before, self.note = (
+            self.note,
+            ""
+            if believed
+            else (
+                f"the energy counter is not credible: it counts {ratio:.2f} times what power says"
+            ),
+        )
+        return bool(before) == believed
