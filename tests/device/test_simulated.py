@@ -333,7 +333,8 @@ def test_counters_move_at_their_period_and_not_in_between(key: str) -> None:
 def test_counters_of_one_node_are_not_in_step() -> None:
     clock = VirtualClock(100.0)
     drivers = build("v100x4", clock, 1.0)
-    assert len({round(driver._phase, 6) for driver in drivers}) == 4
+    phases = [driver.sensors.counter.phase for driver in drivers if driver.sensors.counter]
+    assert len({round(phase, 6) for phase in phases if phase is not None}) == 4
 
 
 @settings(max_examples=60, deadline=None)
@@ -343,9 +344,10 @@ def test_counters_are_exact_at_ticks_whatever_changes_in_between(
 ) -> None:
     clock = VirtualClock(100.0)
     driver = build(f"{key}x4", clock, None)[slot]
-    model = driver.model
-    period = model.counter_period
-    assert period is not None
+    model, counter = driver.model, driver.sensors.counter
+    assert counter is not None
+    assert counter.phase is not None
+    period, phase = counter.period, counter.period * counter.phase
     # A truth of our own: what the GPU says it draws after each change, summed by hand.
     history: list[tuple[float, float]] = [(clock.now(), driver.instant_power())]
 
@@ -357,7 +359,7 @@ def test_counters_are_exact_at_ticks_whatever_changes_in_between(
 
     def check() -> None:
         now = clock.now()
-        tick = driver._phase + math.floor((now - driver._phase) / period) * period
+        tick = phase + math.floor((now - phase) / period) * period
         shown = driver.energy()
         # A tick at this very instant may or may not have been counted.
         ticks = [max(100.0, tick + k * period) for k in (-1, 0, 1) if tick + k * period <= now]

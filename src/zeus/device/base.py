@@ -131,6 +131,13 @@ def unsupported(what: Capability | str, detail: str = "") -> CapabilityError:
     return CapabilityError(Reason.UNSUPPORTED, f"{what}{': ' + detail if detail else ''}")
 
 
+def _read_or_error(reading: Callable[[], float]) -> float | CapabilityError:
+    try:
+        return reading()
+    except CapabilityError as error:
+        return error
+
+
 class GpuDriver:
     """What a back end knows about one GPU.
 
@@ -159,6 +166,32 @@ class GpuDriver:
     def energy(self) -> float:
         """Joules since some fixed moment; moves in ticks."""
         raise unsupported(Capability.ENERGY_COUNTER)
+
+    def timed_energy(self) -> tuple[float, float]:
+        """Joules as `energy` counts them, and the instant of the counter's last refresh.
+
+        The instant is one of the clock that `time.monotonic()` reads.
+        """
+        raise unsupported("timestamps of the energy counter")
+
+    def sample(self) -> tuple[float | CapabilityError, float | CapabilityError]:
+        """Read `energy` and `instant_power`, in one driver call where there is one.
+
+        Returns:
+            Joules and watts; for what cannot be read, the error in its place.
+        """
+        return _read_or_error(self.energy), _read_or_error(self.instant_power)
+
+    def power_samples(self, since: float) -> list[tuple[float, float]]:
+        """Power that the driver has sampled by itself.
+
+        Args:
+            since: Only samples later than this instant.
+
+        Returns:
+            Instants, ascending, of the clock that `time.monotonic()` reads, and watts.
+        """
+        raise unsupported("dated samples of power")
 
     def instant_power(self) -> float:
         """Watts now."""

@@ -19,6 +19,7 @@ from zeus.device.base import Cpu, DeviceSet, Gpu, GpuDriver, Problem, Soc
 from zeus.device.hold import knob_setter
 from zeus.device.journal import recover
 from zeus.device.records import recorded_gpus
+from zeus.device.sensors import Sensors
 from zeus.device.state import STATE_VARIABLE
 from zeus.device.visible import Candidate, Visible, visible_amd, visible_nvidia
 from zeus.errors import CapabilityError, KnobError, Reason
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 _VARIABLES = (
     simulated.SIMULATE_VARIABLE,
+    simulated.SENSORS_VARIABLE,
     simulated.LOAD_VARIABLE,
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
@@ -148,16 +150,21 @@ def _discover() -> Node:
     return node
 
 
-def simulated_node(spec: str, clock: Clock | None = None, load: float | None = None) -> Node:
+def simulated_node(
+    spec: str,
+    clock: Clock | None = None,
+    load: float | None = None,
+    sensors: Sensors | str | None = None,
+) -> Node:
     """A node with simulated GPUs; in real time if no clock is given.
 
     Raises:
-        SimulationError: If the specification names no known GPU.
+        SimulationError: If the specification names no known GPU, or no known sensors are named.
     """
     clock = clock or MonotonicClock()
     if load is None:
         load = simulated.parse_load(os.environ.get(simulated.LOAD_VARIABLE))
-    drivers = simulated.build(spec, clock, load)
+    drivers = simulated.build(spec, clock, load, sensors)
     # Numbered as they were written, unless CUDA's other order is asked for by name.
     fastest_first = os.environ.get("CUDA_DEVICE_ORDER") == "FASTEST_FIRST"
     candidates = [

@@ -10,11 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 JoulesAt = Callable[[float], float]
+WattsAt = Callable[[float], float]
 
-_INSTANT = 1e-4  # seconds over which an "instantaneous" reading is a mean
+_INSTANT = (
+    1e-4  # seconds over which an "instantaneous" reading is a mean, where only energy is known
+)
+
+# Added to the salt of a GPU, so that its sensors differ.
+COUNTER, POWER, AVERAGE = 0, 8, 16
 
 
 @dataclass(frozen=True)
@@ -54,8 +60,24 @@ class Sensor:
                 f"`jitter < period` must hold, so that refreshes stay in order, but got "
                 f"jitter={self.jitter!r}, period={self.period!r}"
             )
+        if self.part_time and not self.period:
+            raise ValueError(
+                f"`period > 0` must hold for a counter with part_time, but got "
+                f"part_time={self.part_time!r}, period={self.period!r}"
+            )
         if not 0 < self.gain < math.inf:
             raise ValueError(f"`gain > 0` must hold, but got {self.gain!r}")
+        if self.phase is not None and not 0 <= self.phase <= 1:
+            raise ValueError(f"`0 <= phase <= 1` must hold, but got {self.phase!r}")
+
+    @property
+    def reach(self) -> float:
+        """Seconds of the past that a reading may depend on."""
+        return 2 * self.period + self.jitter + self.lag + max(self.window, self.part_time)
+
+    def placed(self, salt: int) -> Sensor:
+        """This sensor with the phase that it has on one GPU."""
+        return replace(self, phase=scatter(0, salt)) if self.phase is None else self
 
     def refresh(self, number: int, salt: int) -> float:
         """The instant of a refresh, by its number.
@@ -75,18 +97,24 @@ class Sensor:
             number -= 1
         return number
 
-    def power(self, joules_at: JoulesAt, now: float, salt: int = 0) -> float:
+    def power(
+        self, joules_at: JoulesAt, now: float, salt: int = 0, watts_at: WattsAt | None = None
+    ) -> float:
         """What a power meter of this kind reads, in watts.
 
         Args:
             joules_at: What is really drawn.
             now: When it is read.
             salt: Of the GPU and sensor.
+            watts_at: Likewise, for a meter without a window; by default a mean over 0.1 ms.
         """
         number = self.last_refresh(now, salt) if self.period else 0
         instant = (self.refresh(number, salt) if self.period else now) - self.lag
         window = self.window or _INSTANT
-        watts = (joules_at(instant) - joules_at(instant - window)) / window
+        if watts_at is not None and not self.window:
+            watts = watts_at(instant)
+        else:
+            watts = (joules_at(instant) - joules_at(instant - window)) / window
         if self.noise:
             watts *= 1 + self.noise * normal(number if self.period else hash(now), salt)
         return self.gain * watts
@@ -102,6 +130,27 @@ class Sensor:
         window = min(self.part_time, end - begin)
         seen = joules_at(end - self.lag) - joules_at(end - self.lag - window)
         return self.gain * seen / window * (end - begin)
+
+    def part_time_energy(
+        self, joules_at: JoulesAt, since: int, until: int, steady: float, salt: int = 0
+    ) -> float:
+        """What a part-time counter adds at the refreshes after one up to another, in joules.
+
+        Args:
+            joules_at: What is really drawn.
+            since: The number of the last refresh that is counted already.
+            until: The number of the last refresh to count.
+            steady: The instant from which power is constant, so that not all need be visited.
+            salt: Of the GPU and sensor.
+        """
+        joules = 0.0
+        for number in range(since + 1, until + 1):
+            begin, end = self.refresh(number - 1, salt), self.refresh(number, salt)
+            added = self.missing_counted(joules_at, number, salt)
+            if end - self.lag - self.part_time >= steady:
+                return joules + added / (end - begin) * (self.refresh(until, salt) - begin)
+            joules += added
+        return joules
 
 
 @dataclass(frozen=True)
@@ -120,6 +169,21 @@ class Sensors:
     average: Sensor | None = None
     timestamps: bool = False
 
+    @property
+    def reach(self) -> float:
+        """Seconds of the past that a reading may depend on."""
+        sensors = (self.counter, self.power, self.average)
+        return max(sensor.reach for sensor in sensors if sensor is not None)
+
+    def placed(self, salt: int) -> Sensors:
+        """These sensors with the phases that they have on one GPU."""
+        return replace(
+            self,
+            counter=self.counter and self.counter.placed(salt + COUNTER),
+            power=self.power.placed(salt + POWER),
+            average=self.average and self.average.placed(salt + AVERAGE),
+        )
+
 
 LIVE = Sensors(Sensor(), Sensor())
 """Sensors that no GPU has: always fresh."""
@@ -133,6 +197,7 @@ PRESETS: dict[str, Sensors] = {
     "v100": Sensors(Sensor(period=0.02), Sensor(period=0.02, window=0.02, lag=0.01)),
     "a100": Sensors(Sensor(period=0.1), Sensor(period=0.1, window=0.025)),
     "h100": Sensors(Sensor(period=0.1), Sensor(period=0.1, window=0.025), _SECOND),
+    "rtx6000": Sensors(Sensor(period=0.1), Sensor(period=0.1, window=0.1)),  # Turing
     "rtx": Sensors(Sensor(period=0.1), Sensor(period=0.1, window=0.1), _SECOND),
     "a40": Sensors(Sensor(period=0.1), Sensor(period=0.1, window=0.1), _SECOND),
     # AMD: an accumulator with its own timestamp; power is filtered, and lags.

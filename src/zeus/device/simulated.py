@@ -1,9 +1,10 @@
 """A simulated node: GPUs that behave, for machines that have none.
 
-Power follows load, power limit and clocks; energy counters tick as on the real part; temperature
-follows power. `ZEUS_SIMULATE=v100x4` gives every program such a node in real time: its state lives
-in a small file shared by all processes of the user, so that a limit set in one is seen in another,
-as on hardware. In virtual time the node lives in the process (`zeus.testing.SimulatedNode`).
+Power follows load, power limit and clocks; temperature follows power; energy counters and power
+meters are refreshed as on the real part (`sensors.py`). `ZEUS_SIMULATE=v100x4` gives every program
+such a node in real time: its state lives in a small file shared by all processes of the user, so
+that a limit set in one is seen in another, as on hardware. In virtual time the node lives in the
+process (`zeus.testing.SimulatedNode`).
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import mmap
 import os
 import re
 import uuid
+import zlib
+from array import array
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +34,8 @@ from zeus.device.base import (
 )
 from zeus.device.critical import critical_section
 from zeus.device.locks import LockTimeoutError, locked
+from zeus.device.sensors import AVERAGE, COUNTER, POWER, PRESETS, Sensor, Sensors
+from zeus.device.simulated_history import MAX_POINTS, Drawn, History
 from zeus.device.simulated_models import MODELS, GpuModel, exponential
 from zeus.device.state import boot_id, state_directory
 from zeus.errors import CapabilityError, KnobError, Reason, SimulationError
@@ -42,13 +47,20 @@ if TYPE_CHECKING:
 
 SIMULATE_VARIABLE = "ZEUS_SIMULATE"
 LOAD_VARIABLE = "ZEUS_SIMULATE_LOAD"
+SENSORS_VARIABLE = "ZEUS_SIMULATE_SENSORS"
+
+PART_SENSORS = "part"
+"""Each GPU has the sensors that are published of its part."""
+LIVE_POWER = "live-power"
+"""Each GPU has the energy counter of its part, and power readings that are always fresh."""
+DEFAULT_SENSORS = LIVE_POWER
 
 IDLE = -1.0
 """Activity of a GPU that nothing uses. Zero is a resident but waiting job, one is full load."""
 
 _AMBIENT = 28.0  # degrees Celsius
 _THERMAL_TIME = 40.0  # seconds
-_AVERAGING_TIME = 0.5  # seconds; the driver's one-second mean, as a first-order lag
+_LEAST_HISTORY = 1.5  # seconds
 
 
 def parse_spec(spec: str) -> list[GpuModel]:
@@ -94,26 +106,60 @@ def parse_load(value: str | None) -> float | None:
     return load
 
 
+def parse_sensors(value: str | None) -> str | None:
+    """Read `ZEUS_SIMULATE_SENSORS`: the name of a preset, or of a rule for all parts."""
+    if value is None or not value.strip():
+        return None
+    name, known = value.strip().lower(), (PART_SENSORS, LIVE_POWER, *PRESETS)
+    if name not in known:
+        raise SimulationError(
+            f"{SENSORS_VARIABLE} must be one of {', '.join(known)}, but got {value!r}"
+        )
+    return name
+
+
+def sensors_of(model: GpuModel, chosen: Sensors | str, slot: int = 0) -> Sensors:
+    """The sensors of a GPU: those given, or by a name as `parse_sensors` returns it."""
+    if isinstance(chosen, Sensors):
+        return chosen
+    if chosen == PART_SENSORS:
+        return model.sensors
+    if chosen == LIVE_POWER:
+        counter, average = model.sensors.counter, model.sensors.average
+        return replace(
+            model.sensors,
+            counter=counter and replace(counter, phase=(slot * 0.37 + 0.13) % 1.0),
+            power=Sensor(),
+            average=average and Sensor(window=average.window),
+        )
+    return PRESETS[chosen]
+
+
 _FIELDS = (
-    "time", "energy", "counter", "temperature", "average_power", "activity", "power_limit",
-    "graphics_low", "graphics_high", "memory_low", "memory_high", "persistence", "share",
+    "time", "energy", "counter", "power_reading", "average_reading", "temperature", "activity",
+    "power_limit", "graphics_low", "graphics_high", "memory_low", "memory_high", "persistence",
+    "share",
 )  # fmt: skip
-_SLOT = 1 + 2 * len(_FIELDS)  # the number of changes so far, and two copies of the state
+_COPY = len(_FIELDS) + 1 + 2 * MAX_POINTS  # fields, the number of points, their times and joules
+_SLOT = 1 + 2 * _COPY  # the number of changes so far, and two copies of the state
 
 
 @dataclass
 class GpuState:
     """Everything that is true of one simulated GPU from `time` on, until something changes.
 
-    `counter` is what the energy counter showed at its last tick before `time`. `share` is the part
-    of time in which kernels run; the rest waits at static power.
+    `counter`, `power_reading` and `average_reading` are what the sensors showed at their last
+    refresh before `time`. `share` is the part of time in which kernels run; the rest waits at
+    static power.
     """
 
+    history: History = field(default_factory=History)
     time: float = 0.0
     energy: float = 0.0
     counter: float = 0.0
+    power_reading: float = 0.0
+    average_reading: float = 0.0
     temperature: float = _AMBIENT
-    average_power: float = 0.0
     activity: float = IDLE
     power_limit: float = 0.0
     graphics_low: float = 0.0
@@ -155,16 +201,31 @@ class StateMemory:
         while True:
             changes = self._numbers[base]
             first = _first_number(base, changes)
-            values = self._numbers[first : first + len(_FIELDS)].tolist()
+            times = first + len(_FIELDS) + 1
+            values = self._numbers[first : times - 1].tolist()
+            points = int(self._numbers[times - 1])
+            joules = times + MAX_POINTS
+            history = History(self._copied(times, points), self._copied(joules, points))
             if self._numbers[base] == changes:
-                return GpuState(*values) if changes else None
+                return GpuState(history, *values) if changes else None
+
+    def _copied(self, first: int, count: int) -> array[float]:
+        numbers = array("d")
+        numbers.frombytes(self._numbers[first : first + count].cast("B"))
+        return numbers
 
     def write(self, gpu: int, state: GpuState) -> None:
         """Replace the state of one GPU; only inside `exclusive`."""
         base = gpu * _SLOT
         changes = self._numbers[base] + 1
-        for at, field in enumerate(_FIELDS, _first_number(base, changes)):
-            self._numbers[at] = getattr(state, field)
+        first = _first_number(base, changes)
+        for at, name in enumerate(_FIELDS, first):
+            self._numbers[at] = getattr(state, name)
+        points, times = len(state.history.times), first + len(_FIELDS) + 1
+        self._numbers[times - 1] = points
+        self._numbers[times : times + points] = memoryview(state.history.times)
+        times += MAX_POINTS
+        self._numbers[times : times + points] = memoryview(state.history.joules)
         self._numbers[base] = changes
 
     @contextmanager
@@ -183,7 +244,7 @@ class StateMemory:
 
 
 def _first_number(base: int, changes: float) -> int:
-    return base + 1 + int(changes) % 2 * len(_FIELDS)
+    return base + 1 + int(changes) % 2 * _COPY
 
 
 def node_name(spec: str) -> str:
@@ -208,7 +269,6 @@ class SimulatedGpuDriver(GpuDriver):
     """One simulated GPU."""
 
     may_hang = False
-    meter_period = 0.0
 
     def __init__(
         self,
@@ -219,6 +279,7 @@ class SimulatedGpuDriver(GpuDriver):
         *,
         node: str = "",
         activity: float = IDLE,
+        sensors: Sensors | None = None,
     ) -> None:
         """Take part in simulating one GPU.
 
@@ -229,6 +290,8 @@ class SimulatedGpuDriver(GpuDriver):
             clock: Its time.
             node: The node's name: slot 0 of one node is not slot 0 of another.
             activity: The load it begins with, if this is the first to simulate it.
+            sensors: How it measures; the same for all who take part. By default as
+                `DEFAULT_SENSORS` says.
         """
         self.model = model
         self.shared = not clock.virtual
@@ -244,9 +307,13 @@ class SimulatedGpuDriver(GpuDriver):
             pci_address=f"0000:{0x10 + slot:02x}:00.0",
             whole_module=model.key == "mi250x",
         )
-        self.counter_period = model.counter_period
-        # Ticks of different GPUs are not in step on real nodes either.
-        self._phase = (model.counter_period or 0.0) * ((slot * 0.37 + 0.13) % 1.0)
+        # Sensors of different GPUs are not in step on real nodes either.
+        self._salt = unique.int
+        self.sensors = (sensors or sensors_of(model, DEFAULT_SENSORS, slot)).placed(self._salt)
+        self._history_kept = max(_LEAST_HISTORY, self.sensors.reach)
+        self.counter_period = self.sensors.counter.period if self.sensors.counter else None
+        # Nobody tells it of a meter that is not live, as on real GPUs.
+        self.meter_period = None if self.sensors.power.period else 0.0
         if memory.read(slot) is None:
             with memory.exclusive():
                 if memory.read(slot) is None:
@@ -255,7 +322,10 @@ class SimulatedGpuDriver(GpuDriver):
     def _fresh(self, activity: float) -> GpuState:
         now = self.clock.now()
         state = GpuState(time=now, power_limit=self.model.maximum_limit, activity=activity)
-        state.average_power = self.model.idle_power
+        state.history.append(now, 0.0, self._history_kept)
+        state.power_reading = self._refreshed(self.sensors.power, POWER, state, now)
+        if self.sensors.average is not None:
+            state.average_reading = self._refreshed(self.sensors.average, AVERAGE, state, now)
         state.temperature = _AMBIENT + self.model.thermal_resistance * self.model.idle_power
         return state
 
@@ -286,22 +356,57 @@ class SimulatedGpuDriver(GpuDriver):
         state = self._state()
         return state.energy + self._power(state) * (self.clock.now() - state.time)
 
+    def _drawn(self, state: GpuState) -> Drawn:
+        power = self._power(state)
+        return Drawn(state.history, state.time, state.energy, power, self.model.idle_power)
+
     def _counter_at(self, state: GpuState, now: float) -> float:
-        period = self.model.counter_period
-        if period is None:
+        """What the energy counter shows at an instant from `state.time` on."""
+        sensor, salt = self.sensors.counter, self._salt + COUNTER
+        if sensor is None:
             return 0.0
-        tick = self._phase + (now - self._phase) // period * period
-        if tick < state.time:
-            return state.counter
-        return state.energy + self._power(state) * (tick - state.time)
+        joules_at = self._drawn(state).joules_at
+        if sensor.period:
+            counted = sensor.last_refresh(state.time, salt)
+            last = sensor.last_refresh(now, salt)
+            if counted == last:
+                return state.counter
+            if sensor.part_time:
+                added = sensor.part_time_energy(joules_at, counted, last, state.time, salt)
+                return state.counter + added
+        return max(state.counter, sensor.energy(joules_at, now, salt))
+
+    def _refreshed(self, sensor: Sensor, meter: int, state: GpuState, now: float) -> float:
+        """What a power meter shows since its last refresh, if it was after `state.time`."""
+        drawn = self._drawn(state)
+        return sensor.power(drawn.joules_at, now, self._salt + meter, drawn.watts_at)
+
+    def _latched(self, sensor: Sensor, meter: int, state: GpuState, now: float) -> bool:
+        """Whether a power meter shows what it showed at `state.time`."""
+        salt, latest = self._salt + meter, sensor.last_refresh
+        return bool(sensor.period) and latest(now, salt) == latest(state.time, salt)
+
+    def _power_at(self, state: GpuState, now: float) -> float:
+        of_meter = (self.sensors.power, POWER, state, now)
+        return state.power_reading if self._latched(*of_meter) else self._refreshed(*of_meter)
+
+    def _average_at(self, state: GpuState, now: float) -> float:
+        if self.sensors.average is None:
+            return 0.0
+        of_meter = (self.sensors.average, AVERAGE, state, now)
+        return state.average_reading if self._latched(*of_meter) else self._refreshed(*of_meter)
 
     def _advanced(self, state: GpuState, now: float) -> GpuState:
         elapsed = now - state.time
         power = self._power(state)
         target = _AMBIENT + self.model.thermal_resistance * power
-        state.counter = self._counter_at(state, now)
+        # Readings are kept, not worked out again later: what is left of the past is coarser then.
+        state.counter, state.power_reading, state.average_reading = (
+            self._counter_at(state, now),
+            self._power_at(state, now),
+            self._average_at(state, now),
+        )
         state.temperature = exponential(state.temperature, target, elapsed, _THERMAL_TIME)
-        state.average_power = exponential(state.average_power, power, elapsed, _AVERAGING_TIME)
         state.energy += power * elapsed
         state.time = now
         return state
@@ -310,7 +415,10 @@ class SimulatedGpuDriver(GpuDriver):
     def _change(self) -> Iterator[GpuState]:
         with self._memory.exclusive():
             state = self._advanced(self._state(), self.clock.now())
+            power = self._power(state)
             yield state
+            if self._power(state) != power:
+                state.history.append(state.time, state.energy, self._history_kept)
             self._memory.write(self._slot, state)
 
     def load(self) -> tuple[float, float]:
@@ -327,26 +435,39 @@ class SimulatedGpuDriver(GpuDriver):
     # --- the driver's questions -------------------------------------------------------------
 
     def energy(self) -> float:
-        if self.model.counter_period is None:
+        return self._counted()[0]
+
+    def timed_energy(self) -> tuple[float, float]:
+        if not self.sensors.timestamps:
+            raise unsupported("timestamps of the energy counter", f"{self.model.name} has none")
+        joules, now = self._counted()
+        sensor, salt = self.sensors.counter, self._salt + COUNTER
+        if sensor is not None and sensor.period:
+            return joules, sensor.refresh(sensor.last_refresh(now, salt), salt)
+        return joules, now
+
+    def _counted(self) -> tuple[float, float]:
+        """What the energy counter shows, and the instant at which it was read."""
+        if self.sensors.counter is None:
             raise unsupported(Capability.ENERGY_COUNTER, f"{self.model.name} has none")
         state = self._state()
-        return round(self._counter_at(state, self.clock.now()), 3)  # drivers count millijoules
+        now = self.clock.now()
+        return round(self._counter_at(state, now), 3), now  # drivers count millijoules
 
     def instant_power(self) -> float:
-        return round(self._power(self._state()), 3)
+        state = self._state()
+        return round(self._power_at(state, self.clock.now()), 3)
 
     def average_power(self) -> float:
-        if not self.model.separate_average:
+        if self.sensors.average is None:
             raise unsupported(Capability.AVERAGE_POWER, f"{self.model.name} reports power now")
         state = self._state()
-        elapsed = self.clock.now() - state.time
-        power = exponential(state.average_power, self._power(state), elapsed, _AVERAGING_TIME)
-        return round(power, 3)
+        return round(self._average_at(state, self.clock.now()), 3)
 
     def memory_power(self) -> float:
         if self.model.memory_power_share is None:
             raise unsupported(Capability.MEMORY_POWER)
-        return round(self._power(self._state()) * self.model.memory_power_share, 3)
+        return round(self.instant_power() * self.model.memory_power_share, 3)
 
     def temperature(self) -> float:
         state = self._state()
@@ -427,21 +548,32 @@ class SimulatedGpuDriver(GpuDriver):
             state.persistence = float(enabled)
 
 
-def build(spec: str, clock: Clock, load: float | None) -> list[SimulatedGpuDriver]:
+def build(
+    spec: str, clock: Clock, load: float | None, sensors: Sensors | str | None = None
+) -> list[SimulatedGpuDriver]:
     """The GPUs of a simulated node.
 
     Args:
         spec: Such as "v100x4".
         clock: A real clock shares the node between processes; a virtual one keeps it private.
         load: Activity to put on the GPUs; `None` leaves a shared node as it is, or full if new.
+        sensors: How the GPUs measure, or a name as in `ZEUS_SIMULATE_SENSORS`, which is the
+            default. A node with other sensors is another node.
     """
     models = parse_spec(spec)
-    memory = StateMemory(len(models)) if clock.virtual else shared_memory(spec, len(models))
+    if not isinstance(sensors, Sensors):
+        sensors = parse_sensors(sensors or os.environ.get(SENSORS_VARIABLE)) or DEFAULT_SENSORS
+    name = node_name(spec)
+    if sensors != DEFAULT_SENSORS:
+        tag = sensors if isinstance(sensors, str) else f"{zlib.crc32(repr(sensors).encode()):08x}"
+        name = node_name(f"{spec},sensors{tag}")
+    memory = StateMemory(len(models)) if clock.virtual else shared_memory(name, len(models))
     activity = IDLE if clock.virtual else 1.0
     drivers: list[SimulatedGpuDriver] = []
     for slot, model in enumerate(models):
+        own = sensors_of(model, sensors, slot)
         driver = SimulatedGpuDriver(
-            model, slot, memory, clock, node=node_name(spec), activity=activity
+            model, slot, memory, clock, node=name, activity=activity, sensors=own
         )
         if load is not None:
             driver.set_load(load)

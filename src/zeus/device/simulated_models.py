@@ -12,6 +12,8 @@ import functools
 import math
 from dataclasses import dataclass
 
+from zeus.device.sensors import PRESETS, Sensors
+
 
 @dataclass(frozen=True)
 class GpuModel:
@@ -32,8 +34,6 @@ class GpuModel:
         clock_step: MHz between supported clocks.
         memory_clock: MHz.
         memory_bytes: Device memory.
-        counter_period: Seconds between ticks of the energy counter; `None` if there is none.
-        separate_average: Whether instantaneous and average power are two fields.
         memory_power_share: Share of power drawn by memory, if the part reports it.
         thermal_resistance: K/W to the surroundings.
         speed: Relative throughput, to order devices as CUDA does.
@@ -53,11 +53,24 @@ class GpuModel:
     clock_step: float
     memory_clock: int
     memory_bytes: int
-    counter_period: float | None
-    separate_average: bool
     memory_power_share: float | None
     thermal_resistance: float
     speed: float
+
+    @property
+    def sensors(self) -> Sensors:
+        """How it measures its energy and power."""
+        return PRESETS[self.key]
+
+    @property
+    def counter_period(self) -> float | None:
+        """Seconds between ticks of the energy counter; `None` if there is none."""
+        return self.sensors.counter.period if self.sensors.counter else None
+
+    @property
+    def separate_average(self) -> bool:
+        """Whether instantaneous and average power are two fields."""
+        return self.sensors.average is not None
 
     def graphics_clocks(self) -> tuple[int, ...]:
         """Clocks that can be locked, highest first, in MHz."""
@@ -112,20 +125,20 @@ MODELS: dict[str, GpuModel] = {
     model.key: model
     for model in (
         GpuModel("p100", "Tesla P100-PCIE-16GB", "NVIDIA", 125, 250, 25, 33, 0.827, 0.76, 544, 1328,
-                 12, 715, 16 * _GIB, None, False, None, 0.16, 9.3),
+                 12, 715, 16 * _GIB, None, 0.16, 9.3),
         GpuModel("v100", "Tesla V100-PCIE-32GB", "NVIDIA", 100, 250, 25, 34.44, 0.827, 0.7596, 135,
-                 1380, 7.5, 877, 32 * _GIB, 0.02, False, None, 0.16, 14.0),
+                 1380, 7.5, 877, 32 * _GIB, None, 0.16, 14.0),
         GpuModel("rtx6000", "Quadro RTX 6000", "NVIDIA", 100, 260, 22, 55, 0.835, 0.71, 300, 2100,
-                 15, 7001, 24 * _GIB, 0.1, False, None, 0.17, 16.3),
+                 15, 7001, 24 * _GIB, None, 0.17, 16.3),
         GpuModel("a40", "NVIDIA A40", "NVIDIA", 100, 300, 30, 87.13, 0.8437, 0.6671, 210, 1740, 15,
-                 7251, 48 * _GIB, 0.1, True, None, 0.15, 37.4),
+                 7251, 48 * _GIB, None, 0.15, 37.4),
         GpuModel("a100", "NVIDIA A100-SXM4-80GB", "NVIDIA", 100, 400, 55, 83, 0.835, 0.71, 210,
-                 1410, 15, 1593, 80 * _GIB, 0.1, False, None, 0.1, 156.0),
+                 1410, 15, 1593, 80 * _GIB, None, 0.1, 156.0),
         GpuModel("h100", "NVIDIA H100 80GB HBM3", "NVIDIA", 200, 700, 70, 115, 0.83, 0.68, 345,
-                 1980, 15, 2619, 80 * _GIB, 0.1, True, 0.12, 0.06, 495.0),
+                 1980, 15, 2619, 80 * _GIB, 0.12, 0.06, 495.0),
         GpuModel("mi250x", "AMD Instinct MI250X", "AMD", 100, 560, 85, 110, 0.83, 0.7, 500, 1700,
-                 25, 1600, 128 * _GIB, 0.015, True, None, 0.07, 191.0),
+                 25, 1600, 128 * _GIB, None, 0.07, 191.0),
         GpuModel("mi300x", "AMD Instinct MI300X", "AMD", 150, 750, 130, 160, 0.83, 0.68, 500, 2100,
-                 25, 1300, 192 * _GIB, 0.015, True, None, 0.055, 653.0),
+                 25, 1300, 192 * _GIB, None, 0.055, 653.0),
     )
 }  # fmt: skip

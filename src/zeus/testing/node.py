@@ -13,6 +13,7 @@ from zeus.testing.workload import HIGHEST_ACTIVITY, simulated_driver
 
 if TYPE_CHECKING:
     from zeus.clock import Clock
+    from zeus.device.sensors import Sensors
 
 
 class SimulatedNode(Node):
@@ -28,19 +29,28 @@ class SimulatedNode(Node):
             are those that every process of this user shares under the same `spec`.
         load: Activity of all GPUs from the beginning: 0 for work that waits, 1 for full load.
             By default nothing runs on them.
+        sensors: How the GPUs measure energy and power: a name as in `ZEUS_SIMULATE_SENSORS`,
+            which is the default, or `zeus.device.sensors.Sensors`. A node with other sensors is
+            another node.
 
     Raises:
-        ValueError: If the specification names no known GPU, or the load is out of range.
+        ValueError: If the specification names no known GPU, the load is out of range, or the
+            sensors have no known name.
     """
 
     def __init__(
-        self, spec: str = "v100", *, clock: Clock | None = None, load: float | None = None
+        self,
+        spec: str = "v100",
+        *,
+        clock: Clock | None = None,
+        load: float | None = None,
+        sensors: Sensors | str | None = None,
     ) -> None:
         if load is None:
             load = IDLE
         elif not 0 <= load <= HIGHEST_ACTIVITY:
             raise SimulationError(f"`0 <= load <= {HIGHEST_ACTIVITY}` must hold, but got {load}")
-        built = simulated_node(spec, clock if clock is not None else VirtualClock(), load)
+        built = simulated_node(spec, clock if clock is not None else VirtualClock(), load, sensors)
         super().__init__(
             built.clock,
             built.drivers,
