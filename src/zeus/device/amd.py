@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from zeus.device.base import (
     SupportedClocks,
     unsupported,
 )
+from zeus.device.driver_time import DriverTime
 from zeus.device.guard import Guard
 from zeus.errors import CapabilityError, KnobError, Reason
 
@@ -112,11 +114,25 @@ class AmdGpuDriver(GpuDriver):
         # The level that locking a clock replaced, to return to.
         self._level_before_lock = _AUTOMATIC
         self._locked_here: set[_ClockDomain] = set()
+        self._driver_time = DriverTime()
 
     # Energy and power.
 
     def energy(self) -> float:
         """Joules since some fixed moment; moves in ticks."""
+        return self._count()[0]
+
+    def timed_energy(self) -> tuple[float, float]:
+        """Joules, and the monotonic instant of the counter's last refresh.
+
+        Raises:
+            CapabilityError: If this part does not tell, or tells what cannot be.
+        """
+        joules, timestamp = self._count()
+        return joules, self._driver_time.instant(joules, timestamp, time.monotonic())
+
+    def _count(self) -> tuple[float, int]:
+        """Joules, and the driver's timestamp of them in nanoseconds."""
         count = self._call("amdsmi_get_energy_count")
         steps, microjoules = count["energy_accumulator"], count["counter_resolution"]
         if steps == ALL_64_BITS:
@@ -124,8 +140,7 @@ class AmdGpuDriver(GpuDriver):
         if not (math.isfinite(microjoules) and microjoules > 0):
             raise implausible(Capability.ENERGY_COUNTER, f"{microjoules} µJ per step")
         self._refuse_zero_of_second_die(Capability.ENERGY_COUNTER, steps)
-        joules: float = steps * microjoules * _MICRO
-        return joules
+        return steps * microjoules * _MICRO, count.get("timestamp", 0)
 
     def instant_power(self) -> float:
         """Watts now, of the whole package."""

@@ -131,7 +131,8 @@ def unsupported(what: Capability | str, detail: str = "") -> CapabilityError:
     return CapabilityError(Reason.UNSUPPORTED, f"{what}{': ' + detail if detail else ''}")
 
 
-def _read_or_error(reading: Callable[[], float]) -> float | CapabilityError:
+def read_or_error(reading: Callable[[], float]) -> float | CapabilityError:
+    """A reading, or the error that stands in for it."""
     try:
         return reading()
     except CapabilityError as error:
@@ -180,7 +181,7 @@ class GpuDriver:
         Returns:
             Joules and watts; for what cannot be read, the error in its place.
         """
-        return _read_or_error(self.energy), _read_or_error(self.instant_power)
+        return read_or_error(self.energy), read_or_error(self.instant_power)
 
     def power_samples(self, since: float) -> list[tuple[float, float]]:
         """Power that the driver has sampled by itself.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,6 +23,7 @@ from zeus.device.base import (
     PowerLimits,
     Problem,
     SupportedClocks,
+    read_or_error,
     unsupported,
 )
 from zeus.device.guard import Guard
@@ -29,16 +31,19 @@ from zeus.device.visible import Candidate
 from zeus.errors import CapabilityError, KnobError, Reason
 
 T = TypeVar("T")
+_Sample = tuple[float | CapabilityError, float | CapabilityError]
 
 _CONTROL_CURE = "run as root, or in a container with CAP_SYS_ADMIN"
 _READ_CURE = "let this user read the /dev/nvidia* devices"
 _INIT_TIMEOUT = 30.0  # seconds; without persistence mode a node of eight takes many
 
 _MILLI = 1e-3
+_MICRO = 1e-6
 _NO_32 = 0xFFFFFFFF
 _NO_64 = 0xFFFFFFFFFFFFFFFF
 _MOST_GPUS = 1024  # far more than a machine has; a driver that counts more counts wrong
 _HIGHEST_CLOCK = 100_000  # MHz
+_MAX_AHEAD = 1.0  # seconds by which a dated sample may seem to come from the future
 _FIRST_COMPUTE_CAPABILITY_WITH_AVERAGED_POWER = (8, 6)
 
 
@@ -159,6 +164,7 @@ class NvmlGpuDriver(GpuDriver):
         # Both are asked up to a hundred times a second: look everything up once.
         self._read_counter = nvml.nvmlDeviceGetTotalEnergyConsumption
         self._read_instant: Callable[[], float] | None = None
+        self._read_sample: Callable[[], _Sample] | None = None
 
     def seen_as_slice(self, slice_uuid: str) -> NvmlGpuDriver:
         """The same GPU for somebody who sees one MIG slice of it: slices have no meter."""
@@ -191,9 +197,72 @@ class NvmlGpuDriver(GpuDriver):
             millijoules = self._read_counter(self._handle)
         except self._nvml.NVMLError as error:
             raise _translated(error, Capability.ENERGY_COUNTER, _READ_CURE) from None
-        if millijoules == _NO_64:
-            raise _implausible(Capability.ENERGY_COUNTER, millijoules)
-        return float(millijoules * _MILLI)
+        return _joules(millijoules)
+
+    def sample(self) -> _Sample:
+        if self._read_sample is not None:
+            return self._read_sample()
+        together, apart = self._sample_in_one_call(), super().sample
+        found = together()
+        errors = [reading for reading in found if isinstance(reading, CapabilityError)]
+        if not errors:
+            self._read_sample = together
+            return found
+        if any(error.reason is Reason.UNSUPPORTED for error in errors):
+            self._read_sample = apart  # each has another way to be asked
+        return apart()
+
+    def _sample_in_one_call(self) -> Callable[[], _Sample]:
+        """A reader of energy and power, between which no refresh can fall."""
+        nvml = self._nvml
+        fields = (nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, nvml.NVML_FI_DEV_POWER_INSTANT)
+        scope = nvml.NVML_POWER_SCOPE_GPU
+
+        def read() -> _Sample:
+            try:
+                counter, power = values()
+            except CapabilityError as error:
+                return error, error
+            return (
+                read_or_error(lambda: _joules(self._checked(counter).value.ullVal)),
+                read_or_error(lambda: _watts(self._checked(power).value.uiVal)),
+            )
+
+        try:
+            values = self._fields_reader(*((field, scope) for field in fields))
+        except CapabilityError as error:
+            refused = error
+            return lambda: (refused, refused)
+        return read
+
+    def power_samples(self, since: float) -> list[tuple[float, float]]:
+        """Samples of power that the driver dates by the system's time of day.
+
+        Setting that time in between moves them.
+        """
+        nvml = self._nvml
+        offset = time.time() - time.monotonic()
+        try:
+            kind, samples = nvml.nvmlDeviceGetSamples(
+                self._handle, nvml.NVML_TOTAL_POWER_SAMPLES, max(0, int((since + offset) / _MICRO))
+            )
+        except nvml.NVMLError as error:
+            if error.value == nvml.NVML_ERROR_NOT_FOUND:
+                return []  # none since then
+            raise _translated(error, "dated samples of power", _READ_CURE) from None
+        if kind != nvml.NVML_VALUE_TYPE_UNSIGNED_INT:
+            raise _implausible("type of dated samples of power", kind)
+        # Parts of the ring that have not been filled yet have no date.
+        stamps = [int(sample.timeStamp) for sample in samples if sample.timeStamp]
+        latest = (time.time() + _MAX_AHEAD) / _MICRO
+        if stamps != sorted(set(stamps)) or any(stamp > latest for stamp in stamps):
+            raise _implausible("date of a sample of power", max(stamps))
+        dated = [
+            (sample.timeStamp * _MICRO - offset, _watts(sample.sampleValue.uiVal))
+            for sample in samples
+            if sample.timeStamp
+        ]
+        return [(instant, watts) for instant, watts in dated if instant > since]
 
     def instant_power(self) -> float:
         if self._read_instant is None:
@@ -243,7 +312,12 @@ class NvmlGpuDriver(GpuDriver):
         return _watts(milliwatts)
 
     def _field_reader(self, field: int, scope: int) -> Callable[[], float]:
-        """A reader of one power field that reuses its memory from call to call."""
+        """A reader of one power field."""
+        values = self._fields_reader((field, scope))
+        return lambda: _watts(self._checked(values()[0]).value.uiVal)
+
+    def _fields_reader(self, *fields: tuple[int, int]) -> Callable[[], Sequence[Any]]:
+        """A reader of fields, each with its scope, that reuses its memory from call to call."""
         nvml, handle = self._nvml, self._handle
         # The binding's own wrapper builds this array anew each time; the entry point it uses is
         # public in NVML and the same.
@@ -251,28 +325,44 @@ class NvmlGpuDriver(GpuDriver):
             entry = nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
         except nvml.NVMLError as error:
             raise _translated(error, "power", _READ_CURE) from None
-        one, check = ctypes.c_int(1), nvml._nvmlCheckReturn
+        count, check = ctypes.c_int(len(fields)), nvml._nvmlCheckReturn
         # Per thread: a sampler and a caller may ask at the same time, and an answer under way is
         # no answer.
         memory = threading.local()
 
-        def read() -> float:
+        def read() -> Sequence[Any]:
             try:
                 values = memory.values
             except AttributeError:
-                values = memory.values = (nvml.c_nvmlFieldValue_t * 1)()
-                values[0].fieldId, values[0].scopeId = field, scope
+                values = memory.values = (nvml.c_nvmlFieldValue_t * len(fields))()
+                for value, (field, scope) in zip(values, fields, strict=True):
+                    value.fieldId, value.scopeId = field, scope
             try:
-                check(entry(handle, one, values))
-                check(values[0].nvmlReturn)
+                check(entry(handle, count, values))
             except nvml.NVMLError as error:
-                # The field was added to drivers over time: those that know it not call it invalid.
-                if error.value == nvml.NVML_ERROR_INVALID_ARGUMENT:
-                    raise unsupported("power field", f"{field} is unknown to the driver") from None
-                raise _translated(error, "power", _READ_CURE) from None
-            return _watts(values[0].value.uiVal)
+                raise self._field_error(error, fields[0][0]) from None
+            return values  # type: ignore[no-any-return]
 
         return read
+
+    def _checked(self, value: Any) -> Any:
+        """A field as the driver has filled it in.
+
+        Raises:
+            CapabilityError: If it has not.
+        """
+        try:
+            self._nvml._nvmlCheckReturn(value.nvmlReturn)
+        except self._nvml.NVMLError as error:
+            raise self._field_error(error, value.fieldId) from None
+        return value
+
+    def _field_error(self, error: Any, field: int) -> CapabilityError:
+        # Fields were added to drivers over time: those that know one not call it invalid.
+        if error.value == self._nvml.NVML_ERROR_INVALID_ARGUMENT:
+            return unsupported("power field", f"{field} is unknown to the driver")
+        counted = field == self._nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION
+        return _translated(error, Capability.ENERGY_COUNTER if counted else "power", _READ_CURE)
 
     def temperature(self) -> float:
         celsius = self._call(
@@ -397,6 +487,12 @@ class NvmlGpuDriver(GpuDriver):
 
     def set_persistence(self, enabled: bool) -> None:
         self._set(Capability.PERSISTENCE, self._nvml.nvmlDeviceSetPersistenceMode, int(enabled))
+
+
+def _joules(millijoules: int) -> float:
+    if millijoules == _NO_64:
+        raise _implausible(Capability.ENERGY_COUNTER, millijoules)
+    return float(millijoules * _MILLI)
 
 
 def _watts(milliwatts: int) -> float:
