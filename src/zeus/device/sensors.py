@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 JoulesAt = Callable[[float], float]
 WattsAt = Callable[[float], float]
 
-_INSTANT = (
-    1e-4  # seconds over which an "instantaneous" reading is a mean, where only energy is known
-)
+_INSTANT = 1e-5  # seconds over which a reading without a window is a mean
+_LIVE_NOISE = 1e-3  # seconds for which the noise of a sensor that is always fresh stays the same
 
 # Added to the salt of a GPU, so that its sensors differ.
 COUNTER, POWER, AVERAGE = 0, 8, 16
@@ -29,13 +28,13 @@ class Sensor:
 
     Attributes:
         period: Seconds between refreshes; 0 for a sensor that is always fresh.
-        phase: Seconds by which refreshes lie after multiples of the period, as a share of it from
-            0 to 1; `None` for one that differs from GPU to GPU.
+        phase: How far refreshes lie after multiples of the period, as a share of it, from 0 to
+            below 1; `None` for one that differs from GPU to GPU and from sensor to sensor.
         window: Seconds over which a power reading is a mean. Shorter than the period, the sensor
             samples part of the time only.
         lag: Seconds by which the reading is late.
         jitter: Seconds by which a refresh may come late; a different amount each time.
-        noise: Standard deviation of a power reading, as a share of it.
+        noise: Standard deviation of a power reading, as a share of it; counters have none.
         gain: Reading over truth: an error of calibration, which cannot be seen from inside.
         part_time: For a counter: seconds before each refresh whose mean power it takes for all the
             time since the refresh before; 0 for one that misses nothing.
@@ -84,7 +83,8 @@ class Sensor:
 
         Args:
             number: Any whole number; instants ascend with it.
-            salt: Of the GPU and sensor: others have other phases and jitter.
+            salt: Of the GPU and sensor: others have other phases, jitter and noise. Salts of two
+                sensors differ by four or more.
         """
         phase = scatter(0, salt) if self.phase is None else self.phase
         late = self.jitter * scatter(number, salt + 1) if self.jitter else 0.0
@@ -92,7 +92,7 @@ class Sensor:
 
     def last_refresh(self, now: float, salt: int) -> int:
         """The number of the last refresh at or before an instant; for a sensor with a period."""
-        number = math.floor(now / self.period)
+        number = math.floor(now / self.period) + 1  # one too far, as the quotient is rounded
         while self.refresh(number, salt) > now:
             number -= 1
         return number
@@ -106,17 +106,22 @@ class Sensor:
             joules_at: What is really drawn.
             now: When it is read.
             salt: Of the GPU and sensor.
-            watts_at: Likewise, for a meter without a window; by default a mean over 0.1 ms.
+            watts_at: Likewise, for a meter without a window; by default a mean over 10 µs.
         """
-        number = self.last_refresh(now, salt) if self.period else 0
-        instant = (self.refresh(number, salt) if self.period else now) - self.lag
-        window = self.window or _INSTANT
-        if watts_at is not None and not self.window:
-            watts = watts_at(instant)
+        if self.period:
+            number = self.last_refresh(now, salt)
+            end = self.refresh(number, salt) - self.lag
         else:
-            watts = (joules_at(instant) - joules_at(instant - window)) / window
+            number = math.floor(now / _LIVE_NOISE)
+            end = now - self.lag
+        if watts_at is not None and not self.window:
+            watts = watts_at(end)
+        else:
+            begin = end - (self.window or _INSTANT)
+            # Not by the window: the difference of two instants is rounded, and windows are short.
+            watts = (joules_at(end) - joules_at(begin)) / (end - begin)
         if self.noise:
-            watts *= 1 + self.noise * normal(number if self.period else hash(now), salt)
+            watts *= 1 + self.noise * normal(number, salt)
         return self.gain * watts
 
     def energy(self, joules_at: JoulesAt, now: float, salt: int = 0) -> float:
@@ -124,8 +129,8 @@ class Sensor:
         instant = self.refresh(self.last_refresh(now, salt), salt) if self.period else now
         return self.gain * joules_at(instant - self.lag)
 
-    def missing_counted(self, joules_at: JoulesAt, number: int, salt: int = 0) -> float:
-        """What a part-time counter adds at a refresh, in joules."""
+    def increment(self, joules_at: JoulesAt, number: int, salt: int = 0) -> float:
+        """The joules that a part-time counter adds at a refresh, by the refresh's number."""
         end, begin = self.refresh(number, salt), self.refresh(number - 1, salt)
         window = min(self.part_time, end - begin)
         seen = joules_at(end - self.lag) - joules_at(end - self.lag - window)
