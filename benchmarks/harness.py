@@ -9,13 +9,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from rows import Answer
 from tools import ROOT, Tool
+
+from zeus.device.sensors import Sensor, Sensors
 
 FOLDER = Path(__file__).parent
 WORKER = "worker.py"
@@ -145,9 +147,11 @@ class Bench:
         folder = self._scratch / f"run-{self._count}"
         folder.mkdir()
         if part is None:
-            spec = GpuSpec(tick_period=TICK, power_period=sensor_period)
+            average = Sensor(window=1.0)
+            spec = GpuSpec(sensors=Sensors(Sensor(period=TICK), Sensor(), average))
         else:
-            spec = parts.spec(*part, power_period=sensor_period)
+            spec = parts.spec(*part)
+        spec = replace(spec, sensors=replace(spec.sensors, power=Sensor(period=sensor_period)))
         with SimulatedNvml.create(folder / "state", [spec] * gpus) as driver:
             # Nothing else from outside: settings for one of the tools, a launcher's ranks.
             surroundings = {

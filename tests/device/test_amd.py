@@ -12,6 +12,8 @@ from tests.device.amd_clients import Ask
 from tests.device.clients import TREE
 from tests.drivers.amdsmi_state import AmdGpuSpec, AmdSmiStatus
 
+from zeus.device.sensors import Sensor, Sensors
+
 pytestmark = pytest.mark.real_time
 
 # --- The simulation and the binding ---------------------------------------------------------------
@@ -90,7 +92,7 @@ answer({
 
 
 def test_energy_is_exact_at_every_tick(simulate, ask: Ask) -> None:
-    simulation = simulate(AmdGpuSpec(watts=200.0, tick_period=0.02))
+    simulation = simulate(AmdGpuSpec(watts=200.0, sensors=Sensors(Sensor(period=0.02), Sensor())))
     readings = ask(
         simulation,
         """
@@ -133,7 +135,8 @@ def test_momentary_and_averaged_power_are_different_fields(simulate, ask: Ask) -
 
 
 def test_power_follows_what_is_drawn(simulate, ask: Ask) -> None:
-    simulation = simulate(AmdGpuSpec(watts=100.0, average_power=True, average_window=1e-3))
+    sensors = Sensors(Sensor(period=0.1), Sensor(), Sensor(window=1e-3))
+    simulation = simulate(AmdGpuSpec(watts=100.0, average_power=True, sensors=sensors))
     powers = ask(
         simulation,
         """

@@ -26,6 +26,7 @@ from tests.drivers.build import build
 from tests.drivers.nvml_state import GpuSpec, NvmlReturn
 
 from zeus.device.base import Capability
+from zeus.device.sensors import Sensor, Sensors
 
 pytestmark = pytest.mark.real_time
 
@@ -78,7 +79,8 @@ say({
 
 
 def test_energy_is_the_counter_in_joules(rig: MakeRig) -> None:
-    readings = rig(GpuSpec(watts=250.0, tick_period=0.02, counter_offset=12345.5)).ask(
+    sensors = Sensors(Sensor(period=0.02), Sensor())
+    readings = rig(GpuSpec(watts=250.0, sensors=sensors, counter_offset=12345.5)).ask(
         """
 gpu, = get_gpus()
 readings = []
@@ -118,7 +120,8 @@ def test_instant_and_average_power_are_told_apart(rig: MakeRig) -> None:
         ),
     }  # fmt: skip
     # The driver's mean is over a second; over a minute it cannot come near while we look.
-    answers = rig(*(replace(spec, average_window=60.0) for spec in specs.values())).ask(
+    sensors = Sensors(Sensor(period=0.1), Sensor(), Sensor(window=60.0))
+    answers = rig(*(replace(spec, sensors=sensors) for spec in specs.values())).ask(
         """
 gpus = get_gpus()
 for gpu in range(len(gpus)):

@@ -12,11 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import segments, shared_state
+from . import segments, sensing, shared_state
 from .segments import fields
 from .shared_state import MAX_PROCESSES, Text
+
+if TYPE_CHECKING:
+    from zeus.device.sensors import Sensors
 
 MAX_CLOCKS = 33
 
@@ -64,11 +67,11 @@ class AmdGpuSpec:
         secondary_die: the die of a two-die board whose power and energy read zero.
         partition: name of the compute partition mode, None where the part cannot be partitioned.
         hip_id: HIP's number for the GPU, None where the library does not know it.
-        tick_period: how often the energy counter is refreshed; 0 makes it live.
-        tick_phase: refreshes happen at `tick_phase + k * tick_period` on CLOCK_MONOTONIC, None
-            picks a different phase for each GPU.
+        sensors: what its power readings and energy counter make of what it draws: a preset of
+            `zeus.device.sensors` by its name, or sensors; None for a counter that is refreshed
+            every 100 ms and power that is always fresh. Without an average of its own, the
+            averaged power is what the momentary one is. The counter always has its timestamp.
         counter_offset: joules on the counter when the simulation begins.
-        counter_gain: a counter that is simply wrong has a gain other than 1.
         counter_resolution: microjoules per count of the energy counter.
         current_power: whether the momentary power is reported (it is from MI300 on).
         average_power: whether the averaged power is reported (it was before MI300).
@@ -89,15 +92,11 @@ class AmdGpuSpec:
     hip_id: int | None = None
     watts: float = 140.0
 
-    tick_period: float = 0.1
-    tick_phase: float | None = None
+    sensors: Sensors | str | None = None
     counter_offset: float = 1000.0
-    counter_gain: float = 1.0
     counter_resolution: float = 15.3
-    energy_counter: bool = True
     current_power: bool = True
     average_power: bool = False
-    average_window: float = 1.0
 
     min_power_limit: float = 100.0
     max_power_limit: float = 750.0
@@ -125,8 +124,9 @@ class AmdGpuSpec:
         """Refuse what the library could not act out."""
         if not self.min_power_limit <= self.default_power_limit <= self.max_power_limit:
             raise ValueError("default_power_limit must lie between the lowest and the highest")
-        if self.average_window <= 0 or self.counter_resolution <= 0:
-            raise ValueError("average_window and counter_resolution must be positive")
+        object.__setattr__(self, "sensors", sensing.resolve(self.sensors))
+        if self.counter_resolution <= 0:
+            raise ValueError("counter_resolution must be positive")
         for clocks in (self.graphics_clocks, self.memory_clocks):
             if not 1 <= len(clocks) <= MAX_CLOCKS:
                 raise ValueError(f"a GPU has 1 to {MAX_CLOCKS} clocks of each kind")
@@ -319,6 +319,8 @@ def _describe_behaviour(gpu: Any, spec: AmdGpuSpec, index: int) -> None:
     gpu.memory_total = spec.memory_total
     gpu.memory_used = spec.memory_used
     shared_state.describe_power(gpu.power, spec, index)
+    if spec.sensors.average is None:
+        gpu.power.average = gpu.power.instant
     # The library reports the resolution as a C float, so that is what it counts in.
     gpu.counter_resolution = ctypes.c_float(spec.counter_resolution).value
 
@@ -335,7 +337,7 @@ def _flags_of(spec: AmdGpuSpec) -> int:
         _Flag.NEEDS_ROOT: spec.needs_root,
         _Flag.CURRENT_POWER: spec.current_power,
         _Flag.AVERAGE_POWER: spec.average_power,
-        _Flag.ENERGY_COUNTER: spec.energy_counter,
+        _Flag.ENERGY_COUNTER: spec.sensors.counter is not None,
         _Flag.HOTSPOT: spec.hotspot is not None,
         _Flag.EDGE: spec.edge is not None,
         _Flag.SECONDARY_DIE: spec.secondary_die,

@@ -49,7 +49,7 @@ def _compile(sources: list[Path], library: Path) -> None:
     compiler = shlex.split(os.environ.get("CC", "cc"))
     command = [*compiler, *_FLAGS, "-I", str(_SOURCES / _COMMON)]
     command += [f"-Wl,-soname,{library.name}", "-o", str(library)]
-    command += [str(source) for source in sources] + ["-pthread"]
+    command += [str(source) for source in sources] + ["-pthread", "-lm"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:

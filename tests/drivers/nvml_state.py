@@ -15,14 +15,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if __package__:
-    from . import responses, segments, shared_state
+    from . import responses, segments, sensing, shared_state
 else:
     # Loaded by its path, which is how to get at this file where another package is `tests`.
     sys.path.append(str(Path(__file__).parents[1]))
-    from drivers import responses, segments, shared_state
+    from drivers import responses, segments, sensing, shared_state
+
+if TYPE_CHECKING:
+    from zeus.device.sensors import Sensors
 
 MAX_SEGMENTS = segments.MAX_SEGMENTS
 MAX_MIG_DEVICES = 7
@@ -69,6 +72,7 @@ class _Flag(IntFlag):
     MIG_SUPPORTED = 1 << 9
     MEMORY_POWER_SUPPORTED = 1 << 10
     MODULE_POWER_SUPPORTED = 1 << 11
+    AVERAGE_POWER_SUPPORTED = 1 << 12
 
 
 class ClockSettings(NamedTuple):
@@ -87,15 +91,11 @@ class GpuSpec:
     Attributes:
         watts: what the GPU draws until told otherwise (and drew before the simulation began).
         load: what runs on it from the beginning; then power and speed answer to the knobs.
-        tick_period: how often the energy counter is refreshed; 0 makes it live.
-        tick_phase: refreshes happen at `tick_phase + k * tick_period` on CLOCK_MONOTONIC, None
-            picks a different phase for each GPU.
-        tick_jitter: each refresh comes late by a different amount below this.
+        sensors: what its power readings and energy counter make of what it draws: a preset of
+            `zeus.device.sensors` by its name, or sensors; None for a counter that is refreshed
+            every 100 ms and power that is always fresh.
         counter_offset: joules on the counter when the simulation begins.
-        counter_gain: a counter that is simply wrong has a gain other than 1.
         power_usage_is: what nvmlDeviceGetPowerUsage reports.
-        power_period: how often the instantaneous power sensor is refreshed; 0 makes it live.
-        power_noise: relative amplitude of the error of power readings, which is reproducible.
         memory_power_fraction: share of the power reported for the memory, None if unsupported.
         module_power_extra: watts that the whole module draws on top, None if unsupported.
         compute_processes: (pid, bytes) of each process.
@@ -110,17 +110,9 @@ class GpuSpec:
     watts: float = 60.0
     load: responses.Load | None = None
 
-    tick_period: float = 0.1
-    tick_phase: float | None = None
-    tick_jitter: float = 0.0
+    sensors: Sensors | str | None = None
     counter_offset: float = 1000.0
-    counter_gain: float = 1.0
-
     power_usage_is: Literal["instant", "average"] = "instant"
-    power_period: float = 0.0
-    power_phase: float | None = None
-    power_noise: float = 0.0
-    average_window: float = 1.0
     memory_power_fraction: float | None = None
     module_power_extra: float | None = None
 
@@ -169,12 +161,11 @@ class GpuSpec:
 
     def __post_init__(self) -> None:
         """Refuse what the driver could not act out."""
-        if self.tick_period > 0 and not 0 <= self.tick_jitter < self.tick_period:
-            raise ValueError("tick_jitter must be below tick_period, so that ticks stay in order")
+        object.__setattr__(self, "sensors", sensing.resolve(self.sensors))
+        if self.power_usage_is == "average" and self.sensors.average is None:
+            raise ValueError("power_usage_is='average' needs sensors with an average")
         if not self.min_power_limit <= self.default_power_limit <= self.max_power_limit:
             raise ValueError("default_power_limit must lie between the lowest and the highest")
-        if self.average_window <= 0:
-            raise ValueError("average_window must be positive")
         limits = {
             "mig_uuids": MAX_MIG_DEVICES,
             "memory_clocks": MAX_MEMORY_CLOCKS,
@@ -229,9 +220,6 @@ class _Gpu(ctypes.Structure):
         *_fields(ctypes.c_uint64, "memory_total", "memory_reserved", "memory_used"),
         *_fields(
             ctypes.c_double,
-            "power_period",
-            "power_phase",
-            "power_noise",
             "memory_power_fraction",
             "module_power_extra",
         ),
@@ -441,9 +429,6 @@ class SimulatedNvml(shared_state.SimulatedState):
         responses.forget(state.response)
         super()._draw(state, points, now)
 
-    def _sensor_memory(self, state: Any) -> float:
-        return max(super()._sensor_memory(state), 2 * state.power_period)
-
 
 def _graphics_clock(gpu: _Gpu) -> int:
     """MHz that settings allow: `current_clock` in nvml/clocks.c."""
@@ -499,10 +484,8 @@ def _describe_behaviour(gpu: _Gpu, spec: GpuSpec, index: int) -> None:
     gpu.utilization_gpu = spec.utilization_gpu
     gpu.utilization_memory = spec.utilization_memory
     shared_state.describe_power(gpu.power, spec, index)
-    gpu.power.tick_jitter = spec.tick_jitter
-    gpu.power_period = spec.power_period
-    gpu.power_phase = _or(spec.power_phase, segments.scatter(index, 2) * spec.power_period)
-    gpu.power_noise = spec.power_noise
+    if spec.sensors.counter is None:
+        gpu.unsupported[function_number("nvmlDeviceGetTotalEnergyConsumption")] = 1
     gpu.memory_power_fraction = spec.memory_power_fraction or 0.0
     gpu.module_power_extra = spec.module_power_extra or 0.0
 
@@ -531,6 +514,7 @@ def _flags_of(spec: GpuSpec) -> int:
         _Flag.MIG_SUPPORTED: spec.mig_supported,
         _Flag.MEMORY_POWER_SUPPORTED: spec.memory_power_fraction is not None,
         _Flag.MODULE_POWER_SUPPORTED: spec.module_power_extra is not None,
+        _Flag.AVERAGE_POWER_SUPPORTED: spec.sensors.average is not None,
     }
     return shared_state.chosen_flags(chosen)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from zeus.device.sensors import PRESETS, Sensor, Sensors
 from zeus.device.simulated_models import MODELS, GpuModel
 
 from .nvml_state import GpuSpec
@@ -39,12 +40,31 @@ def load(
     return settled
 
 
-def spec(key: str, running: dict[str, float] | None = None, **changes: Any) -> GpuSpec:
+# What Zeus, like other tools, goes by to tell what `nvmlDeviceGetPowerUsage` reports.
+_COMPUTE_CAPABILITIES = {
+    "p100": (6, 0),
+    "v100": (7, 0),
+    "rtx6000": (7, 5),
+    "a40": (8, 6),
+    "a100": (8, 0),
+    "h100": (9, 0),
+}
+
+
+def spec(
+    key: str,
+    running: dict[str, float] | None = None,
+    *,
+    published_sensors: bool = False,
+    **changes: Any,
+) -> GpuSpec:
     """A part by its short name, such as "a100", at its highest power limit.
 
     Args:
         key: as in `ZEUS_SIMULATE`; a part by NVIDIA.
         running: arguments for `load`; None leaves the GPU idle.
+        published_sensors: whether its sensors are those that are published of the part; otherwise
+            its power is always fresh.
         changes: anything else of `GpuSpec`.
 
     Raises:
@@ -53,19 +73,22 @@ def spec(key: str, running: dict[str, float] | None = None, **changes: Any) -> G
     model = MODELS[key]
     if model.vendor != "NVIDIA":
         raise ValueError(f"the simulated driver is NVIDIA's, but {key} is {model.vendor}'s")
-    no_counter = () if model.counter_period else ("nvmlDeviceGetTotalEnergyConsumption",)
+    counter = Sensor(period=model.counter_period) if model.counter_period else None
     given: dict[str, Any] = {
         "name": model.name,
         "watts": model.idle_power,
-        "tick_period": model.counter_period or 0.0,
+        "sensors": Sensors(counter, Sensor(), Sensor(window=1.0)),
         "min_power_limit": model.minimum_limit,
         "max_power_limit": model.maximum_limit,
         "default_power_limit": model.maximum_limit,
         "memory_clocks": (model.memory_clock,),
         "graphics_clocks": model.graphics_clocks(),
         "memory_total": model.memory_bytes,
-        "unsupported": no_counter,
     }
+    if published_sensors:
+        given["sensors"] = sensors = PRESETS[key]
+        given["compute_capability"] = _COMPUTE_CAPABILITIES[key]
+        given["power_usage_is"] = "average" if sensors.average else "instant"
     if running is not None:
         given["load"] = load(model, **running)
     return GpuSpec(**(given | changes))

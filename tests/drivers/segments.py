@@ -8,12 +8,16 @@ are seconds of CLOCK_MONOTONIC.
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Sequence
+from functools import partial
+
+from . import sensing
+from .sensing import SensorState
 
 MAX_SEGMENTS = 4096
 # When the segments run out of room, this many of the oldest go at once.
 _DROP_AT_LEAST = 1024
+_DROPPED = "this part of the power history has been dropped to make room"
 
 
 def fields(kind: type, *names: str) -> list[tuple[str, type]]:
@@ -27,39 +31,32 @@ class Segment(ctypes.Structure):
     _fields_ = fields(ctypes.c_double, "start", "watts", "joules")
 
 
+class Count(ctypes.Structure):
+    """Must mirror `struct count` in common/layout.h."""
+
+    _fields_ = [("refresh", ctypes.c_int64), ("joules", ctypes.c_double)]
+
+
 class Power(ctypes.Structure):
     """Must mirror `struct power` in common/layout.h."""
 
     _fields_ = [
+        *fields(SensorState, "counter", "instant", "average"),
+        ("counter_offset", ctypes.c_double),
+        ("counted", Count),
         *fields(
-            ctypes.c_double,
-            "tick_period",
-            "tick_phase",
-            "tick_jitter",
-            "counter_offset",
-            "counter_gain",
-            "average_window",
+            ctypes.c_uint64, "changes_of_past", "sequence", "dropped_segments", "segment_count"
         ),
-        *fields(ctypes.c_uint64, "sequence", "dropped_segments", "segment_count"),
         ("segments", Segment * MAX_SEGMENTS),
     ]
-
-
-def scatter(number: int, salt: int) -> float:
-    """A number in [0, 1) that depends on its arguments only; the C side computes the same."""
-    mask = 2**64 - 1
-    mixed = number * 0xDF7C85303DD46B6B + salt * 0xF820571E8B29C9DD + 0x3C4F9A1D70E6B285
-    mixed &= mask
-    mixed = (mixed ^ (mixed >> 31)) * 0x94C5AD41FD4DAED1 & mask
-    mixed = (mixed ^ (mixed >> 29)) * 0xA5A8B7D8486604E9 & mask
-    mixed ^= mixed >> 32
-    return (mixed >> 11) * 2.0**-53
 
 
 def begin(power: Power, watts: float, now: float) -> None:
     """Draw `watts`, as if it had always been so."""
     power.segments[0] = Segment(start=now, watts=watts, joules=0.0)
     power.segment_count = 1
+    if power.counter.part_time:
+        power.counted.refresh = _last_refresh(power, now)
 
 
 def watts_at(power: Power, instant: float) -> float:
@@ -80,40 +77,59 @@ def energy_between(power: Power, start: float, end: float) -> float:
         ValueError: If the power of that time is no longer known.
     """
     if power.dropped_segments and min(start, end) < power.segments[0].start:
-        raise ValueError("this part of the power history has been dropped to make room")
+        raise ValueError(_DROPPED)
     return joules_at(power, end) - joules_at(power, start)
 
 
-def last_tick(power: Power, index: int, instant: float) -> float:
-    """The instant of the last refresh of the counter of GPU `index`, at or before `instant`."""
-    if power.tick_period <= 0:
+def last_tick(power: Power, instant: float) -> float:
+    """The instant of the last refresh of the energy counter, at or before `instant`."""
+    if not power.counter.period:
         return instant
-    tick = math.floor((instant - power.tick_phase) / power.tick_period)
-    last = _tick_instant(power, index, tick)
-    return last if last <= instant else _tick_instant(power, index, tick - 1)
+    number = _last_refresh(power, instant)
+    return sensing.model(power.counter).refresh(number, power.counter.salt)
 
 
-def counted_joules(power: Power, index: int, instant: float) -> float:
-    """What the energy counter of GPU `index` stands for, before it is rounded to its unit."""
-    joules = joules_at(power, last_tick(power, index, instant))
-    return power.counter_offset + power.counter_gain * joules
+def counted_joules(power: Power, instant: float) -> float:
+    """What the energy counter stands at, before it is rounded to its unit.
+
+    Raises:
+        ValueError: If the counter is a part-time one and the power of that time no longer known.
+    """
+    counter, counted = power.counter, power.counted
+    if not counter.part_time:
+        joules = sensing.model(counter).energy(partial(joules_at, power), instant, counter.salt)
+        return power.counter_offset + joules
+    number = _last_refresh(power, instant)
+    if number < counted.refresh:
+        raise ValueError(_DROPPED)
+    return power.counter_offset + _count_up_to(power, number)
 
 
-def schedule(power: Power, points: Sequence[tuple[float, float]], needed_since: float) -> None:
+def sensed_watts(power: Power, sensor: SensorState, instant: float) -> float:
+    """What one of the power sensors shows at an instant."""
+    return sensing.model(sensor).power(partial(joules_at, power), instant, sensor.salt)
+
+
+def schedule(
+    power: Power, points: Sequence[tuple[float, float]], now: float, memory: float
+) -> None:
     """Draw what (instant, watts) `points` say from the first on, keeping the history before it.
 
     Args:
         power: what is rewritten; nobody may read it meanwhile.
         points: in ascending order, at least one.
-        needed_since: sensors still report what was drawn from this instant on, so that has to
-            stay when older segments make room.
+        now: the present; points before it change what was drawn already.
+        memory: sensors still report what was drawn so many seconds ago, so that has to stay when
+            older segments make room.
     """
     first = points[0][0]
+    if first < now:
+        power.changes_of_past += 1
     joules = joules_at(power, first)
     kept = _segment_number(power, first)
     if power.segments[kept].start < first:
         kept += 1
-    kept = _make_room(power, kept, len(points), needed_since)
+    kept = _make_room(power, kept, len(points), now - memory)
     for position, (start, watts) in enumerate(points):
         if position:
             before = power.segments[kept + position - 1]
@@ -131,6 +147,7 @@ def _make_room(power: Power, kept: int, wanted: int, needed_since: float) -> int
     dropped = min(max(missing, _DROP_AT_LEAST), droppable, kept)
     if dropped < missing:
         raise ValueError(f"at most {MAX_SEGMENTS} power segments that are still of use")
+    _count_before(power, power.segments[dropped].start)
     size = ctypes.sizeof(Segment)
     base = ctypes.addressof(power.segments)
     ctypes.memmove(base, base + dropped * size, (kept - dropped) * size)
@@ -154,8 +171,23 @@ def _segment_at(power: Power, instant: float) -> Segment:
     return power.segments[_segment_number(power, instant)]
 
 
-def _tick_instant(power: Power, index: int, tick: int) -> float:
-    instant = power.tick_phase + tick * power.tick_period
-    if power.tick_jitter > 0:
-        instant += power.tick_jitter * scatter(tick, index)
-    return instant
+def _last_refresh(power: Power, instant: float) -> int:
+    return sensing.model(power.counter).last_refresh(instant, power.counter.salt)
+
+
+def _count_up_to(power: Power, number: int) -> float:
+    """What a part-time counter has counted by a refresh: in one order, so one sum for everybody."""
+    counter = sensing.model(power.counter)
+    joules = power.counted.joules
+    for refresh in range(power.counted.refresh + 1, number + 1):
+        joules += counter.increment(partial(joules_at, power), refresh, power.counter.salt)
+    return joules
+
+
+def _count_before(power: Power, instant: float) -> None:
+    """Count what a part-time counter sees before an instant: `count_before` in common/sensors.c."""
+    counter = power.counter
+    if counter.part_time:
+        number = _last_refresh(power, instant + counter.lag + counter.part_time)
+        number = max(number, power.counted.refresh)
+        power.counted = Count(number, _count_up_to(power, number))

@@ -20,10 +20,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from . import segments
-from .segments import Power, fields, scatter
+from . import segments, sensing
+from .segments import Power, fields
 
-VERSION = 1
+VERSION = 2
 MAX_GPUS = 16
 MAX_FUNCTIONS = 128
 MAX_PROCESSES = 32
@@ -88,13 +88,9 @@ def chosen_flags(chosen: dict[Any, bool]) -> int:
 
 
 def describe_power(power: Power, spec: Any, index: int) -> None:
-    """Fill in what a `spec` of any library says about the energy counter and the average."""
-    power.tick_period = spec.tick_period
-    phase = scatter(index, 1) * spec.tick_period
-    power.tick_phase = phase if spec.tick_phase is None else spec.tick_phase
+    """Fill in what a `spec` of any library says about its sensors."""
+    sensing.describe(power, spec.sensors, index)
     power.counter_offset = spec.counter_offset
-    power.counter_gain = spec.counter_gain
-    power.average_window = spec.average_window
 
 
 class SimulatedState:
@@ -207,7 +203,7 @@ class SimulatedState:
 
     def _draw(self, state: Any, points: Sequence[tuple[float, float]], now: float) -> None:
         """What the GPU draws from the first of the points on; only while rewriting it."""
-        segments.schedule(state.power, points, now - self._sensor_memory(state))
+        segments.schedule(state.power, points, now, self._sensor_memory(state))
 
     def power(self, gpu: int, instant: float) -> float:
         """The watts that `gpu` really draws at one instant."""
@@ -219,17 +215,34 @@ class SimulatedState:
         with self._lock:
             return segments.energy_between(self._gpu(gpu).power, start, end)
 
+    def counted_energy(self, gpu: int, start: float, end: float) -> float:
+        """Likewise, times the gain of the energy counter: what it would count without ticks."""
+        return self._gpu(gpu).power.counter.gain * self.energy(gpu, start, end)
+
+    def instant_reading(self, gpu: int, instant: float) -> float:
+        """What the sensor of instantaneous power shows at `instant`, in watts."""
+        with self._lock:
+            power = self._gpu(gpu).power
+            return segments.sensed_watts(power, power.instant, instant)
+
+    def average_reading(self, gpu: int, instant: float) -> float:
+        """What the sensor of average power shows at `instant`, in watts."""
+        with self._lock:
+            power = self._gpu(gpu).power
+            return segments.sensed_watts(power, power.average, instant)
+
     def last_tick(self, gpu: int, instant: float) -> float:
         """The instant of the last refresh of the energy counter at or before `instant`."""
-        return segments.last_tick(self._gpu(gpu).power, gpu, instant)
+        return segments.last_tick(self._gpu(gpu).power, instant)
 
     def _counted_joules(self, gpu: int, instant: float) -> float:
         with self._lock:
-            return segments.counted_joules(self._gpu(gpu).power, gpu, instant)
+            return segments.counted_joules(self._gpu(gpu).power, instant)
 
     def _sensor_memory(self, state: Any) -> float:
         """For how many seconds the sensors of a GPU still report what was drawn."""
-        return max(state.power.average_window, 2 * state.power.tick_period)
+        power = state.power
+        return max(map(sensing.memory, (power.counter, power.instant, power.average)))
 
     # What clients see, may set and have called.
 

@@ -22,6 +22,8 @@ from tests.drivers.nvml_state import (
     SimulatedNvml,
 )
 
+from zeus.device.sensors import Sensor
+
 # What every client starts with. `outcome` turns an error of the binding into its number.
 PRELUDE = """
 import json, os, sys, threading, time
@@ -51,7 +53,9 @@ def error(code: NvmlReturn) -> str:
 
 def frozen(spec: GpuSpec) -> GpuSpec:
     """The same GPU with an energy counter that ticked just now and not again for long."""
-    return replace(spec, tick_period=1e6, tick_phase=time.monotonic())
+    period = 1e6
+    counter = Sensor(period=period, phase=time.monotonic() / period % 1)
+    return replace(spec, sensors=replace(spec.sensors, counter=counter))
 
 
 class Clients:

@@ -20,6 +20,8 @@ from tests.drivers_tests.nvml_clients import (
     frozen,
 )
 
+from zeus.device.sensors import Sensor, Sensors
+
 pytestmark = pytest.mark.real_time
 
 # --- Energy ---------------------------------------------------------------------------------------
@@ -42,9 +44,9 @@ answer(samples)
 
 def test_the_counter_shows_the_exact_energy_at_the_last_tick(simulate: Simulate) -> None:
     sim, clients = simulate(
-        GpuSpec(tick_period=0.02),
-        GpuSpec(tick_period=0.05, tick_phase=0.013, tick_jitter=0.04, counter_gain=1.25),
-        GpuSpec(tick_period=0.0, counter_offset=123456.789),
+        GpuSpec(sensors=Sensors(Sensor(period=0.02), Sensor())),
+        GpuSpec(sensors=Sensors(Sensor(period=0.05, phase=0.26, jitter=0.04, gain=1.25), Sensor())),
+        GpuSpec(sensors="live", counter_offset=123456.789),
     )
     client = clients.start(READ_COUNTERS)
     assert client.stdout is not None
@@ -89,7 +91,7 @@ def test_the_past_before_the_simulation_has_the_first_power(simulate: Simulate) 
 
 
 def test_old_segments_make_room_for_new_ones(simulate: Simulate) -> None:
-    sim, clients = simulate(GpuSpec(watts=10.0, tick_period=0.0, counter_offset=0.0))
+    sim, clients = simulate(GpuSpec(watts=10.0, sensors="live", counter_offset=0.0))
     start = time.monotonic() - 2000
     sim.schedule(0, [(start + i / 10, float(i % 7)) for i in range(MAX_SEGMENTS - 10)])
     sim.schedule(0, [(start + 1000 + i / 10, float(i % 5)) for i in range(1000)])
@@ -134,7 +136,7 @@ def test_power_usage_is_instant_or_an_average(simulate: Simulate) -> None:
 
 
 def test_a_slow_power_sensor_repeats_its_last_sample(simulate: Simulate) -> None:
-    sim, clients = simulate(GpuSpec(power_period=0.05, power_phase=0.0))
+    sim, clients = simulate(GpuSpec(sensors=Sensors(None, Sensor(period=0.05, phase=0.0))))
     base = time.monotonic()
     sim.schedule(0, [(base + i * 0.013, 100.0 + i) for i in range(300)])
     samples = clients.run(
@@ -151,11 +153,12 @@ def test_a_slow_power_sensor_repeats_its_last_sample(simulate: Simulate) -> None
     assert all(value in (expected(before), expected(after)) for before, value, after in samples)
 
 
-def test_sensor_noise_is_bounded_and_reproducible(simulate: Simulate) -> None:
-    _, clients = simulate(GpuSpec(watts=200.0, power_noise=0.02, power_period=1e6))
+def test_sensor_noise_is_reproducible(simulate: Simulate) -> None:
+    sensors = Sensors(None, Sensor(period=1e6, noise=0.02))
+    _, clients = simulate(GpuSpec(watts=200.0, sensors=sensors))
     first, second = (clients.run("answer(N.nvmlDeviceGetPowerUsage(start()[0]))") for _ in "ab")
     assert first == second != 200_000
-    assert 196_000 <= first <= 204_000
+    assert 180_000 <= first <= 220_000
 
 
 READ_FIELDS = """

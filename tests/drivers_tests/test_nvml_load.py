@@ -15,6 +15,7 @@ from tests.drivers.nvml_state import MAX_SEGMENTS, SimulatedNvml
 from tests.drivers.responses import Operation
 from tests.drivers_tests.nvml_clients import Clients
 
+from zeus.device.sensors import Sensor, Sensors
 from zeus.device.simulated_models import MODELS
 
 pytestmark = pytest.mark.real_time
@@ -52,7 +53,7 @@ class Bench(Clients):
 
 @pytest.fixture
 def bench(tmp_path: Path, nvml_library: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path, nvml_library, tick_period=0.0)
+    made = Bench(tmp_path, nvml_library, sensors="live")
     yield made
     made.sim.close()
 
@@ -100,7 +101,7 @@ answer(said)
 def test_the_counter_integrates_across_changes_of_the_limit(
     tmp_path: Path, nvml_library: Path
 ) -> None:
-    bench = Bench(tmp_path, nvml_library, tick_period=0.02)
+    bench = Bench(tmp_path, nvml_library, sensors=Sensors(Sensor(period=0.02), Sensor()))
     readings = bench.run("""
 readings = []
 for number in range(300):

@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from tests.drivers.nvml_state import GpuSpec, SimulatedNvml
 
+from zeus.device.sensors import Sensor, Sensors
+
 pytestmark = pytest.mark.real_time
 
 ROOT = Path(__file__).parents[2]
@@ -133,7 +135,7 @@ def test_windows_shorter_than_a_few_ticks_are_right(programs, length, windows, s
 
 
 def test_jittering_ticks_and_noisy_power(programs):
-    spec = GpuSpec(tick_jitter=0.01, power_noise=0.02)
+    spec = GpuSpec(sensors=Sensors(Sensor(period=0.1, jitter=0.01), Sensor(noise=0.01)))
     found = programs(spec).ask(ACCURACY.format(length=0.5, windows=8, spin=False))
     for scenario, errors in found.items():
         assert errors[len(errors) // 2] < 0.03, (scenario, errors)
@@ -141,7 +143,8 @@ def test_jittering_ticks_and_noisy_power(programs):
 
 def test_a_power_meter_that_is_refreshed_with_the_counter_only(programs):
     """As on A100 and H100: both move every 100 ms. Short windows wait for the tick they need."""
-    spec = GpuSpec(power_period=0.1, power_phase=0.03, tick_phase=0.03)
+    both = Sensor(period=0.1, phase=0.3)
+    spec = GpuSpec(sensors=Sensors(both, both))
     found = programs(spec).ask(ACCURACY.format(length=0.05, windows=30, spin=False))
     for scenario, errors in found.items():
         assert errors[len(errors) // 2] < 0.05, (scenario, errors)
@@ -293,7 +296,7 @@ def test_missing_counter_and_sentinels_fall_back_to_power(programs):
 
 
 def test_a_counter_that_is_wrong_is_not_believed(programs):
-    group = programs(GpuSpec(watts=250.0, counter_gain=4.0))
+    group = programs(GpuSpec(watts=250.0, sensors=Sensors(Sensor(period=0.1, gain=4.0), Sensor())))
     found = group.ask("""
         monitor = ZeusMonitor()
         wait_for_helper(monitor)

@@ -11,10 +11,14 @@ from tests.device.nvml_rig import MakeRig, Rig, rigs
 from tests.drivers.nvml_state import GpuSpec
 from tests.drivers.responses import Operation
 
+from zeus.device.sensors import Sensor, Sensors
+
 pytestmark = pytest.mark.real_time
 
 ODD = 333.0
-GPU = GpuSpec(name="NVIDIA A100-SXM4-80GB", needs_root=False, tick_period=0.02)
+GPU = GpuSpec(
+    name="NVIDIA A100-SXM4-80GB", needs_root=False, sensors=Sensors(Sensor(period=0.02), Sensor())
+)
 
 TRAINING = """
 import logging

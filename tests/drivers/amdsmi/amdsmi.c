@@ -222,9 +222,9 @@ EXPORT status_t amdsmi_get_gpu_compute_partition(handle_t handle, char *partitio
 
 /* --- Power and energy --------------------------------------------------------------------------- */
 
-static uint64_t count_energy(const struct gpu *gpu, double tick)
+static uint64_t count_energy(const struct gpu *gpu, double joules)
 {
-    double counted = counted_joules(&gpu->power, tick) * MICRO / gpu->counter_resolution;
+    double counted = joules * MICRO / gpu->counter_resolution;
     return counted > 0 && !has(gpu, FLAG_SECONDARY_DIE) ? (uint64_t)counted : 0;
 }
 
@@ -234,16 +234,18 @@ EXPORT status_t amdsmi_get_energy_count(handle_t handle, uint64_t *accumulator, 
     ENTER(device, amdsmi_get_energy_count, handle);
     if (!has(gpu, FLAG_ENERGY_COUNTER))
         return NOT_SUPPORTED;
-    double tick = last_tick(&gpu->power, (int)handle->index, monotonic_now());
-    *accumulator = call.sentinel ? UNKNOWN_64 : count_energy(gpu, tick);
+    struct counter_reading counter =
+        read_counter(&gpu->power, (int)handle->index, monotonic_now());
+    *accumulator = call.sentinel ? UNKNOWN_64 : count_energy(gpu, counter.joules);
     *resolution = (float)gpu->counter_resolution;
-    *timestamp = tick > 0 ? (uint64_t)(tick * 1e9) : 0;
+    *timestamp = counter.refreshed > 0 ? (uint64_t)(counter.refreshed * 1e9) : 0;
     return SUCCESS;
 }
 
-static uint32_t whole_watts(const struct gpu *gpu, double watts)
+static uint32_t whole_watts(const struct gpu *gpu, const struct sensor *sensor, double now)
 {
-    return has(gpu, FLAG_SECONDARY_DIE) ? 0 : (uint32_t)(watts + 0.5);
+    double watts = read_power(&gpu->power, sensor, now);
+    return watts <= 0 || has(gpu, FLAG_SECONDARY_DIE) ? 0 : (uint32_t)(watts + 0.5);
 }
 
 EXPORT status_t amdsmi_get_power_info(handle_t handle, struct power_info *info)
@@ -255,8 +257,9 @@ EXPORT status_t amdsmi_get_power_info(handle_t handle, struct power_info *info)
     bool average = has(gpu, FLAG_AVERAGE_POWER) && !call.sentinel;
     *info = (struct power_info){.gfx_voltage = UNKNOWN_16, .soc_voltage = UNKNOWN_16,
                                 .mem_voltage = UNKNOWN_16};
-    info->current_socket_power = current ? whole_watts(gpu, watts_at(&gpu->power, now)) : unknown;
-    info->average_socket_power = average ? whole_watts(gpu, average_watts(&gpu->power, now)) : unknown;
+    const struct power *drawn = &gpu->power;
+    info->current_socket_power = current ? whole_watts(gpu, &drawn->instant, now) : unknown;
+    info->average_socket_power = average ? whole_watts(gpu, &drawn->average, now) : unknown;
     info->socket_power = current ? info->current_socket_power : info->average_socket_power;
     info->power_limit = (uint32_t)(gpu->limit_uw / MICRO);
     return SUCCESS;

@@ -7,6 +7,7 @@
 
 #include "abi.h"
 #include "physics.h"
+#include "sensors.h"
 #include "shared_state.h"
 #include "state.h"
 

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define STATE_VERSION 1u
+#define STATE_VERSION 2u
 
 #define MAX_GPUS 16
 #define MAX_SEGMENTS 4096
@@ -54,14 +54,36 @@ struct segment {
     double joules;
 };
 
-/* What a GPU draws over time, and how its energy counter and its average keep up with that. */
+/* How a power reading or an energy counter follows what is drawn: `Sensor` of
+ * zeus.device.sensors, with a phase of its own. */
+struct sensor {
+    double period;
+    double phase;
+    double window;
+    double lag;
+    double jitter;
+    double noise;
+    double gain;
+    double part_time;
+    uint64_t salt;
+};
+
+/* What a part-time counter has counted by one of its refreshes. */
+struct count {
+    int64_t refresh;
+    double joules;
+};
+
+/* What a GPU draws over time, and the sensors that follow it. */
 struct power {
-    double tick_period;
-    double tick_phase;
-    double tick_jitter;
+    struct sensor counter;
+    struct sensor instant;
+    struct sensor average;
     double counter_offset;
-    double counter_gain;
-    double average_window;
+    /* A part-time counter goes on from here: what was drawn before may have been dropped. */
+    struct count counted;
+    /* How often the past was changed; what was counted until then is no longer so. */
+    uint64_t changes_of_past;
     /* `sequence` is odd while someone rewrites the segments, or the controller the processes. */
     uint64_t sequence;
     uint64_t dropped_segments;
@@ -84,7 +106,8 @@ struct header {
 
 _Static_assert(sizeof(struct fault) == 32, "layout of struct fault");
 _Static_assert(sizeof(struct segment) == 24, "layout of struct segment");
-_Static_assert(sizeof(struct power) == 98376, "layout of struct power");
+_Static_assert(sizeof(struct sensor) == 72, "layout of struct sensor");
+_Static_assert(sizeof(struct power) == 98576, "layout of struct power");
 _Static_assert(sizeof(struct header) == 70688, "layout of struct header");
 
 #endif

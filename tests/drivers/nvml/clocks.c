@@ -221,7 +221,7 @@ static uint64_t throttle_reasons(const struct gpu *gpu)
         reasons |= REASON_IDLE;
     if (get32(&gpu->application_graphics) != gpu->default_graphics_clock)
         reasons |= REASON_APPLICATION_CLOCKS;
-    if (to_milliwatts(watts_at(&gpu->power, monotonic_now())) >= get32(&gpu->limit_mw))
+    if (to_milliwatts(watts_now(&gpu->power)) >= get32(&gpu->limit_mw))
         reasons |= REASON_POWER_CAP;
     return reasons;
 }

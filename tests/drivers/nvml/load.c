@@ -10,7 +10,7 @@
 
 static unsigned int celsius(const struct gpu *gpu)
 {
-    return (unsigned int)(30.0 + 0.12 * watts_at(&gpu->power, monotonic_now()));
+    return (unsigned int)(30.0 + 0.12 * watts_now(&gpu->power));
 }
 
 EXPORT result_t nvmlDeviceGetTemperature(handle_t device, unsigned int sensor,

@@ -19,10 +19,9 @@ EXPORT result_t nvmlDeviceGetPowerUsage(handle_t device, unsigned int *power)
     struct call call = enter_device(FN_nvmlDeviceGetPowerUsage, device, GPU_ONLY);
     if (call.result != SUCCESS)
         return call.result;
-    double now = monotonic_now();
-    double watts = has(&call, FLAG_POWER_USAGE_IS_AVERAGE)
-                       ? sensed_average_watts(call.gpu, call.index, now)
-                       : sensed_watts(call.gpu, call.index, now);
+    const struct power *drawn = &call.gpu->power;
+    bool average = has(&call, FLAG_POWER_USAGE_IS_AVERAGE);
+    double watts = read_power(drawn, average ? &drawn->average : &drawn->instant, monotonic_now());
     return put32(&call, power, to_milliwatts(watts));
 }
 
@@ -89,10 +88,11 @@ static void fill_field(const struct call *call, struct field_value *field, doubl
         fill_energy(call, field, now);
         break;
     case FIELD_POWER_AVERAGE:
-        fill_power(call, field, sensed_average_watts(gpu, call->index, now));
+        if (has(call, FLAG_AVERAGE_POWER_SUPPORTED))
+            fill_power(call, field, read_power(&gpu->power, &gpu->power.average, now));
         break;
     case FIELD_POWER_INSTANT:
-        fill_power(call, field, sensed_watts(gpu, call->index, now));
+        fill_power(call, field, read_power(&gpu->power, &gpu->power.instant, now));
         break;
     case FIELD_LIMIT_MIN:
         fill_limit(call, field, gpu->limit_min_mw);

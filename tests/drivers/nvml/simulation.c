@@ -1,6 +1,5 @@
 /*
- * The life of the simulated driver, the common entry of every call, and what its sensors add to
- * the physics: sampling and noise.
+ * The life of the simulated driver, the common entry of every call, and what several of them read.
  */
 #define _GNU_SOURCE
 #include "simulation.h"
@@ -218,35 +217,6 @@ struct memory_v2 memory_of(const struct call *call)
 
 uint64_t energy_counter_mj(const struct gpu *gpu, int index, double now)
 {
-    double tick = last_tick(&gpu->power, index, now);
-    double counted = 1000.0 * counted_joules(&gpu->power, tick);
+    double counted = 1000.0 * read_counter(&gpu->power, index, now).joules;
     return counted > 0 ? (uint64_t)counted : 0;
-}
-
-static double with_noise(const struct gpu *gpu, int index, double watts, int64_t sample)
-{
-    if (gpu->power_noise <= 0)
-        return watts;
-    double swing = 2.0 * scatter((uint64_t)sample, 1000u + (uint64_t)index) - 1.0;
-    return watts * (1.0 + gpu->power_noise * swing);
-}
-
-/* A live sensor still needs a sample number for its noise; it gets a new one every millisecond. */
-static int64_t live_sample(double now)
-{
-    return round_down(now * 1000.0);
-}
-
-double sensed_watts(const struct gpu *gpu, int index, double now)
-{
-    if (gpu->power_period <= 0)
-        return with_noise(gpu, index, watts_at(&gpu->power, now), live_sample(now));
-    int64_t sample = round_down((now - gpu->power_phase) / gpu->power_period);
-    double instant = gpu->power_phase + (double)sample * gpu->power_period;
-    return with_noise(gpu, index, watts_at(&gpu->power, instant), sample);
-}
-
-double sensed_average_watts(const struct gpu *gpu, int index, double now)
-{
-    return with_noise(gpu, index, average_watts(&gpu->power, now), live_sample(now));
 }

@@ -9,6 +9,7 @@
 
 #include "abi.h"
 #include "physics.h"
+#include "sensors.h"
 #include "shared_state.h"
 #include "state.h"
 
@@ -46,8 +47,6 @@ result_t check_control_permission(const struct gpu *gpu);
 handle_t handle_of_gpu(int gpu);
 handle_t handle_of_mig(int gpu, int mig);
 
-double sensed_watts(const struct gpu *gpu, int index, double now);
-double sensed_average_watts(const struct gpu *gpu, int index, double now);
 uint64_t energy_counter_mj(const struct gpu *gpu, int index, double now);
 struct memory_v2 memory_of(const struct call *call);
 unsigned int copy_processes(const struct gpu *gpu, bool graphics, struct process *into);

@@ -115,6 +115,7 @@ enum flag {
     FLAG_MIG_SUPPORTED = 1u << 9,
     FLAG_MEMORY_POWER_SUPPORTED = 1u << 10,
     FLAG_MODULE_POWER_SUPPORTED = 1u << 11,
+    FLAG_AVERAGE_POWER_SUPPORTED = 1u << 12,
 };
 
 struct process {
@@ -174,9 +175,6 @@ struct gpu {
     uint64_t memory_reserved;
     uint64_t memory_used;
 
-    double power_period;
-    double power_phase;
-    double power_noise;
     double memory_power_fraction;
     double module_power_extra;
 
@@ -218,7 +216,7 @@ struct state {
 
 _Static_assert(sizeof(struct process) == 16, "layout of struct process");
 _Static_assert(sizeof(struct response) == 18456, "layout of struct response");
-_Static_assert(sizeof(struct gpu) == 119856, "layout of struct gpu");
-_Static_assert(sizeof(struct state) == 1988592, "layout of struct state");
+_Static_assert(sizeof(struct gpu) == 120032, "layout of struct gpu");
+_Static_assert(sizeof(struct state) == 1991408, "layout of struct state");
 
 #endif
