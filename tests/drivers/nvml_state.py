@@ -96,6 +96,8 @@ class GpuSpec:
             every 100 ms and power that is always fresh.
         counter_offset: joules on the counter when the simulation begins.
         power_usage_is: what nvmlDeviceGetPowerUsage reports.
+        power_samples: how many refreshes of the instantaneous power nvmlDeviceGetSamples gives,
+            for sensors with a period; 0 if unsupported.
         memory_power_fraction: share of the power reported for the memory, None if unsupported.
         module_power_extra: watts that the whole module draws on top, None if unsupported.
         compute_processes: (pid, bytes) of each process.
@@ -113,6 +115,7 @@ class GpuSpec:
     sensors: Sensors | str | None = None
     counter_offset: float = 1000.0
     power_usage_is: Literal["instant", "average"] = "instant"
+    power_samples: int = 0
     memory_power_fraction: float | None = None
     module_power_extra: float | None = None
 
@@ -164,6 +167,8 @@ class GpuSpec:
         object.__setattr__(self, "sensors", sensing.resolve(self.sensors))
         if self.power_usage_is == "average" and self.sensors.average is None:
             raise ValueError("power_usage_is='average' needs sensors with an average")
+        if self.power_samples and not self.sensors.power.period:
+            raise ValueError("power_samples needs a power sensor with a period")
         if not self.min_power_limit <= self.default_power_limit <= self.max_power_limit:
             raise ValueError("default_power_limit must lie between the lowest and the highest")
         limits = {
@@ -217,7 +222,9 @@ class _Gpu(ctypes.Structure):
             "unsupported_field_count",
         ),
         ("unsupported_fields", ctypes.c_uint32 * MAX_UNSUPPORTED_FIELDS),
-        *_fields(ctypes.c_uint64, "memory_total", "memory_reserved", "memory_used"),
+        *_fields(
+            ctypes.c_uint64, "memory_total", "memory_reserved", "memory_used", "power_samples"
+        ),
         *_fields(
             ctypes.c_double,
             "memory_power_fraction",
@@ -258,7 +265,7 @@ class _State(ctypes.Structure):
 
     _fields_ = [
         ("header", shared_state.Header),
-        ("driver_latency", ctypes.c_double),
+        *_fields(ctypes.c_double, "driver_latency", "realtime_offset"),
         ("cuda_version", ctypes.c_int32),
         ("unused", ctypes.c_uint32),
         *_fields(_Text, "driver_version", "nvml_version"),
@@ -310,6 +317,7 @@ class SimulatedNvml(shared_state.SimulatedState):
             gpus,
             cuda_version=cuda_version,
             driver_latency=driver_latency,
+            realtime_offset=time.time() - time.monotonic(),
             driver_version=driver_version.encode(),
             nvml_version=nvml_version.encode(),
         )
@@ -429,6 +437,10 @@ class SimulatedNvml(shared_state.SimulatedState):
         responses.forget(state.response)
         super()._draw(state, points, now)
 
+    def _sensor_memory(self, state: _Gpu) -> float:
+        dated = state.power_samples * state.power.instant.period
+        return super()._sensor_memory(state) + dated
+
 
 def _graphics_clock(gpu: _Gpu) -> int:
     """MHz that settings allow: `current_clock` in nvml/clocks.c."""
@@ -486,6 +498,7 @@ def _describe_behaviour(gpu: _Gpu, spec: GpuSpec, index: int) -> None:
     shared_state.describe_power(gpu.power, spec, index)
     if spec.sensors.counter is None:
         gpu.unsupported[function_number("nvmlDeviceGetTotalEnergyConsumption")] = 1
+    gpu.power_samples = spec.power_samples
     gpu.memory_power_fraction = spec.memory_power_fraction or 0.0
     gpu.module_power_extra = spec.module_power_extra or 0.0
 

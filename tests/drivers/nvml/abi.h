@@ -42,6 +42,7 @@ enum {
     FIELD_LIMIT_REQUESTED = 192,
 };
 
+enum { TOTAL_POWER_SAMPLES = 0 };
 enum { REASON_IDLE = 1, REASON_APPLICATION_CLOCKS = 2, REASON_POWER_CAP = 4 };
 
 /* Versioned structures carry their size and version number in their first word. */
@@ -82,6 +83,11 @@ union value {
     uint64_t as_uint64;
 };
 
+struct sample {
+    uint64_t timestamp;
+    union value value;
+};
+
 struct field_value {
     uint32_t field, scope;
     int64_t timestamp, latency;
@@ -104,6 +110,7 @@ _Static_assert(sizeof(struct memory_v2) == 40, "layout of the memory information
 _Static_assert(sizeof(struct pci_info) == 68, "layout of the PCI information");
 _Static_assert(sizeof(struct process_info) == 24, "layout of a running process");
 _Static_assert(sizeof(struct process_utilization) == 32, "layout of a process sample");
+_Static_assert(sizeof(struct sample) == 16, "layout of a sample");
 _Static_assert(sizeof(struct field_value) == 40, "layout of a field value");
 _Static_assert(sizeof(struct temperature) == 12, "layout of a temperature");
 _Static_assert(sizeof(struct power_value) == 12, "layout of a power value");

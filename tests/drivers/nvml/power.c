@@ -130,6 +130,47 @@ EXPORT result_t nvmlDeviceGetFieldValues(handle_t device, int count, struct fiel
     return SUCCESS;
 }
 
+/* Microseconds of CLOCK_REALTIME; the same at every call, so that a client can go on from it. */
+static uint64_t timestamp_of(double instant)
+{
+    return (uint64_t)((instant + state()->realtime_offset) * 1e6);
+}
+
+static unsigned int newer_samples(const struct call *call, uint64_t seen, unsigned int room,
+                                  struct sample *samples)
+{
+    const struct power *drawn = &call->gpu->power;
+    int64_t last = last_refresh(&drawn->instant, monotonic_now());
+    unsigned int found = 0;
+    for (int64_t i = last + 1 - (int64_t)call->gpu->power_samples; i <= last && found < room; i++) {
+        double refreshed = refresh_instant(&drawn->instant, i);
+        if (timestamp_of(refreshed) <= seen)
+            continue;
+        double watts = read_power(drawn, &drawn->instant, refreshed);
+        samples[found].timestamp = timestamp_of(refreshed);
+        samples[found++].value.as_uint = answer32(call, to_milliwatts(watts));
+    }
+    return found;
+}
+
+EXPORT result_t nvmlDeviceGetSamples(handle_t device, unsigned int kind, uint64_t seen,
+                                     unsigned int *value_type, unsigned int *count,
+                                     struct sample *samples)
+{
+    struct call call = enter_device(FN_nvmlDeviceGetSamples, device, GPU_ONLY);
+    if (call.result != SUCCESS)
+        return call.result;
+    if (value_type == NULL || count == NULL)
+        return INVALID_ARGUMENT;
+    if (kind != TOTAL_POWER_SAMPLES || call.gpu->power_samples == 0)
+        return NOT_SUPPORTED;
+    *value_type = TYPE_UNSIGNED_INT;
+    /* Without a place for them, the caller asks how many there can be. */
+    *count = samples == NULL ? (unsigned int)call.gpu->power_samples
+                             : newer_samples(&call, seen, *count, samples);
+    return *count > 0 ? SUCCESS : NOT_FOUND;
+}
+
 EXPORT result_t nvmlDeviceGetPowerManagementMode(handle_t device, unsigned int *mode)
 {
     struct call call = enter_device(FN_nvmlDeviceGetPowerManagementMode, device, GPU_ONLY);

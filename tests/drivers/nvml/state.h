@@ -37,6 +37,7 @@
     FUNCTION(nvmlDeviceGetTotalEnergyConsumption) \
     FUNCTION(nvmlDeviceGetPowerUsage) \
     FUNCTION(nvmlDeviceGetFieldValues) \
+    FUNCTION(nvmlDeviceGetSamples) \
     FUNCTION(nvmlDeviceGetPowerManagementMode) \
     FUNCTION(nvmlDeviceGetPowerManagementLimit) \
     FUNCTION(nvmlDeviceGetPowerManagementDefaultLimit) \
@@ -175,6 +176,7 @@ struct gpu {
     uint64_t memory_reserved;
     uint64_t memory_used;
 
+    uint64_t power_samples; /* how many refreshes of the power sensor can be asked for */
     double memory_power_fraction;
     double module_power_extra;
 
@@ -207,6 +209,7 @@ struct gpu {
 struct state {
     struct header header;
     double driver_latency;
+    double realtime_offset; /* of CLOCK_REALTIME from CLOCK_MONOTONIC, seconds */
     int32_t cuda_version;
     uint32_t unused;
     char driver_version[TEXT_LENGTH];
@@ -216,7 +219,7 @@ struct state {
 
 _Static_assert(sizeof(struct process) == 16, "layout of struct process");
 _Static_assert(sizeof(struct response) == 18456, "layout of struct response");
-_Static_assert(sizeof(struct gpu) == 120032, "layout of struct gpu");
-_Static_assert(sizeof(struct state) == 1991408, "layout of struct state");
+_Static_assert(sizeof(struct gpu) == 120040, "layout of struct gpu");
+_Static_assert(sizeof(struct state) == 1991544, "layout of struct state");
 
 #endif
