@@ -151,7 +151,7 @@ class Sensor:
         joules = 0.0
         for number in range(since + 1, until + 1):
             begin, end = self.refresh(number - 1, salt), self.refresh(number, salt)
-            added = self.missing_counted(joules_at, number, salt)
+            added = self.increment(joules_at, number, salt)
             if end - self.lag - self.part_time >= steady:
                 return joules + added / (end - begin) * (self.refresh(until, salt) - begin)
             joules += added
