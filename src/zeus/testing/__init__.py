@@ -1,7 +1,7 @@
 """What test suites of programs that use Zeus need, and its own.
 
-A simulated node in virtual time, work to run on it, recorded jobs to run as such work, and
-measurements replayed from a log::
+A simulated node in virtual time, work to run on it, recorded jobs to run as such work, recorded
+profiles to play as GPUs, noisy hosts, and measurements replayed from a log::
 
     with SimulatedNode("v100x4") as node:
         monitor = ZeusMonitor()
@@ -14,12 +14,18 @@ from __future__ import annotations
 
 from zeus.clock import VirtualClock
 from zeus.testing.node import SimulatedNode
+from zeus.testing.noise import HostNoise, NoisySteps
+from zeus.testing.profile import ProfileNode, RecordedProfile
 from zeus.testing.recorded import RecordedJob, recorded_jobs, recorded_workload
 from zeus.testing.replay import ReplayMonitor
 from zeus.testing.workload import Workload
 
 __all__ = [
+    "HostNoise",
+    "NoisySteps",
+    "ProfileNode",
     "RecordedJob",
+    "RecordedProfile",
     "ReplayMonitor",
     "SimulatedNode",
     "VirtualClock",

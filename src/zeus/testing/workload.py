@@ -115,7 +115,7 @@ class Workload:
             raise SimulationError(f"`steps >= 1` must hold, but got {steps}")
         clock = _common_clock(gpus)
         begun = clock.now()
-        with _load_kept(gpus):
+        with load_kept(gpus):
             if steps > _FEW_STEPS:
                 self._play_stretch(gpus, steps, clock)
             else:
@@ -166,7 +166,7 @@ def _common_clock(gpus: Sequence[Gpu]) -> Clock:
 
 
 @contextmanager
-def _load_kept(gpus: Sequence[Gpu]) -> Iterator[None]:
+def load_kept(gpus: Sequence[Gpu]) -> Iterator[None]:
     """Put back whatever load the GPUs had."""
     before = [(driver, driver.load()) for driver in map(simulated_driver, gpus)]
     try:
