@@ -85,7 +85,7 @@ def test_steps_of_a_millisecond_and_of_minutes(spec, step_time, epoch):
     report = optimizer.report()
     assert report.profiling_steps == optimizer.profiling_steps
     at_the_maximum = report.profiling_steps * true.fastest.time
-    assert report.profiling.time <= 0.15 * at_the_maximum
+    assert report.profiling.time <= 0.2 * at_the_maximum
 
 
 @pytest.mark.parametrize("spec", ["v100", "a100", "h100", "mi300x"])

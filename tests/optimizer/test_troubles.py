@@ -168,7 +168,7 @@ def test_no_place_for_the_record_of_changed_knobs(tmp_path, monkeypatch, warning
 # --- Lost, or never there -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("after", [1, 40, 90, 200])
+@pytest.mark.parametrize("after", [1, 40, 90, 120])
 def test_a_gpu_that_is_lost_amid_profiling(node, warnings, after):
     optimizer = GlobalPowerLimitOptimizer(monitor(node), raise_limit=True)
     loop = Loop(node, optimizer, JOB, epoch=40)
@@ -268,7 +268,7 @@ def test_windows_that_are_reset_amid_profiling(node, warnings):
     loop = Loop(node, optimizer, JOB, epoch=40)
     optimizer.on_epoch_begin()
     for step in range(200):
-        if step == 100:
+        if step == 60:
             watching.reset_windows()
         loop.step()
     (said,) = warnings()

@@ -88,9 +88,9 @@ def test_points_come_from_the_highest_setting_down_and_are_what_a_step_takes():
         (PowerCap(1000), [250]),
         (EnergyBudget(1e6), [250]),
         (Deadline(1e-9), [250]),
-        # The first that is more than 1.1 times as slow ends it: nothing slower can win.
-        (MaxSlowdownConstraint(1.1), [250, 225, 200, 175]),
-        (ZeusCost(0), [250, 225]),  # one is seen to be slower
+        # The first that is more than 1.1 times as slow, and one more that confirms it.
+        (MaxSlowdownConstraint(1.1), [250, 225, 200, 175, 150]),
+        (ZeusCost(0), [250, 225, 200]),  # one is seen to be slower, and the next
     ],
 )
 def test_it_stops_where_the_objective_can_only_get_worse(objective, expected):
@@ -99,7 +99,7 @@ def test_it_stops_where_the_objective_can_only_get_worse(objective, expected):
     assert visited(training) == expected
 
 
-def test_energy_has_to_rise_twice():
+def test_energy_has_to_rise_twice_and_once_more():
     curve = Curve(
         tuple(
             Point(limit, time, energy)
@@ -110,13 +110,14 @@ def test_energy_has_to_rise_twice():
                 (225, 1.5, 280.0),
                 (200, 1.8, 290.0),
                 (175, 2.4, 330.0),
+                (150, 3.0, 400.0),
             )
         ),
         300,
     )
     training = Training(curve)
     training.run(walk(curve, Energy(), FEW).run())
-    assert visited(training) == [300, 275, 250, 225, 200]
+    assert visited(training) == [300, 275, 250, 225, 200, 175]
 
 
 def test_a_ladder_of_one_setting():
@@ -218,7 +219,7 @@ def test_known_settings_are_not_visited():
 def test_nothing_is_run_where_all_is_known():
     for objective, known in (
         (Everything(), HEAVY.points),
-        (MaxSlowdownConstraint(1.1), HEAVY.points[:4]),
+        (MaxSlowdownConstraint(1.1), HEAVY.points[:5]),
         (Time(), HEAVY.points[:1]),
     ):
         training = Training(HEAVY)

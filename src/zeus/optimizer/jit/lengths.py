@@ -11,6 +11,11 @@ from zeus.optimizer.jit.estimate import Noise, Slice
 PRECISION = 0.002
 #: Seconds at one setting after which it has to do.
 LONGEST = 5.0
+#: Seconds of one stay at a setting, where stays are to be compared: several short ones tell more
+#: than a long one on a host that drifts.
+STAY = 1.0
+#: Seconds of training in which a setting should be found.
+BUDGET = 27.0
 #: Seconds that a window should last at least: several ticks of an energy counter.
 PART = 0.25
 #: Seconds for a GPU to get used to a new setting.
@@ -55,6 +60,7 @@ class Lengths:
         *,
         first: bool,
         precision: float = PRECISION,
+        longest: float = LONGEST,
     ) -> int:
         """Steps to measure next at a setting; 0 if it is known well enough.
 
@@ -64,6 +70,7 @@ class Lengths:
             noise: What all settings tell about it.
             first: Whether this is the setting that tells the noise to the others.
             precision: The share to which time and energy should be known.
+            longest: Seconds after which it has to do.
         """
         if self.profile is not None:
             left = self.profile - piece.steps
@@ -71,7 +78,7 @@ class Lengths:
         if step_time is None:
             return 1
         part = max(1, math.ceil(PART / step_time))
-        patience = 2 * LONGEST if first else LONGEST
+        patience = 2 * longest if first else longest
         wanted = 4 if first else 2
         if len(piece.parts) < wanted and (
             piece.time + part * step_time <= patience

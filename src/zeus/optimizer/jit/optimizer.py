@@ -394,6 +394,8 @@ class JitOptimizer(Callback):
             ladder.limits(knobs) if self._knob.bounds_power else None,
             {rung: known[knob] for rung, knob in enumerate(map(freeze, knobs)) if knob in known},
             aside,
+            ladder.gpus,
+            self._selected,
         )
 
     def _profiled(self, walk: Walk) -> Generator[Stretch, Taken | None, Walk]:
@@ -430,6 +432,9 @@ class JitOptimizer(Callback):
 
     def _settled(self, points: Sequence[Point]) -> bool:
         return self.objective.settled(self._frontier_of(points).scaled(self._job.steps))
+
+    def _selected(self, points: Sequence[Point]) -> Point:
+        return self.objective.select(self._frontier_of(points).scaled(self._job.steps)).point
 
     def _frontier_of(self, points: Sequence[Point]) -> Frontier:
         assert self._ladder is not None

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from zeus.errors import CapabilityError, KnobError
@@ -17,6 +18,7 @@ from zeus.frontier.point import freeze
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor.measurement import GPU
 from zeus.optimizer.jit.grip import Grip
+from zeus.optimizer.jit.late import late_time
 from zeus.optimizer.jit.ranks import Ranks
 from zeus.optimizer.jit.stretch import Rest, Stretch, Taken
 
@@ -47,6 +49,8 @@ class Runner:
         self._tally: Counter[Any] = Counter()
         self._window: object | None = None
         self._pieces: list[Measurement] = []
+        self._stamps: list[float] = []  # when the steps of the window began
+        self._late = 0.0  # seconds, of the stretch so far
         self._trouble = ""
         self.resting = False
 
@@ -68,6 +72,9 @@ class Runner:
             self._order(self._reduced(stretch) if stretch.measured else None, step)
         if self._stretch is not None and self._stretch.measured and self._window is None:
             self._window = self._monitor.open_scope("profile", True)
+            self._stamps = []
+        if self._window is not None:
+            self._stamps.append(self._monitor.node.clock.now())
 
     def interrupt(self) -> None:
         """What follows is not training: it is no part of the stretch."""
@@ -81,6 +88,8 @@ class Runner:
         # Worked out at once: what follows may last longer than looks at the counters are kept.
         piece.readings  # noqa: B018  (asking settles)
         self._pieces.append(piece)
+        stamps = [*self._stamps, self._monitor.node.clock.now()]
+        self._late += late_time([end - begin for begin, end in pairwise(stamps)])
 
     def stop(self, step: int) -> None:
         """Nothing is run any more, after so many steps; the setting from before is back."""
@@ -122,8 +131,8 @@ class Runner:
         except (CapabilityError, OSError) as error:
             # Measured at another setting than it would be filed under.
             self._trouble = self._trouble or str(error)
-        mine = _Said.of(self._pieces, self._trouble)
-        self._pieces = []
+        mine = _Said.of(self._pieces, self._late, self._trouble)
+        self._pieces, self._late = [], 0.0
         answers = self._ranks.share(mine)
         for rank, answer in enumerate(answers):
             if answer.trouble:
@@ -138,15 +147,17 @@ class _Said:
     Attributes:
         trouble: Why it cannot go on, or an empty text.
         time: Seconds.
+        late: Seconds of it by which single steps were late.
         energies: Joules and their uncertainty, by the GPU's key in the job.
     """
 
     trouble: str
     time: float
+    late: float
     energies: dict[str, tuple[float, float]]
 
     @classmethod
-    def of(cls, pieces: Iterable[Measurement], trouble: str) -> _Said:
+    def of(cls, pieces: Iterable[Measurement], late: float, trouble: str) -> _Said:
         """The sum of pieces that follow each other."""
         time = 0.0
         energies: dict[str, tuple[float, float]] = {}
@@ -165,11 +176,11 @@ class _Said:
                     joules + reading.energy,
                     math.hypot(off, reading.uncertainty or 0.0),
                 )
-        return cls(trouble, time, energies)
+        return cls(trouble, time, late, energies)
 
 
 def _together(steps: int, answers: Sequence[_Said]) -> Taken:
-    time = max(answer.time for answer in answers)
+    time, late = max((answer.time, answer.late) for answer in answers)
     energies: dict[str, tuple[float, float]] = {}
     for answer in answers:
         for key, energy in answer.energies.items():
@@ -180,4 +191,5 @@ def _together(steps: int, answers: Sequence[_Said]) -> Taken:
         math.fsum(joules for joules, _ in energies.values()),
         math.hypot(*(off for _, off in energies.values())),
         max((joules / time for joules, _ in energies.values()), default=0.0),
+        late,
     )

@@ -42,6 +42,7 @@ class Taken:
         energy: Joules of all GPUs.
         uncertainty: Joules by which the energy may be off in about 19 of 20 cases.
         highest_power: Watts on average of the GPU that drew most.
+        late: Seconds of `time` by which single steps were late, of the slowest process.
     """
 
     steps: int
@@ -49,3 +50,4 @@ class Taken:
     energy: float
     uncertainty: float = 0.0
     highest_power: float = 0.0
+    late: float = 0.0

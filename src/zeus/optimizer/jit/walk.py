@@ -1,15 +1,22 @@
-"""Which setting to try next, from the highest down, until the objective can only get worse."""
+"""Which setting to try next, from the highest down, until the objective can only get worse.
+
+A walk never ends above what the job draws: limits there are all alike, and whatever differs is
+noise. It ends where limits bite, and where the objective is settled at two rungs in a row, so that
+one probe further down has confirmed it. Then settings that may still be the best are visited again
+in turns, until one of them is.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zeus.frontier import Point
 from zeus.frontier.point import combined_uncertainty
-from zeus.optimizer.jit.estimate import Noise, Slice
-from zeus.optimizer.jit.lengths import PRECISION, WARM_UP, Lengths
+from zeus.optimizer.jit.estimate import Noise, Slice, Stays
+from zeus.optimizer.jit.lengths import BUDGET, LONGEST, PRECISION, SETTLE, STAY, WARM_UP, Lengths
 from zeus.optimizer.jit.stretch import Stretch, Taken
 
 # Two settings are the same to the job if time and energy differ by no more than this share, or by
@@ -20,15 +27,40 @@ _DOUBTS = 2
 # Uncertainties hold in 19 of 20 cases, and a walk asks more often than that. So it takes them to be
 # this much wider when it asks whether to end.
 _CAUTION = 1.5
+# Hosts drift by about this share from one setting to one a few further down, which no single visit
+# can tell.
+_DRIFT = 0.01
 # What is surely worse needs to be known only to this share.
 _ROUGHLY = 0.005
+_VERY_ROUGHLY = 0.02
+# An energy that is measured no better than this needs a longer stay.
+_BADLY_MEASURED = 0.02
 # A power limit this far above what the job draws on average is not felt, unless it draws in bursts.
 _HEADROOM = 1.1
+# A limit bites if the job draws at least this share of it; or if it is no more than this share of
+# what the job draws where it may; or, as a job that draws in bursts never draws a limit on average,
+# if the job draws no more than this share of that and is slower by this factor.
+_CAPPED = 0.95
+_BELOW_DRAW = 0.85
+_DRAWING_LESS = 0.88
+_SLOWED = 1.03
 # A first part that is off by more than this share of the following ones was still warming up.
 _UNSTEADY = 0.03
 _MOST_UNSTEADY = 20
 # Settings that were slower than a lower one, and are measured again: at most so many.
 _MOST_FORGOTTEN = 4
+# Rungs of a first walk, at most; of a longer ladder, those around the best are filled in later.
+_MAX_RUNGS = 13
+# A stay may have been disturbed from beginning to end by about this share, until a second one
+# agrees; or until the others have shown that nothing is disturbed here.
+_DISTURBED = 0.035
+_DISAGREEING = 0.02
+_QUIET = 0.002
+# Settings that differ by less than this are equally good.
+_EQUALLY_GOOD = 0.003
+# Visits of one setting, at most; and how many visits there are whatever they take.
+_MAX_VISITS = 6
+_MIN_VISITS_AGAIN = 2
 
 
 @dataclass
@@ -42,7 +74,10 @@ class Walk:
         limits: Watts that each rung allows a GPU, where the ladder is one of power limits.
         known: Points from before, by rung.
         aside: A rung that the walk passes by: it is not on the ladder.
-        slices: What was measured, by rung.
+        gpus: How many the energy of a point is of.
+        select: The point that the objective would choose; `None` if settings are only to be
+            measured, not compared with each other.
+        slices: What was measured, by rung: one for each stay there.
     """
 
     knobs: Sequence[Any]
@@ -51,8 +86,12 @@ class Walk:
     limits: Sequence[float] | None = None
     known: Mapping[int, Point] = field(default_factory=dict)
     aside: int | None = None
-    slices: dict[int, Slice] = field(default_factory=dict)
+    gpus: int = 1
+    select: Callable[[Sequence[Point]], Point] | None = None
+    slices: dict[int, list[Slice]] = field(default_factory=dict)
     _step_time: float | None = field(default=None, init=False)  # seconds, of the latest steps
+    _spent: float = field(default=0.0, init=False)  # seconds of steps so far
+    _stays: Stays | None = field(default=None, init=False)  # what slices tell, until they change
 
     def run(self) -> Generator[Stretch, Taken | None, None]:
         """Yields stretches, is sent what they took, and ends when the best setting is known."""
@@ -64,8 +103,13 @@ class Walk:
         forgotten = 0
         while (rung := self.next_rung()) is not None:
             yield from self.visit(rung, self.knobs[rung])
-            if self.lengths.profile is None and forgotten < _MOST_FORGOTTEN:
-                forgotten += self._forget_slower_above(rung)
+            if self.lengths.profile is None:
+                for slower in self._slower_above(rung)[: _MOST_FORGOTTEN - forgotten]:
+                    forgotten += 1
+                    yield from self.visit(slower, self.knobs[slower])
+                    self._forget_disturbed(slower)
+        if self._comparing:
+            yield from self._compare()
 
     def knows(self, rung: int) -> bool:
         """Whether it is known what a step takes there, be it from both sides."""
@@ -87,6 +131,7 @@ class Walk:
             if settling:
                 # The first steps of all are passed by as well, but tell how long steps are.
                 unknown = self._step_time is None and self.lengths.profile is None
+                self._spent += settling * (self._step_time or 0.0)
                 taken = yield Stretch(settling, setting, measured=unknown)
                 if unknown and taken is not None:
                     self._step_time = taken.time / taken.steps
@@ -94,45 +139,47 @@ class Walk:
 
     def points(self) -> list[Point]:
         """What is known, from the highest setting down."""
-        return list(self._points().values())
+        return list(dict(sorted({**self.known, **self._told().stated()}.items())).values())
 
     def next_rung(self) -> int | None:
         """The rung to measure next; `None` if no lower setting can win, or all are known."""
         points = self._points()
-        prefix: list[Point] = []
+        prefix: list[int] = []
         last: int | None = None
         for rung in range(len(self.knobs)):
             if rung in points:
-                prefix.append(points[rung])
+                prefix.append(rung)
                 last = rung
-            elif rung == self.aside:
+            elif rung == self.aside or self._passed_by(rung):
                 continue
             elif last is None:
                 return rung
             elif not self._between_equals(rung, last, points):
-                if self._surely_settled(
-                    prefix, [point for known, point in points.items() if known > rung]
-                ):
+                if self._surely_settled(prefix, points):
                     return None
                 return self._farthest_unfelt(rung, last, points)
         return None
 
     # --- inside -----------------------------------------------------------------------------
 
-    def _surely_settled(self, prefix: Sequence[Point], below: Sequence[Point]) -> bool:
+    def _surely_settled(self, prefix: Sequence[int], points: Mapping[int, Point]) -> bool:
         """Whether no lower setting can win, and it is not only noise that says so.
 
         Args:
-            prefix: All points down to the rung in question.
-            below: What is known further down: may belie a rise.
+            prefix: All rungs that are known down to the one in question.
+            points: All that is known: what is further down may belie a rise.
         """
-        cautious = [_widened(point) for point in prefix]
-        if not self.settled(cautious):
+        cautious = [_widened(points[rung]) for rung in prefix]
+        below = [_widened(point) for rung, point in points.items() if rung > prefix[-1]]
+        if not self.settled(cautious) or (below and not self.settled([*cautious, *below])):
             return False
-        if below and not self.settled([*cautious, *map(_widened, below)]):
-            return False
+        if self.limits is not None:
+            if not all(self._bites(rung, points) for rung in prefix[-2:]):
+                return False
+            # One probe further down; where the very first limit bites, nothing is faster than it.
+            return len(prefix) == 1 or self.settled(cautious[:-1])
         # What is not felt yet is not past the valley; and less than three points make none.
-        return len(prefix) < 3 or not _same(prefix[0], prefix[-1])
+        return len(prefix) < 3 or not _same(points[prefix[0]], points[prefix[-1]])
 
     def _surely_worse(self, rung: int, piece: Slice, noise: Noise) -> bool:
         """Whether a setting is worse than another: one more like it would end the walk."""
@@ -140,14 +187,119 @@ class Walk:
             return False
         above = [point for known, point in self._points().items() if known < rung]
         here = noise.point(self.knobs[rung], piece)
-        return len(above) > 0 and self._surely_settled([*above, here, here], ())
+        return len(above) > 0 and self.settled([*map(_widened, above), *[_widened(here)] * 2])
+
+    def _bites(self, rung: int, points: Mapping[int, Point]) -> bool:
+        """Whether the job would draw more than a limit lets it."""
+        assert self.limits is not None
+        draws = {known: self._draw(known, point) for known, point in points.items()}
+        limit, draw = self.limits[rung], max(draws.values())
+        if draws[rung] >= _CAPPED * limit or limit <= _BELOW_DRAW * draw:
+            return True
+        fastest = min(point.time for known, point in points.items() if known <= rung)
+        return draws[rung] <= _DRAWING_LESS * draw and points[rung].time >= _SLOWED * fastest
+
+    def _draw(self, rung: int, point: Point) -> float:
+        """Watts of the GPU that draws most; on average over all, where only that is known."""
+        if rung in self.slices:
+            return max(piece.highest_power for piece in self.slices[rung])
+        return point.average_power / self.gpus
+
+    def _passed_by(self, rung: int) -> bool:
+        """Whether a rung of a long ladder is left for later."""
+        if not self._comparing:
+            return False
+        stride = -(-len(self.knobs) // _MAX_RUNGS)
+        return rung % stride != 0 and rung != len(self.knobs) - 1
+
+    @property
+    def _comparing(self) -> bool:
+        """Whether settings are visited again: not where the user says how many steps to measure."""
+        return self.select is not None and self.lengths.profile is None
+
+    def _told(self) -> Stays:
+        if self._stays is None:
+            self._stays = Stays.of(self.slices, self.knobs)
+        return self._stays
 
     def _points(self) -> dict[int, Point]:
-        noise = Noise.of(self.slices.values())
-        measured = {
-            rung: noise.point(self.knobs[rung], piece) for rung, piece in self.slices.items()
+        return dict(sorted({**self.known, **self._told().points}.items()))
+
+    # --- settings that may be the best ------------------------------------------------------
+
+    def _compare(self) -> Generator[Stretch, Taken | None, None]:
+        """Visit settings that may be the best again, in turns, until one of them is."""
+        again = 0
+        while (rung := self._next_contender()) is not None:
+            stay = SETTLE + max(STAY, self._step_time or 0.0)
+            if again >= _MIN_VISITS_AGAIN and self._spent + stay > BUDGET:
+                return
+            again += rung in self.slices
+            yield from self.visit(rung, self.knobs[rung])
+            # What looked like the end may have been noise that a second look has belied.
+            if (lower := self.next_rung()) is not None and self._spent < BUDGET:
+                yield from self.visit(lower, self.knobs[lower])
+
+    def _next_contender(self) -> int | None:
+        """The setting to visit again; `None` if the best is known."""
+        points = self._points()
+        best = self._chosen(points)
+        unknown = self._unknown_beside(best, points)
+        if unknown is not None:
+            return unknown
+        contenders = [rung for rung in points if rung == best or self._may_win(rung, best, points)]
+        visits = {
+            rung: len(self.slices.get(rung, ())) for rung in contenders if rung in self.slices
         }
-        return dict(sorted({**self.known, **measured}.items()))
+        if not visits or (len(contenders) == 1 and visits.get(best, 2) >= 2):
+            return None
+        if len(visits) == 1 and best in visits and self._told().between is None:
+            # Nobody comes near; one more look tells that this was no accident.
+            return best if visits[best] < 2 else None
+        rung = min(visits, key=lambda rung: (visits[rung], abs(rung - best), rung))
+        return rung if visits[rung] < _MAX_VISITS else None
+
+    def _unknown_beside(self, best: int, points: Mapping[int, Point]) -> int | None:
+        """A rung of a long ladder, between the best and its neighbors, that was left for later."""
+        above = max((rung for rung in points if rung < best), default=best)
+        below = min((rung for rung in points if rung > best), default=best)
+        for rung in range(above + 1, below):
+            if rung not in points and rung != self.aside and self._passed_by(rung):
+                return rung
+        return None
+
+    def _may_win(self, rung: int, best: int, points: Mapping[int, Point]) -> bool:
+        """Whether a setting would be chosen if both were off by as much as they may be."""
+        off, best_off = self._doubt(rung, points), self._doubt(best, points)
+        doubt = math.hypot(off, best_off)
+        if doubt <= _EQUALLY_GOOD:
+            return False
+        better = {**points, rung: _scaled(points[rung], 1 / (1 + doubt))}
+        worse = {**points, best: _scaled(points[best], 1 + doubt)}
+        return rung in (self._chosen(better), self._chosen(worse))
+
+    def _doubt(self, rung: int, points: Mapping[int, Point]) -> float:
+        """By which share a setting may be off, compared with others."""
+        point, pieces, between = points[rung], self.slices.get(rung, ()), self._told().between
+        within = max(
+            (point.time_uncertainty or 0.0) / point.time,
+            (point.energy_uncertainty or 0.0) / point.energy if point.energy else 0.0,
+        )
+        if between is not None and between < _QUIET:
+            return within
+        if len(pieces) == 2:
+            first, second = (piece.typical for piece in pieces)
+            ratio = (first.time / first.steps) / (second.time / second.steps)
+            if abs(ratio - 1) > _DISAGREEING:
+                return _DISTURBED
+        return within if len(pieces) > 1 else max(within, _DISTURBED)
+
+    def _chosen(self, points: Mapping[int, Point]) -> int:
+        assert self.select is not None
+        chosen = self.select(list(points.values())).knob
+        return next(rung for rung, point in points.items() if point.knob == chosen)
+
+    # --- one setting ------------------------------------------------------------------------
 
     def _warm_up(self, setting: Any) -> Generator[Stretch, Taken | None, float]:
         """Pass steps until they have taken a while; returns the seconds of one."""
@@ -156,42 +308,66 @@ class Walk:
             taken = yield Stretch(steps, setting)
             assert taken is not None
             spent += taken.time
+            self._spent += taken.time
             if spent >= WARM_UP:
                 return taken.time / taken.steps
             steps *= 2
 
     def _measure(self, rung: int, setting: Any) -> Generator[Stretch, Taken | None, None]:
         first = not self.slices
+        known = [piece for pieces in self.slices.values() for piece in pieces]
         piece = Slice()
         unsteady = 0
         while True:
-            noise = Noise.of((*self.slices.values(), piece))
-            enough = _ROUGHLY if self._surely_worse(rung, piece, noise) else PRECISION
+            noise = Noise.of((*known, piece))
             steps = self.lengths.next_part(
-                piece, self._step_time, noise, first=first, precision=enough
+                piece,
+                self._step_time,
+                noise,
+                first=first,
+                precision=self._precision(rung, piece, noise),
+                longest=self._longest(piece),
             )
             if steps < 1:
-                self.slices[rung] = piece
+                self.slices.setdefault(rung, []).append(piece)
+                self._stays = None
                 return
             taken = yield Stretch(steps, setting)
             assert taken is not None
+            self._spent += taken.time
             piece.parts.append(taken)
             if first and self.lengths.profile is None and unsteady < _MOST_UNSTEADY:
                 unsteady += _forget_unsteady(piece)
             self._step_time = piece.time / piece.steps
 
-    def _forget_slower_above(self, rung: int) -> int:
-        """Drop settings above that were slower: so they were measured before the job was warm."""
-        noise = Noise.of(self.slices.values())
-        here = noise.point(self.knobs[rung], self.slices[rung])
-        slower = [
+    def _longest(self, piece: Slice) -> float:
+        """Seconds of this stay, at most."""
+        badly_measured = piece.energy_uncertainty > _BADLY_MEASURED * piece.energy
+        return STAY if self._comparing and not badly_measured else LONGEST
+
+    def _precision(self, rung: int, piece: Slice, noise: Noise) -> float:
+        """The share to which a setting needs to be known."""
+        worse = self._surely_worse(rung, piece, noise)
+        if self._comparing and rung not in self.slices:
+            return _VERY_ROUGHLY if worse else _ROUGHLY
+        return _ROUGHLY if worse else PRECISION
+
+    def _slower_above(self, rung: int) -> list[int]:
+        """Settings above that were slower, in the only stay there: perhaps the job was not warm."""
+        told = self._told().points
+        return [
             above
-            for above, piece in self.slices.items()
-            if above < rung and _surely_slower(noise.point(self.knobs[above], piece), here)
+            for above, pieces in self.slices.items()
+            if above < rung and len(pieces) == 1 and _surely_slower(told[above], told[rung])
         ]
-        for above in slower:
-            del self.slices[above]
-        return len(slower)
+
+    def _forget_disturbed(self, rung: int) -> None:
+        """Drop the first of two stays if it took longer than the second: it was not typical."""
+        noise = Noise.of(self.slices[rung])
+        first, second = (noise.point(self.knobs[rung], piece) for piece in self.slices[rung])
+        if _surely_slower(first, second):
+            del self.slices[rung][0]
+            self._stays = None
 
     def _between_equals(self, rung: int, above: int, points: Mapping[int, Point]) -> bool:
         """Whether a rung lies between two that are the same to the job, and so is as they are."""
@@ -204,11 +380,11 @@ class Walk:
             return rung
         if any(known > rung for known in points):
             return rung  # such a jump has been tried from here, and the job did feel it
-        enough = _HEADROOM * self.slices[above].highest_power
+        enough = _HEADROOM * max(piece.highest_power for piece in self.slices[above])
         unfelt = [
             at
             for at in range(rung, len(self.knobs))
-            if self.limits[at] >= enough and at != self.aside
+            if self.limits[at] >= enough and at != self.aside and not self._passed_by(at)
         ]
         return unfelt[-1] if unfelt else rung
 
@@ -229,9 +405,17 @@ def _forget_unsteady(piece: Slice) -> bool:
 def _widened(point: Point) -> Point:
     return replace(
         point,
-        time_uncertainty=_CAUTION * (point.time_uncertainty or 0.0),
-        energy_uncertainty=_CAUTION * (point.energy_uncertainty or 0.0),
+        time_uncertainty=math.hypot(
+            _CAUTION * (point.time_uncertainty or 0.0), _DRIFT * point.time
+        ),
+        energy_uncertainty=math.hypot(
+            _CAUTION * (point.energy_uncertainty or 0.0), _DRIFT * point.energy
+        ),
     )
+
+
+def _scaled(point: Point, factor: float) -> Point:
+    return replace(point, time=point.time * factor, energy=point.energy * factor)
 
 
 def _surely_slower(point: Point, other: Point) -> bool:

@@ -66,7 +66,7 @@ def look(
 
 def _told_drift(taken: Taken, point: Point, tolerance: float) -> str:
     shares = {
-        "time": (taken.time / taken.steps / point.time, "s"),
+        "time": ((taken.time - taken.late) / taken.steps / point.time, "s"),
         "energy": (taken.energy / taken.steps / point.energy if point.energy else 1.0, "J"),
     }
     for what, (share, unit) in shares.items():
