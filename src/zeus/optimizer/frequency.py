@@ -32,6 +32,8 @@ class GlobalFrequencyOptimizer(JitOptimizer):
         observe: As there.
         raise_limit: As there, for clocks above a lock that the driver tells of.
         rank_timeout: As there.
+        run_steps: As there.
+        max_profile_share: As there.
 
     Raises:
         ValueError: If a value breaks its rule.
@@ -53,6 +55,8 @@ class GlobalFrequencyOptimizer(JitOptimizer):
         observe: bool = False,
         raise_limit: bool = False,
         rank_timeout: float = 300.0,
+        run_steps: int | None = None,
+        max_profile_share: float = 0.05,
     ) -> None:
         super().__init__(
             ClockKnob(positive("freq_step", freq_step)),
@@ -60,7 +64,7 @@ class GlobalFrequencyOptimizer(JitOptimizer):
             optimum_selector,
             lengths=checked_lengths(wait_steps, warmup_steps, profile_steps),
             profile_path=profile_path,
-            job=checked_job(job, batch_size, job_steps),
+            job=checked_job(job, batch_size, job_steps, run_steps, max_profile_share),
             observe=observe,
             raise_limit=raise_limit,
             rank_timeout=positive("rank_timeout", rank_timeout),

@@ -42,9 +42,10 @@ __all__ = [
 class GlobalPowerLimitOptimizer(JitOptimizer):
     """Finds the best power limit during training, and uses it from then on.
 
-    From the previous limit down, some steps are measured under each, until the objective can only
-    get worse; by default each just long enough to be known well (about five seconds at most, ten
-    at the first limit, or a few steps where these are longer). Training is what is measured, so no
+    From the previous limit down, some steps are measured under each, by default for about a second
+    (or a few steps where these are longer), until limits bite and the objective can only get worse.
+    Then those that may be the best are measured again in turns, until one is known to be, or for
+    about half a minute in all. Training is what is measured, so no
     step is wasted. Every process of a job has an optimizer of its own; with `torch.distributed`
     they decide together, and all GPUs of a model get the same limit.
 
@@ -58,8 +59,8 @@ class GlobalPowerLimitOptimizer(JitOptimizer):
         wait_steps: Steps at the beginning that are not looked at.
         warmup_steps: Steps after each change of the limit that are not measured. By default as
             many as 0.2 s take, and a second before the first.
-        profile_steps: Steps to measure at each limit. By default until time and energy are known
-            to 0.2 % (to 0.5 % at a limit that is surely worse than another), or for five seconds.
+        profile_steps: Steps to measure at each limit, once. By default until time and energy are
+            known to 0.5 % or for a second, and again where limits have to be told apart.
         pl_step: Watts between limits, from the highest that the GPU accepts; the lowest is the
             last. The previous limit is measured too, to compare with.
         profile_path: File in which profiles are kept for the next run, each under its GPU model,
@@ -76,6 +77,10 @@ class GlobalPowerLimitOptimizer(JitOptimizer):
             that may give away.
         rank_timeout: Seconds to wait for other processes of the job; after that, training goes on
             unoptimized. Should be less than the training's own collectives wait.
+        run_steps: Steps of the whole run, if known. Then profiling ends after `max_profile_share`
+            of them, with the best of what is known by then; a run that is too short to compare
+            two limits keeps the previous one, is only measured, and `trouble` says so.
+        max_profile_share: Share of `run_steps` that profiling may take, at most.
 
     Raises:
         ValueError: If a value breaks its rule.
@@ -97,6 +102,8 @@ class GlobalPowerLimitOptimizer(JitOptimizer):
         observe: bool = False,
         raise_limit: bool = False,
         rank_timeout: float = 300.0,
+        run_steps: int | None = None,
+        max_profile_share: float = 0.05,
     ) -> None:
         super().__init__(
             PowerLimitKnob(positive("pl_step", pl_step)),
@@ -104,7 +111,7 @@ class GlobalPowerLimitOptimizer(JitOptimizer):
             optimum_selector,
             lengths=checked_lengths(wait_steps, warmup_steps, profile_steps),
             profile_path=profile_path,
-            job=checked_job(job, batch_size, job_steps),
+            job=checked_job(job, batch_size, job_steps, run_steps, max_profile_share),
             observe=observe,
             raise_limit=raise_limit,
             rank_timeout=positive("rank_timeout", rank_timeout),

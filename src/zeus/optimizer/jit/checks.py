@@ -25,7 +25,13 @@ def checked_lengths(wait: int, warmup: int | None, profile: int | None) -> Lengt
     return Lengths(wait, warmup, profile)
 
 
-def checked_job(name: Any, batch_size: int | None, steps: int) -> Job:
+def checked_job(
+    name: Any,
+    batch_size: int | None,
+    steps: int,
+    run_steps: int | None = None,
+    max_profile_share: float = 0.05,
+) -> Job:
     """What is said about the job.
 
     Raises:
@@ -36,7 +42,11 @@ def checked_job(name: Any, batch_size: int | None, steps: int) -> Job:
     if batch_size is not None:
         _whole("batch_size", batch_size, 1)
     _whole("job_steps", steps, 1)
-    return Job(name, batch_size, steps)
+    if run_steps is not None:
+        _whole("run_steps", run_steps, 1)
+    if positive("max_profile_share", max_profile_share) > 1:
+        raise KnobError(f"`max_profile_share <= 1` must hold, but got {max_profile_share}")
+    return Job(name, batch_size, steps, run_steps, max_profile_share)
 
 
 def positive(name: str, value: float) -> float:

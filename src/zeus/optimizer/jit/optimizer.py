@@ -55,6 +55,7 @@ T = TypeVar("T")
 # Seconds of an epoch after which it is looked at again, whether it is as it was: some jobs have one
 # epoch only.
 _LOOK_AGAIN = 3600.0
+_FEWEST_TO_CHOOSE_FROM = 2  # settings, unless the first one is known to be the best
 _MOST_PROFILES = 3  # in one run: a job that never takes what it took is not profiled for ever
 
 
@@ -66,11 +67,22 @@ class Job:
         name: Tells its profiles from those of other jobs.
         batch_size: Likewise.
         steps: How many steps the objective means when it speaks of seconds or joules.
+        run_steps: Steps of the whole run; `None` if not known.
+        max_profile_share: Share of them that profiling may take, at most.
     """
 
     name: str | None = None
     batch_size: int | None = None
     steps: int = 1
+    run_steps: int | None = None
+    max_profile_share: float = 0.05
+
+    @property
+    def max_profile_steps(self) -> float:
+        """Steps that profiling may take, at most."""
+        if self.run_steps is None:
+            return math.inf
+        return math.floor(self.run_steps * self.max_profile_share + 1e-9)
 
 
 @dataclass(frozen=True)
@@ -356,6 +368,10 @@ class JitOptimizer(Callback):
             walk = self._walk(saved)
             if not refusal:
                 walk = yield from self._profiled(walk)
+                if len(walk.points()) < _FEWEST_TO_CHOOSE_FROM and walk.next_rung() is not None:
+                    self._say_too_short()
+                    while True:
+                        yield Rest(None)
             yield from self._compared(walk)
             self._decide(self._frontier_of(walk.points()))
             if walk.slices:
@@ -419,14 +435,21 @@ class JitOptimizer(Callback):
 
     def _counted(
         self, program: Generator[Stretch, Taken | None, T]
-    ) -> Generator[Stretch, Taken | None, T]:
-        """A program, with the steps that it takes counted as profiling."""
+    ) -> Generator[Stretch, Taken | None, T | None]:
+        """A program, with the steps that it takes counted as profiling; ends if they are too many.
+
+        Returns:
+            What the program does; `None` if it was ended.
+        """
         taken = None
         while True:
             try:
                 stretch = program.send(taken)
             except StopIteration as end:
                 return cast(T, end.value)
+            if self.profiling_steps + stretch.steps > self._job.max_profile_steps:
+                program.close()
+                return None
             taken = yield stretch
             self._profiling[freeze(stretch.setting)] += stretch.steps
 
@@ -481,6 +504,18 @@ class JitOptimizer(Callback):
             "what it would save is reported from the saved profile"
             if saved is not None
             else "what it would save cannot be profiled either, and only the run is measured",
+        )
+
+    def _say_too_short(self) -> None:
+        job = self._job
+        self.observing = True
+        self.trouble = (
+            f"a run of {job.run_steps} steps is too short to profile it: only "
+            f"{job.max_profile_steps:g} steps may be spent on that "
+            f"(max_profile_share={job.max_profile_share:g})"
+        )
+        self._say(
+            "the %s stays as it is, and only the run is measured: %s", self._name, self.trouble
         )
 
     def _say(self, message: str, *details: object) -> None:
