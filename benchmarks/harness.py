@@ -53,6 +53,7 @@ class Effort:
     power_limit_scenarios: int = 5
     power_limit_after: float = 3.0
     power_limit_lengths: dict[str, int] = field(default_factory=dict)  # the tools' own
+    noisy_runs: int = 50  # with fewer than one for each step time, no recorded ones either
     whole_runs: int | None = None  # all
     whole_run_seeds: int = 3
 
@@ -72,6 +73,7 @@ QUICK = Effort(
     power_limit_scenarios=1,
     power_limit_after=0.5,
     power_limit_lengths={"warmup_steps": 2, "profile_steps": 10},
+    noisy_runs=3,
     whole_runs=1,
     whole_run_seeds=1,
 )

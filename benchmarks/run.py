@@ -22,6 +22,7 @@ import monitoring
 import pipeline_training
 import pipelines
 import power_limit
+import power_limit_decisions
 import recurring_jobs
 import replay_policies
 import whole_runs
@@ -36,6 +37,7 @@ TASKS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "background": monitoring.bench_background,
     "size": monitoring.bench_size,
     "power_limit": power_limit.bench_power_limit,
+    "power_limit_decisions": power_limit_decisions.bench_power_limit_decisions,
     "whole_runs": whole_runs.bench_whole_runs,
     "pipelines": pipelines.bench_pipelines,
     "pipeline_training": pipeline_training.bench_pipeline_training,

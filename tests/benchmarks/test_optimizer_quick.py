@@ -95,3 +95,12 @@ def test_a_whole_run_is_compared_with_the_best_limit_of_the_trace(traces, monkey
 def test_without_traces_whole_runs_are_left_out(tmp_path, monkeypatch):
     monkeypatch.setenv("ZEUS_TRACES", str(tmp_path))
     assert bench("--only", "whole_runs")["rows"] == []
+
+
+def test_decisions_on_noisy_hosts_are_counted():
+    rows = bench("--only", "power_limit_decisions")["rows"]
+    counted = rows[0]
+    assert counted["of"] == 3
+    assert counted["within_one_percent"] == counted["right"] / 3
+    assert {row["case"] for row in rows[1:]} == {f"noisy hosts, {ms} ms" for ms in (1, 5, 10)}
+    assert all(row["values"]["ours"] > 0 for row in rows[1:])
