@@ -97,7 +97,7 @@ def test_steps_with_gaps(spec):
     assert excess(ZeusCost(0.7), optimizer.selection.point.knob, true) <= 0.002
     for point in optimizer.frontier:
         assert point.time == pytest.approx(true.at(point.knob).time, rel=0.002)
-        assert point.energy == pytest.approx(true.at(point.knob).energy, rel=0.02)
+        assert point.energy == pytest.approx(true.at(point.knob).energy, rel=0.03)
 
 
 class LeastEnergyDelay(Objective):

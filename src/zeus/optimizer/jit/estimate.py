@@ -26,6 +26,14 @@ _COVERAGE = 1.96
 # what windows are typically off by, was disturbed.
 _OUTLYING = 0.12
 _OUTLYING_DEVIATIONS = 6.0
+# A host is quiet if stays at the same setting differ by less than this share (a standard
+# deviation), as so many stays have shown, and single steps by less than that one.
+_QUIET = 0.001
+_SOME = 2
+# Settings that are compared may lie further apart in time than stays at the same setting, and drift
+# further apart.
+_FURTHER = 1.3
+_EVEN = 0.01
 
 
 @dataclass
@@ -53,6 +61,14 @@ class Slice:
     def energy_uncertainty(self) -> float:
         """Joules by which measuring may be off; what varies between steps is not in it."""
         return math.sqrt(sum(part.uncertainty**2 for part in self.parts))
+
+    @property
+    def torn(self) -> bool:
+        """Whether there are only two windows, and one of them stands out."""
+        if len(self.parts) != 2:
+            return False
+        first, second = ((part.time - part.late) / part.steps for part in self.parts)
+        return abs(first - second) > _OUTLYING * min(first, second)
 
     @property
     def typical(self) -> Slice:
@@ -169,11 +185,13 @@ class Stays:
         between: Two standard deviations, as a share, of a stay from the others at its setting,
             drift that met all alike left out; `None` if too few settings were visited twice.
         drift: By which share a single stay is off in 19 of 20 cases, drift included.
+        quiet: Whether steps hardly vary, and stays neither: nothing disturbs this host.
     """
 
     points: dict[int, Point]
     between: float | None
     drift: float
+    quiet: bool
 
     @classmethod
     def of(cls, stays: Mapping[int, Sequence[Slice]], knobs: Sequence[object]) -> Stays:
@@ -195,6 +213,9 @@ class Stays:
             },
             between,
             max(times.drift, energies.drift),
+            quiet=times.again >= _SOME
+            and times.drift < _QUIET * _FURTHER * student_factor(times.again)
+            and (noise.time.per_step or 0.0) < _EVEN,
         )
 
     def stated(self) -> dict[int, Point]:
@@ -210,6 +231,7 @@ class _Rounds:
     shifts: Sequence[float]
     between: float | None
     drift: float
+    again: int  # stays beyond the first at a setting
 
     @classmethod
     def of(cls, values: Mapping[int, Sequence[float]]) -> _Rounds:
@@ -238,7 +260,8 @@ class _Rounds:
             # Only to choose what to visit next: after two or three stays, what holds in 19 of 20
             # cases would make everything a contender.
             2 * _root_mean(rest, freedom - fitted) if freedom > fitted else None,
-            student_factor(freedom) * _root_mean(all_of_it, freedom) if freedom else 0.0,
+            _FURTHER * student_factor(freedom) * _root_mean(all_of_it, freedom) if freedom else 0.0,
+            freedom,
         )
 
     def value(self, rung: int) -> float:

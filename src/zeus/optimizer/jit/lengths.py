@@ -80,8 +80,11 @@ class Lengths:
         part = max(1, math.ceil(PART / step_time))
         patience = 2 * longest if first else longest
         wanted = 4 if first else 2
+        if piece.torn and part > 1:
+            return part  # one of them met a late step: a third one tells which
         if len(piece.parts) < wanted and (
             piece.time + part * step_time <= patience
+            or part > 1
             or len(piece.parts) < wanted // 2
             or noise.doubt(piece) > precision
         ):

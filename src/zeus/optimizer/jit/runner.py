@@ -50,7 +50,7 @@ class Runner:
         self._window: object | None = None
         self._pieces: list[Measurement] = []
         self._stamps: list[float] = []  # when the steps of the window began
-        self._late = 0.0  # seconds, of the stretch so far
+        self._step_times: list[float] = []  # seconds, of the stretch so far
         self._trouble = ""
         self.resting = False
 
@@ -89,7 +89,7 @@ class Runner:
         piece.readings  # noqa: B018  (asking settles)
         self._pieces.append(piece)
         stamps = [*self._stamps, self._monitor.node.clock.now()]
-        self._late += late_time([end - begin for begin, end in pairwise(stamps)])
+        self._step_times += [end - begin for begin, end in pairwise(stamps)]
 
     def stop(self, step: int) -> None:
         """Nothing is run any more, after so many steps; the setting from before is back."""
@@ -131,8 +131,8 @@ class Runner:
         except (CapabilityError, OSError) as error:
             # Measured at another setting than it would be filed under.
             self._trouble = self._trouble or str(error)
-        mine = _Said.of(self._pieces, self._late, self._trouble)
-        self._pieces, self._late = [], 0.0
+        mine = _Said.of(self._pieces, late_time(self._step_times), self._trouble)
+        self._pieces, self._step_times = [], []
         answers = self._ranks.share(mine)
         for rank, answer in enumerate(answers):
             if answer.trouble:

@@ -34,7 +34,7 @@ _DRIFT = 0.01
 _ROUGHLY = 0.005
 _VERY_ROUGHLY = 0.02
 # An energy that is measured no better than this needs a longer stay.
-_BADLY_MEASURED = 0.02
+_BADLY_MEASURED = 0.04
 # A power limit this far above what the job draws on average is not felt, unless it draws in bursts.
 _HEADROOM = 1.1
 # A limit bites if the job draws at least this share of it; or if it is no more than this share of
@@ -55,7 +55,6 @@ _MAX_RUNGS = 13
 # agrees; or until the others have shown that nothing is disturbed here.
 _DISTURBED = 0.035
 _DISAGREEING = 0.02
-_QUIET = 0.002
 # Settings that differ by less than this are equally good.
 _EQUALLY_GOOD = 0.003
 # Visits of one setting, at most; and how many visits there are whatever they take.
@@ -280,12 +279,12 @@ class Walk:
 
     def _doubt(self, rung: int, points: Mapping[int, Point]) -> float:
         """By which share a setting may be off, compared with others."""
-        point, pieces, between = points[rung], self.slices.get(rung, ()), self._told().between
+        point, pieces = points[rung], self.slices.get(rung, ())
         within = max(
             (point.time_uncertainty or 0.0) / point.time,
             (point.energy_uncertainty or 0.0) / point.energy if point.energy else 0.0,
         )
-        if between is not None and between < _QUIET:
+        if self._told().quiet:
             return within
         if len(pieces) == 2:
             first, second = (piece.typical for piece in pieces)
@@ -342,8 +341,9 @@ class Walk:
 
     def _longest(self, piece: Slice) -> float:
         """Seconds of this stay, at most."""
-        badly_measured = piece.energy_uncertainty > _BADLY_MEASURED * piece.energy
-        return STAY if self._comparing and not badly_measured else LONGEST
+        if not self._comparing:
+            return LONGEST
+        return STAY if piece.energy_uncertainty <= _BADLY_MEASURED * piece.energy else 2 * STAY
 
     def _precision(self, rung: int, piece: Slice, noise: Noise) -> float:
         """The share to which a setting needs to be known."""
