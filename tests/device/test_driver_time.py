@@ -9,6 +9,7 @@ from tests.device.amd_clients import Ask
 from tests.drivers.amdsmi_state import AmdGpuSpec
 
 from zeus.device.driver_time import DriverTime
+from zeus.device.sensors import Sensor, Sensors
 from zeus.errors import CapabilityError, Reason
 
 
@@ -56,7 +57,11 @@ def test_timestamps_that_do_not_go_with_the_counter_are_refused() -> None:
 @pytest.mark.real_time
 def test_amd_counters_tell_when_they_were_refreshed(simulate, ask: Ask) -> None:
     readings = ask(
-        simulate(AmdGpuSpec(watts=200.0, tick_period=0.02, counter_offset=50.0)),
+        simulate(
+            AmdGpuSpec(
+                watts=200.0, sensors=Sensors(Sensor(period=0.02), Sensor()), counter_offset=50.0
+            )
+        ),
         """
 readings = []
 while len({tick for _, _, tick in readings}) < 20:
@@ -78,7 +83,7 @@ answer(readings)
 @pytest.mark.real_time
 def test_an_amd_counter_that_is_missing_has_no_timestamp(simulate, ask: Ask) -> None:
     said = ask(
-        simulate(AmdGpuSpec(energy_counter=False)),
+        simulate(AmdGpuSpec(sensors=Sensors(None, Sensor()))),
         "answer([outcome(driver.timed_energy)[0], [type(x).__name__ for x in driver.sample()]])",
     )
     assert said == ["unsupported", ["CapabilityError", "float"]]

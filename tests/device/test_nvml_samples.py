@@ -15,6 +15,8 @@ from tests.device.nvml_rig import (
 )
 from tests.drivers.nvml_state import GpuSpec
 
+from zeus.device.sensors import Sensor, Sensors
+
 pytestmark = pytest.mark.real_time
 
 ENERGY_FIELD = 83
@@ -28,7 +30,8 @@ def sampled(driver):
 
 
 def test_counter_and_power_are_read_in_one_call(rig: MakeRig) -> None:
-    machine = rig(GpuSpec(watts=250.0, tick_period=0.02, counter_offset=1000.5))
+    sensors = Sensors(Sensor(period=0.02), Sensor())
+    machine = rig(GpuSpec(watts=250.0, sensors=sensors, counter_offset=1000.5))
     told = machine.ask(
         SAMPLES
         + f"""
@@ -118,6 +121,7 @@ def test_dated_samples_are_there_or_unsupported(rig: MakeRig) -> None:
 # A driver that has samples, in place of the binding's function.
 DATED = """
 import pynvml
+
 
 def stand_in(ages, watts=150.0, kind=pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, error=None):
     def get_samples(handle, sampling, since):

@@ -141,13 +141,39 @@ def test_jittering_ticks_and_noisy_power(programs):
         assert errors[len(errors) // 2] < 0.03, (scenario, errors)
 
 
-def test_a_power_meter_that_is_refreshed_with_the_counter_only(programs):
-    """As on A100 and H100: both move every 100 ms. Short windows wait for the tick they need."""
-    both = Sensor(period=0.1, phase=0.3)
-    spec = GpuSpec(sensors=Sensors(both, both))
-    found = programs(spec).ask(ACCURACY.format(length=0.05, windows=30, spin=False))
-    for scenario, errors in found.items():
-        assert errors[len(errors) // 2] < 0.05, (scenario, errors)
+LATCHED = """
+monitor = ZeusMonitor()
+wait_for_helper(monitor)
+windows = []
+for i in range({windows}):
+    for name, watts in (("forward", 250.0), ("backward", 320.0), ("update", 120.0)):
+        begin = time.monotonic()
+        monitor.begin_window(name)
+        sim.set_power(0, watts)
+        time.sleep(0.05 * generator.uniform(0.8, 1.2))
+        end = time.monotonic()
+        windows.append((begin, end, monitor.end_window(name)))
+time.sleep(0.5)
+found = []
+for begin, end, measurement in windows[len(windows) // 2:]:
+    (reading,) = measurement.readings
+    truth = sim.energy(0, begin, end)
+    found.append([abs(reading.energy / truth - 1), reading.uncertainty / truth])
+answer(found)
+"""
+
+
+IN_STEP = Sensors(Sensor(period=0.1, phase=0.3), Sensor(period=0.1, phase=0.3, window=0.025))
+
+
+@pytest.mark.parametrize("sensors", ["a100", IN_STEP], ids=["out of step", "in step"])
+def test_training_steps_on_a_meter_that_is_refreshed_every_100_ms(programs, sensors):
+    """The published sensors of an A100; the uncertainty that is stated must cover."""
+    found = programs(GpuSpec(sensors=sensors)).ask(LATCHED.format(windows=80))
+    errors = sorted(error for error, _ in found)
+    # Half of what a busy host allows; where nothing holds it up, the median is about 1 %.
+    assert errors[len(errors) // 2] < 0.06
+    assert sum(error <= stated for error, stated in found) >= 0.9 * len(found)
 
 
 def test_begin_and_end_call_no_driver(programs):

@@ -245,12 +245,12 @@ def test_long_windows_outlive_what_is_remembered():
 
 
 class Failing(Truth):
-    """Its counter counts three times as fast from an instant on."""
+    """Its counter counts six times as fast from an instant on."""
 
     fails_at = 20.0
 
     def counter(self, t):
-        return super().counter(t) + 2 * max(
+        return super().counter(t) + 5 * max(
             0.0, super().counter(t) - super().counter(self.fails_at)
         )
 

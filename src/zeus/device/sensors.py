@@ -66,8 +66,8 @@ class Sensor:
             )
         if not 0 < self.gain < math.inf:
             raise ValueError(f"`gain > 0` must hold, but got {self.gain!r}")
-        if self.phase is not None and not 0 <= self.phase <= 1:
-            raise ValueError(f"`0 <= phase <= 1` must hold, but got {self.phase!r}")
+        if self.phase is not None and not 0 <= self.phase < 1:
+            raise ValueError(f"`0 <= phase < 1` must hold, but got {self.phase!r}")
 
     @property
     def reach(self) -> float:

@@ -17,6 +17,8 @@ from zeus.monitor.looks import Energy, Look, Senses
 from zeus.monitor.ticks import TickModel
 from zeus.monitor.track import EnergyTrack
 
+_LONG = 12  # ticks of the counter, from which the two ends of a window matter little
+
 
 class Heads(NamedTuple):
     """What a window that began long ago keeps for either estimator."""
@@ -83,7 +85,7 @@ class EnergyAnswers:
     def energy(self, begin: float, end: float, head: Heads | None = None) -> Energy:
         """Energy of a window; see `EnergyEstimator.energy`."""
         response = self._estimator.response
-        long = head is not None or self._estimator.holds_ticks(begin, end)
+        long = head is not None or self._estimator.ticks_inside(begin, end) >= _LONG
         if response.latched or (long and not response.live):
             return self._estimator.energy(begin, end, head and head.estimator)
         return self._track.energy(begin, end, head and head.track)

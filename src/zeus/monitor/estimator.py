@@ -273,18 +273,15 @@ class EnergyEstimator:
         with self.lock:
             if not self._counts or not self._ticks or not self._response.latched:
                 return False
-            few = self._inside_count(begin, end) < _MANY_TICKS
+            few = self.ticks_inside(begin, end) < _MANY_TICKS
             return few and self._ticks[-1].instant < end
 
-    def holds_ticks(self, begin: float, end: float) -> bool:
-        """Whether a window has so many ticks inside that only its ends need the model."""
+    def ticks_inside(self, begin: float, end: float) -> int:
+        """How many ticks of the counter fall into a window."""
         with self.lock:
-            return self._inside_count(begin, end) >= _MANY_TICKS
-
-    def _inside_count(self, begin: float, end: float) -> int:
-        return bisect_right(self._ticks, end, key=_instant) - bisect_left(
-            self._ticks, begin, key=_instant
-        )
+            return bisect_right(self._ticks, end, key=_instant) - bisect_left(
+                self._ticks, begin, key=_instant
+            )
 
     @property
     def response(self) -> Response:
