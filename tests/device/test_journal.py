@@ -511,6 +511,7 @@ def test_a_process_with_an_odd_name_is_found() -> None:
 @pytest.fixture
 def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.delenv("ZEUS_STATE_DIR")
+    monkeypatch.setattr("zeus.device.record_places.SHARED_PLACES", ())
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(state.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()

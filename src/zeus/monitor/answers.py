@@ -33,12 +33,14 @@ class EnergyAnswers:
     Args:
         edges: Of the windows of this process.
         max_power: Watts that the GPU draws at most.
-        meter_period: Seconds between refreshes of the power meter, if the driver tells.
+        meter_period: Seconds between refreshes of the power meter, if the driver tells; 0 if it is
+            live, which a simulated one may be.
     """
 
     def __init__(
         self, edges: WindowEdges, max_power: float, meter_period: float | None = None
     ) -> None:
+        self._live = meter_period == 0
         self._track = EnergyTrack(meter_period)
         self._estimator = EnergyEstimator(edges, max_power)
         self.lock = threading.RLock()
@@ -65,7 +67,8 @@ class EnergyAnswers:
     def take(self, look: Look) -> None:
         """Take in a sample."""
         self._track.take(look)
-        self._estimator.take(look)
+        if not self._live:
+            self._estimator.take(look)
 
     def forget(self, before: float) -> None:
         """Drop what was seen before an instant."""
@@ -74,8 +77,9 @@ class EnergyAnswers:
 
     def lacks_tick(self, begin: float, end: float) -> bool:
         """Whether the tick after a window must be awaited to know it well."""
-        chosen = self._estimator if self._estimator.response.latched else self._track
-        return chosen.lacks_tick(begin, end)
+        if self._estimator.response.latched:
+            return self._estimator.lacks_tick(begin, end)
+        return self._track.lacks_tick(begin, end)
 
     def head(self, begin: float) -> Heads | None:
         """What a window must keep before its beginning is forgotten; `None` if unknown."""
@@ -86,6 +90,6 @@ class EnergyAnswers:
         """Energy of a window; see `EnergyEstimator.energy`."""
         response = self._estimator.response
         long = head is not None or self._estimator.ticks_inside(begin, end) >= _LONG
-        if response.latched or (long and not response.live):
+        if response.latched or (long and not (self._live or response.live)):
             return self._estimator.energy(begin, end, head and head.estimator)
         return self._track.energy(begin, end, head and head.track)

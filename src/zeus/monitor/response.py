@@ -20,7 +20,7 @@ _ENOUGH = 200  # readings by which a response is judged; later ones are judged n
 _ENOUGH_TO_TELL = 5
 _NOW_AND_THEN = 8
 _FORGET = 0.995
-_SURE = 5.0  # log odds, from which it is decided whether a meter is live
+_SURE = 20.0  # log odds, from which it is decided whether a meter is live
 _MAX_OFF = 25.0  # squared standard deviations: load may change without a window
 
 
