@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from zeus.errors import LogFileError
@@ -30,6 +34,7 @@ def test_what_is_written_is_what_was_measured(tmp_path):
             monitor.begin_window(name)
             node.sleep(1.5)
             measured.append((name, monitor.end_window(name)))
+        monitor.close()
         rows = read_log(path)
     header = path.read_text().splitlines()[0]
     assert header == "start_time,window_name,elapsed_time,gpu0_energy,gpu1_energy"
@@ -86,3 +91,21 @@ def test_missing_and_binary_files(tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(LogFileError, match="not text"):
         read_log(tmp_path / "binary")
+
+
+def test_a_forked_child_does_not_write_the_rows_of_its_parent_again(tmp_path):
+    """They are written when they are final, or at exit, by whoever began the windows."""
+    path = tmp_path / "log.csv"
+    program = f"""
+import os, sys
+from zeus.monitor import ZeusMonitor
+monitor = ZeusMonitor(log_file={str(path)!r})
+monitor.begin_window("w")
+monitor.end_window("w")
+if os.fork() == 0:
+    sys.exit()
+os.wait()
+"""
+    environment = {**os.environ, "ZEUS_SIMULATE": "v100", "ZEUS_STATE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=120)
+    assert [row.name for row in read_log(path)] == ["w"]

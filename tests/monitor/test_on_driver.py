@@ -39,9 +39,9 @@ def answer(value):
 
 def wait_for_helper(monitor):
     deadline = time.monotonic() + 120
-    while not monitor._sampler.feeds.followed and time.monotonic() < deadline:
+    while not monitor._sampler.sources.followed and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert monitor._sampler.feeds.followed
+    assert monitor._sampler.sources.followed
 """
 
 
@@ -93,87 +93,65 @@ def programs(nvml_library, tmp_path):
 ACCURACY = """
 monitor = ZeusMonitor()
 wait_for_helper(monitor)
-time.sleep(0.5)
-results = {{}}
 def wait(seconds):
     if {spin}:
         end = time.monotonic() + seconds
         while time.monotonic() < end: pass
     else:
         time.sleep(seconds)
-for scenario in ("steady", "burst", "alternating"):
-    errors = []
-    for i in range({windows}):
-        before = {{"steady": 300.0, "burst": 60.0, "alternating": (300.0, 150.0)[i % 2]}}
-        sim.set_power(0, before[scenario])
-        if scenario != "alternating":
-            wait(generator.uniform(0.0, 0.12))
-        begin = time.monotonic()
-        monitor.begin_window("w")
-        if scenario == "burst": sim.set_power(0, 300.0)
-        wait({length} * generator.uniform(0.8, 1.2))
-        if scenario == "burst": sim.set_power(0, 60.0)
-        end = time.monotonic()
-        measurement = monitor.end_window("w")
-        joules = measurement.gpu_energy[0]
-        assert joules > 0
-        errors.append(abs(joules / sim.energy(0, begin, end) - 1))
-    results[scenario] = sorted(errors)
-answer(results)
-"""
-
-
-@pytest.mark.parametrize("spin", [False, True], ids=["sleeping", "spinning"])
-@pytest.mark.parametrize(("length", "windows"), [(0.05, 40), (0.5, 8)])
-def test_windows_shorter_than_a_few_ticks_are_right(programs, length, windows, spin):
-    """Counter ticks every 100 ms; also while the program's own thread never lets go of Python."""
-    found = programs(GpuSpec()).ask(ACCURACY.format(length=length, windows=windows, spin=spin))
-    for scenario, errors in found.items():
-        # The median and a generous bound for the rest: the machine may hold anyone up for a while.
-        assert errors[len(errors) // 2] < 0.01, (scenario, errors)
-        assert errors[int(len(errors) * 0.8)] < 0.1, (scenario, errors)
-
-
-def test_jittering_ticks_and_noisy_power(programs):
-    spec = GpuSpec(sensors=Sensors(Sensor(period=0.1, jitter=0.01), Sensor(noise=0.01)))
-    found = programs(spec).ask(ACCURACY.format(length=0.5, windows=8, spin=False))
-    for scenario, errors in found.items():
-        assert errors[len(errors) // 2] < 0.03, (scenario, errors)
-
-
-LATCHED = """
-monitor = ZeusMonitor()
-wait_for_helper(monitor)
 windows = []
+def window(name, watts):
+    begin = time.monotonic()
+    monitor.begin_window(name)
+    sim.set_power(0, watts)
+    wait({length} * generator.uniform(0.8, 1.2))
+    end = time.monotonic()
+    windows.append((begin, end, monitor.end_window(name)))
 for i in range({windows}):
-    for name, watts in (("forward", 250.0), ("backward", 320.0), ("update", 120.0)):
-        begin = time.monotonic()
-        monitor.begin_window(name)
-        sim.set_power(0, watts)
-        time.sleep(0.05 * generator.uniform(0.8, 1.2))
-        end = time.monotonic()
-        windows.append((begin, end, monitor.end_window(name)))
-time.sleep(0.5)
+    if {scenario!r} == "steps":
+        for name, watts in (("forward", 250.0), ("backward", 320.0), ("update", 120.0)):
+            window(name, watts)
+    else:
+        window("step", 300.0)
+        sim.set_power(0, 60.0)
+        wait(generator.uniform(0.0, 0.12))
+assert monitor.settle(120)
 found = []
-for begin, end, measurement in windows[len(windows) // 2:]:
+for begin, end, measurement in windows[len(windows) // 3:]:
+    assert measurement.settled
     (reading,) = measurement.readings
     truth = sim.energy(0, begin, end)
     found.append([abs(reading.energy / truth - 1), reading.uncertainty / truth])
 answer(found)
 """
 
-
+JITTER = Sensors(Sensor(period=0.1, jitter=0.005), Sensor(noise=0.01))
 IN_STEP = Sensors(Sensor(period=0.1, phase=0.3), Sensor(period=0.1, phase=0.3, window=0.025))
 
 
-@pytest.mark.parametrize("sensors", ["a100", IN_STEP], ids=["out of step", "in step"])
-def test_training_steps_on_a_meter_that_is_refreshed_every_100_ms(programs, sensors):
-    """The published sensors of an A100; the uncertainty that is stated must cover."""
-    found = programs(GpuSpec(sensors=sensors)).ask(LATCHED.format(windows=80))
+@pytest.mark.parametrize(
+    ("sensors", "run"),
+    [
+        pytest.param("a100", ("steps", 0.05, 100, False), id="a100-steps"),
+        pytest.param("a100", ("inside", 0.05, 150, True), id="a100-spinning"),
+        pytest.param("a100", ("inside", 0.5, 20, False), id="a100-long"),
+        pytest.param("v100", ("steps", 0.05, 60, False), id="v100-steps"),
+        pytest.param(IN_STEP, ("steps", 0.05, 100, False), id="in-step"),
+        pytest.param("live-power", ("inside", 0.05, 100, False), id="live"),
+        pytest.param("live-power", ("inside", 0.05, 100, True), id="live-spinning"),
+        pytest.param(JITTER, ("inside", 0.5, 15, False), id="jitter-and-noise"),
+    ],
+)
+def test_windows_on_sensors_of_all_kinds(programs, sensors, run):
+    """The energies are about right, and what is stated of them covers the truth."""
+    scenario, length, windows, spin = run
+    found = programs(GpuSpec(sensors=sensors)).ask(
+        ACCURACY.format(scenario=scenario, length=length, windows=windows, spin=spin)
+    )
     errors = sorted(error for error, _ in found)
-    # Half of what a busy host allows; where nothing holds it up, the median is about 1 %.
-    assert errors[len(errors) // 2] < 0.06
-    assert sum(error <= stated for error, stated in found) >= 0.9 * len(found)
+    # Several times what is found where nothing holds the host up.
+    assert errors[len(errors) // 2] < 0.03, errors
+    assert sum(error <= stated for error, stated in found) >= 0.9 * len(found), found
 
 
 def test_begin_and_end_call_no_driver(programs):
@@ -241,8 +219,8 @@ def test_a_gpu_lost_from_the_start_costs_only_itself(programs):
 def test_a_hanging_gpu_costs_only_itself(programs):
     group = programs(GpuSpec(watts=100.0), GpuSpec(watts=200.0), GpuSpec(watts=300.0))
     found = group.ask("""
-        import zeus.monitor.feed as feed, zeus.monitor.sampler as sampler
-        feed.HANG_TIMEOUT = sampler.HANG_TIMEOUT = 0.7
+        import zeus.monitor.sources as sources
+        sources.HANG_TIMEOUT = 0.7
         monitor = ZeusMonitor()
         wait_for_helper(monitor)
         monitor.begin_window("w")
@@ -251,7 +229,7 @@ def test_a_hanging_gpu_costs_only_itself(programs):
         sim.fault(1, "nvmlDeviceGetTotalEnergyConsumption", "hang")
         sim.fault(1, "nvmlDeviceGetFieldValues", "hang")
         deadline = time.monotonic() + 120
-        while monitor._tracks[1].senses.trouble is None and time.monotonic() < deadline:
+        while monitor._estimators[1].status.trouble is None and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(1.0)
         end = time.monotonic()
@@ -277,7 +255,7 @@ def test_a_gpu_that_hung_for_a_while_is_measured_again(programs):
         for call in ("nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetFieldValues"):
             sim.fault(1, call, "hang")
         deadline = time.monotonic() + 120
-        while monitor._tracks[1].senses.trouble is None and time.monotonic() < deadline:
+        while monitor._estimators[1].status.trouble is None and time.monotonic() < deadline:
             time.sleep(0.05)
         unseen = [r.index for r in monitor.end_window("stalled").unavailable]
         sim.clear_faults(1)
@@ -366,7 +344,10 @@ def helper_pids(parent: int) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and "zeus.monitor.follower" in (entry / "cmdline").read_text():
+            if (
+                entry.name.isdigit()
+                and "zeus.monitor.helper_process" in (entry / "cmdline").read_text()
+            ):
                 stat = (entry / "stat").read_text().rpartition(")")[2].split()
                 if int(stat[1]) == parent and stat[0] != "Z":
                     found.append(int(entry.name))
@@ -418,9 +399,9 @@ def test_the_helper_never_runs_the_users_program(programs, tmp_path):
         "monitor = ZeusMonitor()\n"
         "monitor.begin_window('w')\n"
         "deadline = time.monotonic() + 120\n"
-        "while not monitor._sampler.feeds.followed and time.monotonic() < deadline:\n"
+        "while not monitor._sampler.sources.followed and time.monotonic() < deadline:\n"
         "    time.sleep(0.01)\n"
-        "assert monitor._sampler.feeds.followed\n"
+        "assert monitor._sampler.sources.followed\n"
         "assert monitor.end_window('w').gpu_energy[0] > 0\n"
     )
     group = programs(GpuSpec())
@@ -451,7 +432,7 @@ def test_closing_leaves_nothing_behind(programs):
         for _ in range(3):
             with ZeusMonitor() as monitor:
                 wait_for_helper(monitor)
-                pid = monitor._sampler.feeds._helpers[0]._process.pid
+                pid = monitor._sampler.sources._helpers[0]._process.pid
                 monitor.begin_window("w")
                 assert monitor.end_window("w").gpu_energy[0] > 0
             assert not os.path.exists(f"/proc/{pid}")
@@ -462,7 +443,7 @@ def test_closing_leaves_nothing_behind(programs):
     assert found[0][1] == ["MainThread"]
 
 
-def test_without_a_helper_a_thread_looks(programs):
+def test_without_a_helper_a_thread_polls(programs):
     group = programs(GpuSpec(watts=250.0))
     found = group.ask(
         """
@@ -471,7 +452,7 @@ def test_without_a_helper_a_thread_looks(programs):
         monitor.begin_window("w")
         time.sleep(0.3)
         m = monitor.end_window("w")
-        answer([m.gpu_energy[0] / m.time, monitor._sampler.feeds.followed])
+        answer([m.gpu_energy[0] / m.time, monitor._sampler.sources.followed])
         """,
         ZEUS_HELPER="0",
     )
@@ -486,13 +467,13 @@ def test_a_helper_that_dies_is_replaced_by_a_thread(programs):
         monitor = ZeusMonitor()
         wait_for_helper(monitor)
         monitor.begin_window("w")
-        os.kill(monitor._sampler.feeds._helpers[0]._process.pid, signal.SIGKILL)
+        os.kill(monitor._sampler.sources._helpers[0]._process.pid, signal.SIGKILL)
         deadline = time.monotonic() + 120
-        while monitor._sampler.feeds.followed and time.monotonic() < deadline:
+        while monitor._sampler.sources.followed and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(0.5)
         m = monitor.end_window("w")
-        answer([m.gpu_energy[0] / m.time, monitor._sampler.feeds.followed])
+        answer([m.gpu_energy[0] / m.time, monitor._sampler.sources.followed])
     """)
     assert found[0] == pytest.approx(250.0, rel=0.03)
     assert found[1] is False
@@ -519,21 +500,24 @@ def test_a_forked_child_measures_by_itself(programs):
     assert found[1] == pytest.approx(250.0, rel=0.03)
 
 
-def test_it_looks_rarely_while_nobody_measures(programs):
+def test_it_polls_rarely_while_nobody_measures(programs):
     """A monitor that polls flat out burns a core: at rest nothing is asked, in a window little."""
     group = programs(GpuSpec())
     found = group.ask("""
         monitor = ZeusMonitor()
         wait_for_helper(monitor)
         time.sleep(5)
-        before = sim.calls("nvmlDeviceGetTotalEnergyConsumption")
+        def polls():
+            calls = "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetFieldValues"
+            return sum(map(sim.calls, calls))
+        before = polls()
         time.sleep(2)
-        resting = sim.calls("nvmlDeviceGetTotalEnergyConsumption") - before
+        resting = polls() - before
         monitor.begin_window("w")
         time.sleep(5)
-        before = sim.calls("nvmlDeviceGetTotalEnergyConsumption")
+        before = polls()
         time.sleep(2)
-        open_window = sim.calls("nvmlDeviceGetTotalEnergyConsumption") - before
+        open_window = polls() - before
         answer([resting, open_window])
     """)
     assert found[0] == 0

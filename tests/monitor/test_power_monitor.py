@@ -106,7 +106,7 @@ def test_constant_power_is_exact_for_any_edges(one, other, load):
 @given(st.lists(st.tuples(st.floats(0.05, 3.0), st.floats(0, 1)), min_size=1, max_size=8))
 @settings(max_examples=25)
 def test_changing_load_is_within_the_sampling_bound(phases):
-    node = SimulatedNode("v100", load=0)
+    node = SimulatedNode("v100", load=0, sensors="live-power")
     monitor = PowerMonitor(node=node, update_period=0.02)
     begun, before, bound = node.clock.now(), node.exact_energy(), 0.0
     level = node.gpus[0].instant_power()

@@ -7,10 +7,14 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
+from zeus.device.base import unsupported
 from zeus.device.sensors import Sensors
+from zeus.errors import CapabilityError
 from zeus.monitor.edges import WindowEdges
 from zeus.monitor.estimator import EnergyEstimator
-from zeus.monitor.looks import Energy, Look
+from zeus.monitor.poller import GpuPoller
+from zeus.monitor.response import Response
+from zeus.monitor.samples import Energy
 
 LIMIT = 400.0
 """Watts."""
@@ -126,6 +130,7 @@ class Outcome(NamedTuple):
     errors: list[float]
     uncertainties: list[float]
     estimator: EnergyEstimator
+    energies: list[tuple[Window, Energy]]
 
     def percentile(self, share: float) -> float:
         return sorted(self.errors)[int(share * len(self.errors))]
@@ -136,41 +141,122 @@ class Outcome(NamedTuple):
         return sum(error <= stated for error, stated in both) / len(self.errors)
 
 
+class HandClock:
+    """Time that a test moves."""
+
+    virtual = False
+
+    def __init__(self) -> None:
+        self.instant = 0.0
+
+    def now(self) -> float:
+        return self.instant
+
+
+class SensedGpu:
+    """A GPU with these sensors, as far as a poller needs it; a driver call takes 40 µs."""
+
+    meter_period = None
+
+    def __init__(self, load: Load, sensors: Sensors, clock: HandClock, salt: int) -> None:
+        self._load, self._sensors, self._clock, self._salt = load, sensors, clock, salt
+        self.polls = 0
+
+    def sample(self) -> tuple[float | CapabilityError, float | CapabilityError]:
+        self.polls += 1
+        self._clock.instant += 2e-5
+        now, load, sensors = self._clock.instant, self._load, self._sensors
+        counter: float | CapabilityError = unsupported("energy counter")
+        if sensors.counter is not None:
+            counter = round(sensors.counter.energy(load.joules, now, self._salt), 3)
+        power = round(sensors.power.power(load.joules, now, self._salt + 8, load.watts), 3)
+        self._clock.instant += 2e-5
+        return counter, power
+
+    def energy(self) -> float:
+        counter = self.sample()[0]
+        if isinstance(counter, CapabilityError):
+            raise counter
+        return counter
+
+    def instant_power(self) -> float:
+        power = self.sample()[1]
+        assert not isinstance(power, CapabilityError)
+        return power
+
+    def timed_energy(self) -> tuple[float, float]:
+        sensor = self._sensors.counter
+        if sensor is None or not self._sensors.timestamps:
+            raise unsupported("timestamps")
+        joules, now = self.energy(), self._clock.instant
+        return joules, sensor.refresh(sensor.last_refresh(now, self._salt), self._salt)
+
+    def power_samples(self, since: float) -> list[tuple[float, float]]:
+        raise unsupported("dated samples")
+
+
 def measured(
-    scenario: Scenario, sensors: Sensors, *, seed: int, until: float = 40.0, pause: float = 0.0125
+    scenario: Scenario,
+    sensors: Sensors,
+    *,
+    seed: int,
+    until: float = 40.0,
+    ask: float | None = None,
+    late: float = 1e-4,
+    held_up: tuple[float, float] = (0.0, 0.0),
+    response: Response | None = None,
 ) -> Outcome:
-    """Poll a GPU with these sensors and ask for the energy of each window some time after it."""
+    """Poll a GPU with these sensors, and take the energy of each window once it is final.
+
+    Args:
+        scenario: What is drawn, and windows around it.
+        sensors: Of the GPU.
+        seed: Of all that is random.
+        until: Seconds that it goes on.
+        ask: Seconds after a window's end to ask; by default when it is final.
+        late: Seconds by which polls are late, about.
+        held_up: Share of polls that a busy host holds up for longer, and for how long at most.
+        response: What is known of the power meter from before.
+    """
     rng = random.Random(seed)
     load, windows = scenario(rng, until)
-    assert sensors.counter is not None
-    edges = WindowEdges()
-    estimator = EnergyEstimator(edges, LIMIT)
-    happenings: list[tuple[float, int, Window | None]] = []
+    edges, clock = WindowEdges(), HandClock()
+    estimator = EnergyEstimator(edges, LIMIT, response)
+    poller = GpuPoller(SensedGpu(load, sensors, clock, 16 * seed), clock, estimator)  # type: ignore[arg-type]
+    happenings: list[tuple[float, int, Window]] = []
     for window in windows:
         happenings += [(window.end, 0, window), (window.begin, 1, window)]
-        happenings.append((window.end + 0.3, 3, window))
-    now = 0.5
-    while now < until + 1:
-        happenings.append((now, 2, None))
-        now += pause * rng.uniform(0.6, 1.4)
-    errors: list[float] = []
-    uncertainties: list[float] = []
-    for instant, kind, about in sorted(happenings, key=lambda each: each[:2]):
-        if about is None:
-            counter = sensors.counter.energy(load.joules, instant + 2e-5, 16 * seed)
-            power = sensors.power.power(load.joules, instant + 6e-5, 16 * seed + 8, load.watts)
-            times = instant, instant + 4e-5, instant + 8e-5
-            estimator.take(Look(*times, round(counter, 3), round(power, 3)))
-        elif kind == 1:
-            edges.begin(about.name, instant)
+    happenings.sort(key=lambda each: each[:2])
+    clock.instant = poller.due = 0.5
+    energies: list[tuple[Window, Energy]] = []
+    pending: list[Window] = []
+    for instant, kind, window in [*happenings, (until + 1, 2, windows[-1])]:
+        while poller.due < instant:
+            clock.instant = max(poller.due, clock.instant) + rng.expovariate(1 / late)
+            if rng.random() < held_up[0]:
+                clock.instant += rng.uniform(0, held_up[1])
+            poller.poll()
+            while pending and (
+                estimator.settled(pending[0].end)
+                if ask is None
+                else clock.instant >= pending[0].end + ask
+            ):
+                done = pending.pop(0)
+                energies.append((done, estimator.energy(done.begin, done.end)))
+            estimator.forget(clock.instant - 30)
+        clock.instant = max(clock.instant, instant)
+        if kind == 1:
+            edges.begin(window.name, instant)
+            poller.expedite(instant + 1e-3)
         elif kind == 0:
-            edges.end(about.name, instant)
-        else:
-            truth = load.joules(about.end) - load.joules(about.begin)
-            energy: Energy = estimator.energy(about.begin, about.end)
-            assert energy.joules is not None
-            assert energy.uncertainty is not None
-            errors.append(abs(energy.joules / truth - 1))
-            uncertainties.append(energy.uncertainty / truth)
-    begin = len(errors) // 4
-    return Outcome(errors[begin:], uncertainties[begin:], estimator)
+            edges.end(window.name, instant)
+            pending.append(window)
+    counted = energies[len(energies) // 4 :]
+    errors, uncertainties = [], []
+    for window, energy in counted:
+        truth = load.joules(window.end) - load.joules(window.begin)
+        assert energy.joules is not None
+        assert energy.uncertainty is not None
+        errors.append(abs(energy.joules / truth - 1))
+        uncertainties.append(energy.uncertainty / truth)
+    return Outcome(errors, uncertainties, estimator, energies)

@@ -79,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
             complain(f"{error}")
             return error.code
         measurement = monitor.end_window("measure")
+        monitor.settle()  # the program has ended: its last moments are worth a tenth of a second
         record = {
             "command": arguments.program,
             "exit_code": ended.exit_code,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from zeus._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from zeus.monitor.looks import Method
     from zeus.monitor.measurement import Measurement, Reading
     from zeus.monitor.power import CpuDomain, PowerDomain, PowerMonitor
+    from zeus.monitor.samples import Method
     from zeus.monitor.temperature import TemperatureMonitor
     from zeus.monitor.windows import WindowScope, ZeusMonitor
 
@@ -18,7 +18,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "CpuDomain": "zeus.monitor.power",
         "Measurement": "zeus.monitor.measurement",
-        "Method": "zeus.monitor.looks",
+        "Method": "zeus.monitor.samples",
         "PowerDomain": "zeus.monitor.power",
         "PowerMonitor": "zeus.monitor.power",
         "Reading": "zeus.monitor.measurement",

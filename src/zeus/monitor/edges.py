@@ -17,13 +17,14 @@ from typing import NamedTuple
 Names = tuple[str, ...]
 
 _NUMBERS = re.compile(r"\d+")
+_MAX_PIECES = 64  # of one span; more are taken together by name
 
 
 class Piece(NamedTuple):
     """A part of a segment.
 
     Attributes:
-        segment: Number of the segment.
+        segment: Number of the segment; below zero for parts of many that were taken together.
         names: Windows that are open in it.
         begin: Instant; `end` likewise.
     """
@@ -39,10 +40,13 @@ class WindowEdges:
 
     def __init__(self) -> None:
         self._noted: deque[tuple[float, str, int]] = deque()
+        self._keys: dict[str, str] = {}
         self._open: Counter[str] = Counter()
+        self._setting = ""
         self._instants = [-math.inf]
         self._names: list[Names] = [()]
         self._first = 0  # number of the oldest segment that is kept
+        self._taken_together = 0
         self._lock = threading.Lock()
 
     def begin(self, name: str, now: float) -> None:
@@ -53,19 +57,45 @@ class WindowEdges:
         """A window ends."""
         self._noted.append((now, name, -1))
 
+    def change_setting(self, setting: str, now: float) -> None:
+        """A knob was turned: windows draw otherwise than under another setting of it."""
+        if setting == self._setting:
+            return
+        if self._setting:
+            self._noted.append((now, self._setting, -1))
+        if setting:
+            self._keys[setting] = setting  # its numbers do count
+            self._noted.append((now, setting, 1))
+        self._setting = setting
+
     def pieces(self, begin: float, end: float) -> list[Piece]:
         """The segments between two instants, as far as they lie there."""
         with self._lock:
             self._take_in()
-            at = max(bisect_right(self._instants, begin) - 1, 0)
+            instants, names, first = self._instants, self._names, self._first
+            at = max(bisect_right(instants, begin) - 1, 0)
+            last = len(instants) - 1
             found = []
-            while at < len(self._instants) and self._instants[at] < end:
-                low = max(begin, self._instants[at])
-                high = min(end, self._instants[at + 1] if at + 1 < len(self._instants) else end)
+            while at <= last and instants[at] < end:
+                low, high = instants[at], instants[at + 1] if at < last else end
+                low = max(low, begin)
+                high = min(high, end)
                 if high > low:
-                    found.append(Piece(self._first + at, self._names[at], low, high))
+                    found.append(Piece(first + at, names[at], low, high))
                 at += 1
-            return found
+            return found if len(found) <= _MAX_PIECES else self._together(found)
+
+    def _together(self, pieces: list[Piece]) -> list[Piece]:
+        """Many short pieces as one of each kind, one after the other: lengths are what counts."""
+        lengths: dict[Names, float] = {}
+        for piece in pieces:
+            lengths[piece.names] = lengths.get(piece.names, 0.0) + piece.end - piece.begin
+        found, now = [], pieces[0].begin
+        for names, length in lengths.items():
+            self._taken_together += 1
+            found.append(Piece(-self._taken_together, names, now, now + length))
+            now += length
+        return found
 
     def forget(self, before: float) -> None:
         """Drop edges from before an instant."""
@@ -80,10 +110,19 @@ class WindowEdges:
         """A thread of the parent may have held the lock."""
         self._lock = threading.Lock()
 
+    def _key(self, name: str) -> str:
+        """The name without its numbers: the steps of a loop are alike, whatever their count."""
+        key = self._keys.get(name)
+        if key is None:
+            if len(self._keys) > 1000:
+                self._keys.clear()
+            key = self._keys[name] = _NUMBERS.sub("#", name)
+        return key
+
     def _take_in(self) -> None:
         while self._noted:
             now, name, change = self._noted.popleft()
-            key = _NUMBERS.sub("#", name)
+            key = self._key(name)
             self._open[key] += change
             if self._open[key] <= 0:
                 del self._open[key]

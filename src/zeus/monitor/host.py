@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zeus.errors import CapabilityError, Reason
-from zeus.monitor.looks import Energy, Method
 from zeus.monitor.measurement import CPU, DRAM, SOC, Reading
+from zeus.monitor.samples import Energy, Method
 from zeus.monitor.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from zeus.monitor.sampler import Channel
 
 _TICK = 1e-3  # seconds; RAPL counters move about this often
-_RAIL_PERIOD = 0.02  # seconds between looks at power rails
-_RAIL_LOOKS = 8000  # of each rail are kept
+_RAIL_PERIOD = 0.02  # seconds between polls of power rails
+_RAIL_SAMPLES = 8000  # of each rail are kept
 _SILENT = 1.0  # seconds without an answer after which a rail is not guessed any further
 _WHOLE = "chip"  # stands for the parts of a chip that did not name them yet
 _BY_THE_CHIP = "by the chip's own model of itself"
@@ -52,7 +52,7 @@ class HostMeter:
         self._rails = (
             RailTrack(node.soc, node.clock) if node.soc and _meters_power(node.soc) else None
         )
-        #: What the sampler must look at from time to time.
+        #: What the sampler must poll from time to time.
         self.channels: tuple[Channel, ...] = tuple(
             WrapKeeper(cpu, node.clock)
             for cpu in self.cpus
@@ -113,6 +113,10 @@ class HostMeter:
             for (domain, index), value in end.values.items()
         )
 
+    def settled(self, end: float) -> bool:
+        """Whether what is told of a window that ended then is final."""
+        return self._rails is None or self._rails.settled(end)
+
     def completed(
         self, readings: tuple[Reading, ...], begin: float, end: float
     ) -> tuple[Reading, ...]:
@@ -169,18 +173,16 @@ def _difference(
 
 
 class WrapKeeper:
-    """Looks at a CPU's counters often enough that no wraparound goes unnoticed."""
+    """Reads a CPU's counters often enough that no wraparound goes unnoticed."""
 
     def __init__(self, cpu: Cpu, clock: Clock) -> None:
         self._cpu = cpu
         self._clock = clock
         self._pause = min(cpu.driver.wrap_period / 3, 60.0)
         self.due = math.inf
-        self.thrift = 1.0
-        self.settles = False
-        self.trouble: CapabilityError | None = None
+        self.backoff = 1.0
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read and forget: the driver undoes wraparound."""
         for read in (self._cpu.energy, self._cpu.dram_energy):
             try:
@@ -189,7 +191,7 @@ class WrapKeeper:
                 continue  # told by the window that asks
         self.due = self._clock.now() + self._pause
 
-    def hurry(self, due: float) -> None:
+    def expedite(self, due: float) -> None:
         """Windows read the counters themselves."""
 
     def forget(self, before: float) -> None:
@@ -203,12 +205,12 @@ class RailTrack:
         self._soc = soc
         self._clock = clock
         self.due = math.inf
-        self.thrift = 1.0
-        self.settles = True
+        self.backoff = 1.0
         self.trouble: CapabilityError | None = None
+        self._polled = -math.inf
         self._rails: dict[str, Timeline] = {}
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read all rails once."""
         begun = self._clock.now()
         try:
@@ -221,16 +223,21 @@ class RailTrack:
         instant = (begun + self._clock.now()) / 2
         for rail, watts in powers.items():
             if rail not in self._rails:
-                self._rails[rail] = Timeline(_RAIL_LOOKS)
+                self._rails[rail] = Timeline(_RAIL_SAMPLES)
             self._rails[rail].append(instant, watts)
-        self.due = instant + _RAIL_PERIOD * self.thrift
+        self._polled = instant
+        self.due = instant + _RAIL_PERIOD * self.backoff
 
-    def hurry(self, due: float) -> None:
-        """Look at this instant already."""
+    def expedite(self, due: float) -> None:
+        """Poll at this instant already."""
         self.due = min(self.due, due)
 
     def forget(self, before: float) -> None:
-        """Timelines grow coarser by themselves: old looks are far ends of long windows only."""
+        """Timelines grow coarser by themselves: old samples are far ends of long windows only."""
+
+    def settled(self, end: float) -> bool:
+        """Whether all rails have been read after an instant, or do not answer."""
+        return self.trouble is not None or self._polled >= end
 
     def energies(self, begin: float, end: float) -> dict[str, Energy]:
         """Joules per rail over a window."""
@@ -243,8 +250,8 @@ class RailTrack:
         last, joules = timeline.last(), timeline.integral(begin, end)
         if last is None or joules is None or end - last[0] > _SILENT:
             return self._unavailable()
-        # The looks on either side of an edge tell how power moved there.
-        margin = _RAIL_PERIOD * max(self.thrift, 1.0) * 1.5
+        # The samples on either side of an edge tell how power moved there.
+        margin = _RAIL_PERIOD * max(self.backoff, 1.0) * 1.5
         around = [watts for _, watts in timeline.samples(begin - margin, end + margin)]
         spread = (max(around) - min(around)) * _RAIL_PERIOD if around else 0.0
         inside = timeline.samples(begin, end)

@@ -5,88 +5,96 @@ The power of a GPU is modeled as
     level[names of the open windows] + deviation[segment] + fast(t) + slow(t)
 
 Levels are learned jointly, because a refresh often covers several segments; a deviation is how much
-one segment differs from others of its kind, and how much that is, is learned per kind. Both ripples
-are stationary with an exponential correlation: a fast one within a segment, as kernels come and go,
-and a slow one that goes on across edges, as heat does. All of it is Gaussian, so an energy, which
-is an integral of power, has a mean and a variance given any other integrals: see `conditioned`.
+one segment differs from others of its kind, and how much that is, is learned per kind. The fast
+ripple is white at the scale of windows, as kernels come and go; the slow one goes on across edges,
+as heat does. All of it is Gaussian, so an energy, which is an integral of power, has a mean and a
+variance given any other integrals: see `conditioned`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from operator import mul
 from typing import NamedTuple
 
 from zeus.monitor.edges import Names, Piece
 
-_FAST, _SLOW = 0.01, 0.3  # seconds over which ripples are correlated
+_WHITE = 0.02  # seconds over which the fast ripple is correlated, far less than windows last
+_SMOOTH = 0.004  # seconds in which it hardly changes
+_SLOW = 0.3  # seconds over which the slow one is correlated
 _MAX_LEVELS = 16
 _NEW_LEVEL = 0.35  # of the power limit: how far a name that was never seen may be from the last
-_NEW_DEVIATION = 0.1  # of the power limit: how much segments of such a name may differ
-_LEAST_DEVIATION = 0.002  # of the level
-_LEAST_FAST, _LEAST_SLOW = 0.03, 0.0075  # of the level
+_NEW_DEVIATION = 0.2  # of the power limit: how much segments of such a name may differ
+_MIN_DEVIATION = 0.002  # of the level
+_MIN_FAST, _MIN_SLOW = 0.03, 0.0075  # of the level
+_HIDDEN = 3.0  # times the fast ripple that is seen: what repeats in step with a meter is not
 _DRIFT = 0.002  # of the level, by which it may have moved from segment to segment
-_FOLLOW = 0.05  # of the variance of deviations, likewise: what varies much may have moved
+_FOLLOW = 0.05  # of the variance between segments, likewise: what varies much may have moved
 _MEMORY = 30.0  # refreshes over which a ripple is learned
 _SHARED = 6.0  # refreshes that what all names have in common counts for
 _SURPRISE = 4.0  # standard deviations, from which a level is doubted
+_SIGNIFICANT = 2.0  # squared standard deviations per level, up to which a difference may be chance
+_OUTLIER = 25.0  # times the expected square, to which one is cut down
 
 
-@dataclass
 class Integral:
     """Energy between two instants, as a sensor tells it.
 
     Attributes:
         pieces: The segments that it covers.
-        joules: Told.
-        variance: Of what is told, in joules squared.
-        counted: Whether it is from the energy counter; else from a power meter.
+        begin: Instant; `end` likewise.
+        joules: By the sensor.
+        variance: Of what the sensor tells, in joules squared.
     """
 
-    pieces: Sequence[Piece]
-    joules: float
-    variance: float
-    counted: bool = True
+    __slots__ = ("begin", "end", "joules", "pieces", "variance")
 
-    @property
-    def begin(self) -> float:
-        """Instant."""
-        return self.pieces[0].begin
-
-    @property
-    def end(self) -> float:
-        """Instant."""
-        return self.pieces[-1].end
+    def __init__(self, pieces: Sequence[Piece], joules: float, variance: float) -> None:
+        self.pieces = pieces
+        self.begin, self.end = pieces[0].begin, pieces[-1].end
+        self.joules = joules
+        self.variance = variance
 
 
 class Sizes(NamedTuple):
     """Pieces, as their covariance with others needs them.
 
     Attributes:
+        expected: Joules, before anything is told of these very pieces.
         lengths: Seconds by level.
         weights: Covariance of each level with the energy of the pieces.
         slow: Joules of the slow ripple, as a standard deviation.
-        middle: Instant.
-        segments: By number: begin, end, variance of the deviation and of the fast ripple.
+        segments: By number: begin, end, variance of the deviation, and of the fast ripple per
+            second.
     """
 
-    lengths: list[float]
+    expected: float
+    lengths: dict[int, float]
     weights: list[float]
     slow: float
-    middle: float
     segments: dict[int, tuple[float, float, float, float]]
+
+    def levels(self, other: Sizes) -> float:
+        """The covariance of the energies by what is not known of levels, in joules squared."""
+        weights = other.weights
+        return sum([length * weights[at] for at, length in self.lengths.items()])
 
     def covariance(self, other: Sizes) -> float:
         """Of the energies, in joules squared."""
-        total = _dot(self.lengths, other.weights)
-        total += self.slow * other.slow * math.exp(-abs(self.middle - other.middle) / _SLOW)
+        total = self.levels(other)
+        total += self.slow * other.slow  # the same for all that is near enough to be compared
+        segments = other.segments
         for segment, (begin, end, deviation, fast) in self.segments.items():
-            shared = other.segments.get(segment)
+            shared = segments.get(segment)
             if shared is not None:
-                total += deviation * (end - begin) * (shared[1] - shared[0])
-                total += fast * _correlated(begin, end, shared[0], shared[1], _FAST)
+                one, two = end - begin, shared[1] - shared[0]
+                total += deviation * one * two
+                both = min(end, shared[1]) - max(begin, shared[0])
+                if both > 0:
+                    longer = max(one, two)
+                    # Over less than it takes to change, it is constant rather than white.
+                    total += fast * both * (longer / _SMOOTH if longer < _SMOOTH else 1.0)
         return total
 
 
@@ -94,24 +102,24 @@ class Ripple:
     """The variance of a ripple per name, leaning on that of all names until there is enough."""
 
     def __init__(self, start: float) -> None:
-        self._start = start
+        self.start = start
         self._sums: dict[Names, tuple[float, float]] = {}
         self._all = (0.0, 0.0)
 
-    def add(self, names: Names, variance: float) -> None:
-        """One more estimate of it."""
-        keep = 1 - 1 / _MEMORY
+    def add(self, names: Names, variance: float, weight: float = 1.0) -> None:
+        """One more estimate of it, which may be below zero; and how much it counts, up to 1."""
+        keep = 1 - weight / _MEMORY
         # One outlier must not drown all that was learned before.
-        variance = min(variance, 100 * self.variance(names) + 1.0)
+        variance = weight * min(variance, 100 * max(self.variance(names), self.start))
         total, count = self._sums.get(names, (0.0, 0.0))
-        self._sums[names] = total * keep + variance, count * keep + 1
-        self._all = self._all[0] * keep + variance, self._all[1] * keep + 1
+        self._sums[names] = total * keep + variance, count * keep + weight
+        self._all = self._all[0] * keep + variance, self._all[1] * keep + weight
 
     def variance(self, names: Names) -> float:
         """In watts squared."""
-        common = (self._all[0] + self._start) / (self._all[1] + 1)
+        common = (self._all[0] + self.start) / (self._all[1] + 1)
         total, count = self._sums.get(names, (0.0, 0.0))
-        return (total + _SHARED * common) / (count + _SHARED)
+        return max((total + _SHARED * common) / (count + _SHARED), 0.0)
 
     def forget(self, names: Names) -> None:
         """Drop a name."""
@@ -131,7 +139,9 @@ class Levels:
         self._mean: list[float] = []
         self._covariance: list[list[float]] = []
         self._deviation: list[float] = []
-        self._seen: list[int] = []
+        self._seen: list[float] = []
+        #: What `_learned_noise` gives; `None` where that has to be worked out again.
+        self._noise: list[tuple[float, float, float] | None] = []
         self._used: dict[Names, float] = {}
         self._last: Names | None = None
         self.fast = Ripple((0.02 * max_power) ** 2)
@@ -139,49 +149,66 @@ class Levels:
 
     def snapshot(self) -> Levels:
         """What is known now; ripples are shared."""
-        copy = Levels(self._max_power)
-        copy._index = dict(self._index)
-        copy._mean = list(self._mean)
-        copy._covariance = [list(row) for row in self._covariance]
-        copy._deviation = list(self._deviation)
-        copy._seen = list(self._seen)
-        copy._last = self._last
-        copy.fast, copy.slow = self.fast, self.slow
+        copy = Levels.__new__(Levels)
+        copy.__dict__.update(self.__dict__)
+        copy._index = self._index.copy()
+        copy._mean = self._mean.copy()
+        copy._covariance = [row.copy() for row in self._covariance]
+        copy._deviation = self._deviation.copy()
+        copy._seen = self._seen.copy()
+        copy._noise = self._noise.copy()
         return copy
 
     def level(self, names: Names) -> tuple[float, float] | None:
         """Watts that are drawn while these windows are open, and their variance, if known."""
         at = self._index.get(names)
-        return None if at is None else (self._mean[at], self._covariance[at][at])
+        if at is None:
+            return None
+        return self._mean[at], self._covariance[at][at] + self._deviation[at]
 
-    def expected(self, pieces: Sequence[Piece]) -> float:
-        """Joules, before anything is told of these very pieces."""
-        return sum(self._mean[self._at(p.names)] * (p.end - p.begin) for p in pieces)
+    def ripple(self, names: Names, length: float) -> float:
+        """Variance of the energy of some time in a segment whose mean power is known."""
+        at = self._index.get(names)
+        if at is None:
+            at = self._add(names)
+        slow, _, fast = self._noise[at] or self._learned_noise(at, names)
+        return (slow * length) ** 2 + fast * length
 
     def sizes(self, pieces: Sequence[Piece]) -> Sizes:
         """What the covariance with other pieces needs, worked out once."""
-        for p in pieces:
-            self._at(p.names)
-        lengths = [0.0] * len(self._mean)
-        slow, segments = 0.0, {}
-        for p in pieces:
-            at, length = self._index[p.names], p.end - p.begin
-            lengths[at] += length
-            slow += length * math.sqrt(self._ripple(self.slow, p.names, _LEAST_SLOW))
-            fast = self._ripple(self.fast, p.names, _LEAST_FAST)
-            segments[p.segment] = (p.begin, p.end, self._deviation[at], fast)
-        weights = [_dot(lengths, row) for row in self._covariance]
-        middle = (pieces[0].begin + pieces[-1].end) / 2
-        return Sizes(lengths, weights, slow, middle, segments)
+        lengths: dict[int, float] = {}
+        segments = {}
+        expected = slow = 0.0
+        for segment, names, begin, end in pieces:
+            at = self._index.get(names)
+            if at is None:
+                at = self._add(names)
+            noise = self._noise[at] or self._learned_noise(at, names)
+            length = end - begin
+            expected += self._mean[at] * length
+            lengths[at] = lengths.get(at, 0.0) + length
+            slow += length * noise[0]
+            segments[segment] = (begin, end, noise[1], noise[2])
+        weights = [
+            sum([row[at] * part for at, part in lengths.items()]) for row in self._covariance
+        ]
+        return Sizes(expected, lengths, weights, slow, segments)
 
-    def _ripple(self, ripple: Ripple, names: Names, least: float) -> float:
-        return max(ripple.variance(names), (least * self._mean[self._at(names)]) ** 2)
+    def _learned_noise(self, at: int, names: Names) -> tuple[float, float, float]:
+        """Standard deviation of the slow ripple, variance of deviations, and of the fast ripple.
 
-    def _at(self, names: Names) -> int:
-        """The place of a name; a new one begins where the last one was."""
-        at = self._index.get(names)
-        if at is not None:
-            return at
+        The last is per second: of joules, over the time in which they are drawn.
+        """
+        mean = self._mean[at]
+        slow = max(self.slow.variance(names), (_MIN_SLOW * mean) ** 2)
+        fast = _WHITE * max(_HIDDEN * self.fast.variance(names), (_MIN_FAST * mean) ** 2)
+        # What may be slow ripple is taken for that, which goes on across edges.
+        deviation = max(self._deviation[at] - slow, (_MIN_DEVIATION * mean) ** 2)
+        noise = self._noise[at] = math.sqrt(slow), deviation, fast
+        return noise
+
+    def _add(self, names: Names) -> int:
+        """The place of a new name, which begins where the last one was."""
         if len(self._index) >= _MAX_LEVELS:
             self._drop(min(self._index, key=lambda known: self._used.get(known, -math.inf)))
         last = self._index.get(self._last) if self._last is not None else None
@@ -191,11 +218,13 @@ class Levels:
             row.append(0.0)
         self._covariance.append([0.0] * at + [(_NEW_LEVEL * self._max_power) ** 2])
         self._deviation.append((_NEW_DEVIATION * self._max_power) ** 2)
-        self._seen.append(0)
+        self._seen.append(0.0)
+        self._noise.append(None)
         return at
 
     def _drop(self, names: Names) -> None:
         at = self._index.pop(names)
+        del self._noise[at]
         for numbers in (self._mean, self._deviation, self._seen):
             del numbers[at]
         del self._covariance[at]
@@ -205,129 +234,177 @@ class Levels:
         self.fast.forget(names)
         self.slow.forget(names)
 
-    def learn(self, told: Integral, *, again: bool) -> None:
-        """Learn from an integral.
+    def place(self, names: Names) -> int:
+        """The number of a name that is known."""
+        return self._index[names]
 
-        Args:
-            told: The integral.
-            again: Whether it lies in the same segment as the last: it says nothing new of levels.
-        """
+    def add_names(self, pieces: Sequence[Piece]) -> None:
+        """Give every name its place, so that sizes of several pieces fit together."""
+        for piece in pieces:
+            if piece.names not in self._index:
+                self._add(piece.names)
+
+    def tell_apart(self, share: float = _NEW_LEVEL) -> None:
+        """Expect that segments of a kind differ by this share of the power limit, or more."""
+        least = (share * self._max_power) ** 2
+        self._deviation = [max(deviation, least) for deviation in self._deviation]
+        self._noise = [None] * len(self._noise)
+
+    def shrink(self, places: Iterable[int]) -> None:
+        """Take levels that differ by no more than is unknown of them for one, all but."""
+        known = [(at, self._mean[at], 1 / max(self._covariance[at][at], 1e-6)) for at in places]
+        if len(known) < 2:
+            return
+        common = sum(mean * weight for _, mean, weight in known) / sum(each[2] for each in known)
+        apart = sum((mean - common) ** 2 * weight for _, mean, weight in known)
+        share = max(0.0, 1 - _SIGNIFICANT * (len(known) - 1) / max(apart, 1e-9))
+        variance = (1 - share) * sum(self._covariance[at][at] for at, *_ in known) / len(known)
+        for at, mean, _ in known:
+            self._mean[at] = common + share * (mean - common)
+            row = self._covariance[at]
+            for to, *_ in known:
+                row[to] = share * row[to] + variance
+
+    def learn(self, told: Integral) -> None:
+        """Learn levels, and how much segments differ, from an integral."""
         pieces = told.pieces
-        for p in pieces:
-            self._at(p.names)
-            self._used[p.names] = p.end
-        lengths: dict[int, float] = {}
-        for p in pieces:
-            at = self._at(p.names)
-            lengths[at] = lengths.get(at, 0.0) + p.end - p.begin
-        gains = [
-            sum(length * row[at] for at, length in lengths.items()) for row in self._covariance
-        ]
+        self.add_names(pieces)
+        for piece in pieces:
+            self._used[piece.names] = piece.end
         sizes = self.sizes(pieces)
         variance = sizes.covariance(sizes) + told.variance
-        surprise = told.joules - self.expected(pieces)
-        self._learn_deviations(told, surprise, variance)
+        surprise = told.joules - sizes.expected
+        self._learn_deviations(told, surprise, variance, sizes.levels(sizes))
         self._last = pieces[-1].names
-        if again:
-            return
         if surprise * surprise > _SURPRISE**2 * variance:
             # It draws otherwise than it did, as after a change of a knob.
-            for at in lengths:
+            for at in sizes.lengths:
                 self._covariance[at][at] += surprise**2 / (told.end - told.begin) ** 2
-            gains = [
-                sum(length * row[at] for at, length in lengths.items()) for row in self._covariance
-            ]
-            sizes = self.sizes(pieces)
-            variance = sizes.covariance(sizes) + told.variance
-        for at, gain in enumerate(gains):
-            self._mean[at] += gain * surprise / variance
+        sizes = self.sizes(pieces)
+        variance = sizes.covariance(sizes) + told.variance
+        weights = sizes.weights
+        for at, weight in enumerate(weights):
+            gain = weight / variance
+            self._mean[at] += gain * surprise
             row = self._covariance[at]
-            for to, other in enumerate(gains):
-                row[to] -= gain * other / variance
-        for at, length in lengths.items():
-            share = length / (told.end - told.begin)
-            moved = max((_DRIFT * self._mean[at]) ** 2, _FOLLOW * self._deviation[at])
-            self._covariance[at][at] += moved * share
-
-    def _learn_deviations(self, told: Integral, surprise: float, variance: float) -> None:
-        """By expectation: what a segment's deviation was, given the surprise, and its doubt."""
+            for to, other in enumerate(weights):
+                row[to] -= gain * other
         whole = told.end - told.begin
-        for p in told.pieces:
-            length = p.end - p.begin
-            if length < whole / 4:
-                continue  # it tells too little
-            at = self._at(p.names)
-            self._seen[at] += 1
-            before = self._deviation[at]
-            mean = before * length * surprise / variance
-            after = mean * mean + before - (before * length) ** 2 / variance
-            rate = max(2 / (self._seen[at] + 1), 0.04) * length / whole
-            least = (_LEAST_DEVIATION * abs(self._mean[at]) + 0.02) ** 2
-            self._deviation[at] = max(before + rate * (after - before), least)
+        slow = (sizes.slow / whole) ** 2
+        for at, length in sizes.lengths.items():
+            varies = _FOLLOW * (self._deviation[at] + slow)
+            moved = max((_DRIFT * self._mean[at]) ** 2, varies)
+            self._covariance[at][at] += moved * length / whole
 
-    def learn_slow(self, names: Names, step: float, width: float) -> None:
-        """Learn the slow ripple from the step between two intervals that follow each other."""
-        fast = _correlated(0, width, 0, width, _FAST) - _correlated(
-            0, width, width, 2 * width, _FAST
-        )
-        slow = _correlated(0, width, 0, width, _SLOW) - _correlated(
-            0, width, width, 2 * width, _SLOW
-        )
-        explained = self._ripple(self.fast, names, _LEAST_FAST) * fast / width**2
-        self.slow.add(names, max(step * step / 2 - explained, 0.0) * width**2 / slow)
+    def _learn_deviations(
+        self, told: Integral, surprise: float, variance: float, unknown: float
+    ) -> None:
+        """From by how much the square of a surprise exceeds what all else explains."""
+        whole = told.end - told.begin
+        square = min(surprise * surprise, _OUTLIER * variance)
+        lengths: dict[int, tuple[float, float]] = {}
+        for piece in told.pieces:
+            at, length = self._index[piece.names], piece.end - piece.begin
+            total, squares = lengths.get(at, (0.0, 0.0))
+            lengths[at] = total + length, squares + length * length
+        for at, (total, squares) in lengths.items():
+            if total < whole / 4:
+                continue  # it tells too little
+            deviation = self._deviation[at]
+            found = deviation + (square - variance) / squares
+            self._seen[at] += total / whole
+            rate = max(1 / (self._seen[at] + 1), 0.04) * total / whole
+            if square < 4 * variance:
+                # As long as levels are hardly known, a surprise says nothing of deviations.
+                rate *= 1 - min(unknown / variance, 1.0)
+            least = (_MIN_DEVIATION * abs(self._mean[at]) + 0.02) ** 2
+            self._deviation[at] = max(deviation + rate * (found - deviation), least)
+            self._noise[at] = None
+
+    def learn_slow(self, names: Names, step: float, width: float, noise: float) -> None:
+        """Learn the slow ripple from the step between two intervals that follow each other.
+
+        Args:
+            names: Windows that are open.
+            step: Watts.
+            width: Seconds, of an interval.
+            noise: Variance of half the step, for want of knowing when intervals end.
+        """
+        noise += _WHITE / width * self.fast.variance(names)
+        unit = _step_variance(width)
+        expected = unit * max(self.slow.variance(names), self.slow.start)
+        weight = expected / (expected + noise)
+        self.slow.add(names, (step * step / 2 - noise) / unit, weight)
+        self._noise = [None] * len(self._noise)
 
     def learn_fast(self, names: Names, off: float, width: float) -> None:
         """Learn the fast ripple from how far a mean over some time is off that over longer."""
-        self.fast.add(names, off * off * width**2 / _correlated(0, width, 0, width, _FAST))
+        self.fast.add(names, off * off * max(width / _WHITE, 1.0))
+        self._noise = [None] * len(self._noise)
 
 
-def _correlated(a: float, b: float, c: float, d: float, time: float) -> float:
-    """The integral of exp(-|s - t| / time) over s in [a, b] and t in [c, d]."""
-    if c - b > 8 * time or a - d > 8 * time:
-        return 0.0
+def _step_variance(width: float) -> float:
+    """Of half the step between two means of a unit slow ripple over intervals that touch."""
+    decay = math.exp(-width / _SLOW)
+    within = 2 * (width / _SLOW - 1 + decay)  # of the mean over an interval,
+    across = (1 - decay) ** 2  # and its covariance with the next, both over (width / _SLOW)²
+    return (within - across) * (_SLOW / width) ** 2
 
-    def half(u: float) -> float:
-        x = abs(u) / time
-        return time * time * (x - 1 + math.exp(-x)) if x > 1e-4 else u * u / 2
 
-    return half(b - c) - half(a - c) - half(b - d) + half(a - d)
+class Posterior(NamedTuple):
+    """An energy, given what sensors tell.
+
+    Attributes:
+        mean: In joules.
+        variance: In joules squared.
+        shared: Of the variance, what is not known of levels: other windows have it in common.
+    """
+
+    mean: float
+    variance: float
+    shared: float
 
 
 def conditioned(
     levels: Levels, told: Sequence[Integral], targets: Sequence[Sequence[Piece]]
-) -> list[tuple[float, float]]:
-    """Mean and variance of energies, given integrals that sensors tell.
+) -> list[Posterior]:
+    """Energies, given integrals that sensors tell.
 
     Args:
-        levels: What was known before these integrals.
+        levels: What was known before these integrals; a copy, which is changed.
         told: The integrals.
         targets: What is asked for, as pieces of segments.
     """
-    for pieces in (*(one.pieces for one in told), *targets):
-        levels.expected(pieces)  # all names have their level before sizes are worked out
+    everything = [*(one.pieces for one in told), *targets]
+    for pieces in everything:
+        levels.add_names(pieces)
+    levels.shrink({levels.place(piece.names) for pieces in everything for piece in pieces})
     sizes = [levels.sizes(one.pieces) for one in told]
     factor: list[list[float]] = []  # Cholesky
     scaled: list[float] = []
     for i, one in enumerate(told):
+        size = sizes[i]
         row: list[float] = []
         for j in range(i):
-            cross = sizes[i].covariance(sizes[j])
-            row.append((cross - _dot(row, factor[j])) / factor[j][j])
-        own = sizes[i].covariance(sizes[i]) + one.variance
+            below = factor[j]
+            row.append((size.covariance(sizes[j]) - _dot(row, below)) / below[j])
+        own = size.covariance(size) + one.variance
         row.append(math.sqrt(max(own - _dot(row, row), 1e-12)))
         factor.append(row)
-        surprise = one.joules - levels.expected(one.pieces)
-        scaled.append((surprise - _dot(row, scaled)) / row[i])
+        scaled.append((one.joules - size.expected - _dot(row, scaled)) / row[i])
     found = []
     for target in targets:
+        if not target:
+            found.append(Posterior(0.0, 0.0, 0.0))
+            continue
         size = levels.sizes(target)
         weights: list[float] = []
         for i, other in enumerate(sizes):
-            cross = size.covariance(other)
-            weights.append((cross - _dot(weights, factor[i])) / factor[i][i])
-        mean = levels.expected(target) + _dot(weights, scaled)
-        variance = size.covariance(size) - _dot(weights, weights)
-        found.append((mean, max(variance, 0.0)))
+            weights.append((size.covariance(other) - _dot(weights, factor[i])) / factor[i][i])
+        mean = size.expected + _dot(weights, scaled)
+        whole = size.covariance(size)
+        left = max(whole - _dot(weights, weights), 0.0)
+        found.append(Posterior(mean, left, size.levels(size) * left / max(whole, 1e-12)))
     return found
 
 

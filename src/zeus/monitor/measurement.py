@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import FrozenInstanceError, asdict, dataclass
 from typing import Any, NoReturn
 
-from zeus.monitor.looks import Energy, Method
+from zeus.monitor.samples import Energy, Method
 
 GPU, CPU, DRAM, SOC = "gpu", "cpu", "dram", "soc"
 
@@ -63,12 +63,17 @@ class Reading:
             contained,
         )
 
+    def to_energy(self) -> Energy:
+        """The energy alone."""
+        return Energy(self.energy, self.method, self.uncertainty, self.note)
+
 
 class Measurement:
-    """Time and energy of a window. Cannot be changed.
+    """Time and energy of a window.
 
-    Energies are settled when first asked for, which may take some milliseconds right after the
-    window's end; `end_window` itself does not wait for any driver.
+    Energies are final when the GPU's counter has ticked after the window's end, at most about 0.1 s
+    later (`settled`); asked before, they are what is known by then, with a larger uncertainty.
+    Nobody else can change a measurement, and neither asking nor `end_window` waits for a driver.
 
     Attributes:
         time: Seconds.
@@ -78,7 +83,7 @@ class Measurement:
 
     time: float
     _readings: tuple[Reading, ...] | None
-    _resolve: Callable[[], tuple[Reading, ...]] | None
+    _resolve: Callable[[], tuple[tuple[Reading, ...], bool]] | None
 
     def __init__(
         self,
@@ -98,8 +103,10 @@ class Measurement:
         self._fill(time, readings, None)
 
     @classmethod
-    def deferred(cls, time: float, resolve: Callable[[], tuple[Reading, ...]]) -> Measurement:
-        """A measurement whose energies are worked out when asked for."""
+    def deferred(
+        cls, time: float, resolve: Callable[[], tuple[tuple[Reading, ...], bool]]
+    ) -> Measurement:
+        """A measurement whose energies are worked out by a function, which tells if for good."""
         measurement = cls.__new__(cls)
         measurement._fill(time, None, resolve)
         return measurement
@@ -115,7 +122,7 @@ class Measurement:
         self,
         time: float,
         readings: tuple[Reading, ...] | None,
-        resolve: Callable[[], tuple[Reading, ...]] | None,
+        resolve: Callable[[], tuple[tuple[Reading, ...], bool]] | None,
     ) -> None:
         put = object.__setattr__
         put(self, "time", time)
@@ -134,20 +141,21 @@ class Measurement:
     @property
     def readings(self) -> tuple[Reading, ...]:
         """Every device with its energy, how it was obtained and how far off it may be."""
-        if self._readings is None:
-            # Two threads may do this at once, or the sampler while it is asked by this very call
-            # and before it forgets what it is worked out from. The first answer counts.
-            resolve = self._resolve
-            readings = resolve() if resolve is not None else None
-            if self._readings is None:
+        readings, resolve = self._readings, self._resolve
+        if readings is None and resolve is not None:
+            readings, final = resolve()
+            if final:
+                # Two threads may do this at once; they have found the same.
                 object.__setattr__(self, "_readings", readings)
-            object.__setattr__(self, "_resolve", None)
-        assert self._readings is not None
-        return self._readings
+                object.__setattr__(self, "_resolve", None)
+        readings = self._readings if readings is None else readings
+        assert readings is not None
+        return readings
 
     @property
     def settled(self) -> bool:
-        """Whether the energies have been worked out."""
+        """Whether the energies are final."""
+        self.readings  # noqa: B018  (asking may settle)
         return self._readings is not None
 
     def _by_index(self, domain: str) -> dict[Any, float]:

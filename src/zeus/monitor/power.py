@@ -20,7 +20,7 @@ from zeus.monitor.sensors import (
 from zeus.monitor.timeline import Timeline
 
 if TYPE_CHECKING:
-    from zeus.device.base import Cpu, Gpu, GpuDriver, Soc
+    from zeus.device.base import Cpu, Gpu, Soc
     from zeus.device.node import Node
 
 K = TypeVar("K")
@@ -43,7 +43,7 @@ class PowerDomain(StrEnum):
     MEMORY_AVERAGE = "memory_average"
 
 
-_QUESTIONS: dict[PowerDomain, Callable[[Gpu | GpuDriver], float]] = {
+_QUESTIONS: dict[PowerDomain, Callable[[Gpu], float]] = {
     PowerDomain.DEVICE_INSTANT: lambda gpu: gpu.instant_power(),
     PowerDomain.DEVICE_AVERAGE: lambda gpu: gpu.average_power(),
     PowerDomain.MEMORY_AVERAGE: lambda gpu: gpu.memory_power(),
@@ -311,7 +311,7 @@ class PowerMonitor(SensorMonitor):
             timeline = Timeline(self._max_samples, level=counts)
             of_part = partial(reading.of, part)
             kind = CounterChannel if counts else SensorChannel
-            self._add(f"{_SOC} {part}", 0, kind(of_part, of_part, self._clock, pace, timeline))
+            self._add(f"{_SOC} {part}", 0, kind(of_part, self._clock, pace, timeline))
         return parts
 
     def _gpu_pace(self, gpu: Gpu, domain: PowerDomain) -> Pace:
@@ -328,7 +328,7 @@ class PowerMonitor(SensorMonitor):
         else:
             pace = Pace(min(_CPU_PERIOD, longest))
         timeline = Timeline(self._max_samples, level=True)
-        self._add(domain, cpu.index, CounterChannel(read, read, self._clock, pace, timeline))
+        self._add(domain, cpu.index, CounterChannel(read, self._clock, pace, timeline))
 
     def _devices(self) -> Iterator[tuple[int, SensorChannel]]:
         for index, domain in self.device_domains.items():

@@ -9,10 +9,23 @@ from __future__ import annotations
 
 import math
 
-_LEAST_JITTER = 1e-4  # seconds
+_MIN_JITTER = 1e-4  # seconds
+_TIGHT = 0.004  # seconds between two polls that confirm where a refresh is
+_FIRST_CONFIRM = 0.2  # seconds until that is to be confirmed again,
+_LONG_UNCONFIRMED = 5  # times as long as it is to be confirmed after
+_LONGEST_CONFIRM = 30  # periods, after it was confirmed time and again
+_NEIGHBORS = 2  # periods between two refreshes that were seen one after the other
+_LONGEST_PERIOD = 0.3  # seconds
+_MANY_FITS = 12  # after which a sensor counts as periodic
+_MAX_JITTER = 0.15  # of the period
 _CALMER = 0.98  # by which the jitter that is allowed for shrinks with every refresh that fits
 _POLLS = 0.95  # of what is remembered about polls, with every poll
+_CLOSE = 0.015  # seconds between polls that are close, whatever the period
 _FRESH = 0.9  # of polls show a refresh, where the sensor is quicker than polls
+_TOO_SOON = 0.6  # of a period, after the last one
+_EITHER = 0.2  # of an expected bracket, from which it may be the one that was seen, or not
+_OVERDUE = 0.002  # seconds after which a refresh that was expected is given up
+_MANY_LOST = 10  # after which a period is given up
 _LOST = 0.5  # of a period: beyond, refreshes cannot be counted any more
 
 
@@ -27,7 +40,11 @@ class RefreshModel:
         self.period: float | None = None
         self._low = self._high = -math.inf
         self._period_width = math.inf
-        self._jitter = _LEAST_JITTER
+        self._jitter = _MIN_JITTER
+        self._confirmed = -math.inf
+        self._confirm_after = _FIRST_CONFIRM
+        self._lost = 0
+        self._fits = 0  # refreshes that came where they were expected, of late
         #: Share of polls that show a refresh, of late, and the shortest time between two that did.
         self._busy = 0.0
         self._shortest = math.inf
@@ -47,7 +64,18 @@ class RefreshModel:
     @property
     def periodic(self) -> bool:
         """Whether refreshes come about where they are expected."""
-        return self.period is not None and not self.fresh and self._jitter < self.period / 8
+        if self.period is None or self.fresh or self._fits < _MANY_FITS:
+            return False
+        if self.period > _LONGEST_PERIOD:
+            return False  # no sensor is as slow
+        return self._jitter + self._period_width < self.period / 8
+
+    def unconfirmed(self, now: float) -> bool:
+        """Whether no refresh has been seen between two close polls for a while.
+
+        Polls far apart show a refresh wherever it was, also where it is not expected.
+        """
+        return now - self._confirmed > self._confirm_after
 
     def observe(self, low: float, high: float) -> tuple[float, float]:
         """A refresh fell into this bracket: between the poll before and this one.
@@ -55,40 +83,103 @@ class RefreshModel:
         Returns:
             The narrowest bracket that is known for it.
         """
+        if high - low < _TIGHT:
+            self._confirmed = high
+            longest = _LONGEST_CONFIRM * (self.period or 0.0)
+            self._confirm_after = max(min(2 * self._confirm_after, longest), _FIRST_CONFIRM)
         if self._busy > _FRESH / 2:
             self._shortest = min(1.01 * self._shortest, high - low)
-        self._busy = _POLLS * self._busy + 1 - _POLLS
+        if high - low < max(_CLOSE, (self.period or 0.0) / 2):
+            # Polls far apart show a refresh each, however slow the sensor is.
+            self._busy = _POLLS * self._busy + 1 - _POLLS
         if self.fresh:
             # It was refreshed within the shortest time in which it is known to be.
             self._restart(high - min(self._shortest, high - low), high)
             return self._low, self._high
-        if not math.isfinite(self._low):
-            return self._restart(low, high)
-        gap = (low + high - self._low - self._high) / 2
-        spread = (high - low + self._high - self._low) / 2
         period = self.period
-        if period is None or gap < 0.7 * period - spread:
-            # The first, or there were refreshes between those that were taken for neighbors.
-            self.period, self._period_width = max(gap, 1e-6), max(spread, 1e-6)
+        if period is None:
+            return self._begin_period(low, high)
+        # Of those expected by then, the last one shows.
+        count = math.floor(
+            (high + self._jitter - self._low) / max(period - self._period_width, period / 2)
+        )
+        if count < 1 and high - self._low < _TOO_SOON * period:
+            # There were refreshes between those that were taken for neighbors.
+            return self._begin_period(low, high)
+        if count * self._period_width + (self._high - self._low) / 2 > _LOST * period:
+            self._lost += 1  # which one it is, cannot be told
+            if self._lost > _MANY_LOST:
+                self._forget_period()
+            return self._begin_period(low, high)
+        # Unless that one lies after the poll: then the one before it does.
+        last, before = self._fit(count, low, high), self._fit(count - 1, low, high)
+        fit = last or before
+        if last and before and last[0] < 1 - _EITHER:
+            fit = before
+            if last[0] > _EITHER:
+                # Either may be the one. The phase is as it was, and nothing is learned of it.
+                self._since_anchor += count
+                self._low, self._high = self._expected(count)
+                return before[2], last[3]
+        if fit:
+            _, each, shown_low, shown_high = fit
+            expected_low, expected_high = self._expected(each)
+            # Load that changes regularly looks like that, too, but not every time.
+            if high - low < max(_TIGHT, period / 8) and each <= _NEIGHBORS:
+                self._fits = min(self._fits + 1, 4 * _MANY_FITS)
+                self._lost = 0
+            elif high - self._confirmed > _LONG_UNCONFIRMED * self._confirm_after:
+                self._fits = 0  # it may be anywhere: to be looked for again
+            self._since_anchor += each
+            # A refresh strays from its phase by the jitter, but the phase stays.
+            self._low = min(max(expected_low, low - self._jitter), expected_high)
+            self._high = max(min(expected_high, high + self._jitter), self._low)
+            self._sharpen_period(low, high)
+            self._jitter = max(_CALMER * self._jitter, _MIN_JITTER)
+            return shown_low, shown_high
+        self._fits, self._confirm_after = self._fits // 2, _FIRST_CONFIRM
+        self._jitter = 1.5 * self._jitter + 2e-4
+        self._lost += 1
+        if self._jitter > _MAX_JITTER * period or self._lost > _MANY_LOST:  # it is not its period
+            self._forget_period()
             return self._restart(low, high)
-        count = max(1, round(gap / period))
-        if count * self._period_width + spread > _LOST * period:
-            if count == 1 and spread < self._period_width:
-                self.period, self._period_width = gap, spread
+        if high - low > _LOST * period:
             return self._restart(low, high)
-        self._since_anchor += count
-        self._sharpen_period(low, high)
+        # Either it has strayed, or the period is off by so much.
+        expected_low, expected_high = self._expected(max(count, 1))
+        self._period_width += max(expected_low - high, low - expected_high, 0.0) / max(count, 1)
+        return self._restart(low, high)
+
+    def _forget_period(self) -> None:
+        self.period, self._period_width, self._jitter = None, math.inf, _MIN_JITTER
+        self._fits = self._lost = 0
+
+    def _begin_period(self, low: float, high: float) -> tuple[float, float]:
+        if math.isfinite(self._low):
+            gap = (low + high - self._low - self._high) / 2
+            spread = (high - low + self._high - self._low) / 2
+            too_long = self.period is not None and gap < _TOO_SOON * self.period
+            # One that is twice as long, because a refresh was missed, shows as too long later.
+            if too_long or spread < self._period_width:
+                self.period, self._period_width = max(gap, 1e-6), max(spread, 1e-6)
+        return self._restart(low, high)
+
+    def _fit(self, count: int, low: float, high: float) -> tuple[float, int, float, float] | None:
+        """How much of an expected bracket lies in one that was seen, and their intersection."""
+        expected_low, expected_high = self._expected(count)
+        expected_low -= self._jitter
+        expected_high += self._jitter
+        a, b = max(low, expected_low), min(high, expected_high)
+        if count < 1 or a > b:
+            return None
+        return (b - a) / (expected_high - expected_low), count, a, b
+
+    def _expected(self, count: int) -> tuple[float, float]:
+        """Bracket of the refresh so many after the last, but for jitter."""
         assert self.period is not None
-        allowed = self._jitter + count * self._period_width
-        expected_low = self._low + count * self.period - allowed
-        expected_high = self._high + count * self.period + allowed
-        if max(low, expected_low) > min(high, expected_high):
-            self._jitter = min(1.5 * self._jitter + 2e-4, self.period / 4)
-            self._low, self._high = low, high
-            return low, high
-        self._jitter = max(_CALMER * self._jitter, _LEAST_JITTER)
-        self._low, self._high = max(low, expected_low), min(high, expected_high)
-        return self._low, self._high
+        allowed = count * self._period_width
+        later = count * self.period
+        return self._low + later - allowed, self._high + later + allowed
 
     def _restart(self, low: float, high: float) -> tuple[float, float]:
         self._low, self._high = self._anchor = low, high
@@ -111,12 +202,13 @@ class RefreshModel:
             self._anchor, self._since_anchor = (low, high), 0
 
     def next_after(self, instant: float) -> tuple[float, float] | None:
-        """Bracket of the first refresh after an instant, by prediction."""
-        if self.period is None:
+        """Bracket of the next refresh that may still come after an instant, by prediction."""
+        if self.period is None or self.fresh:
             return None
-        count = math.floor((instant - (self._low + self._high) / 2) / self.period) + 1
-        allowed = self._jitter + count * self._period_width
-        return (
-            self._low + count * self.period - allowed,
-            self._high + count * self.period + allowed,
-        )
+        low, high = self._expected(1)
+        late = high + self._jitter
+        if late < instant < late + _OVERDUE:
+            return instant, late + _OVERDUE  # not seen yet, and not given up
+        if late < instant:
+            low, high = self._expected(math.ceil((instant - late) / self.period) + 1)
+        return low - self._jitter, high + self._jitter

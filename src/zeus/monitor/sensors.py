@@ -24,17 +24,17 @@ from zeus.monitor.timeline import Timeline
 
 if TYPE_CHECKING:
     from zeus.clock import Clock
-    from zeus.device.base import Gpu, GpuDriver
+    from zeus.device.base import Gpu
     from zeus.device.node import Node
     from zeus.monitor.sampler import Channel
 
 DEFAULT_MAX_SAMPLES = 100_000
 
-_FASTEST = 0.01  # seconds between looks, unless asked for less: no power sensor is quicker
+_FASTEST = 0.01  # seconds between polls, unless asked for less: no power sensor is quicker
 _SHORTEST_STRETCH = 0.005  # seconds; CPU counters tick each millisecond, which must not matter
-_RETRY = 1.0  # seconds between looks at a device that does not answer
+_RETRY = 1.0  # seconds between polls of a device that does not answer
 _TOGETHER = 0.002  # seconds by which the sampler may come early to read several at once
-_QUICK_LOOKS = 50
+_QUICK_POLLS = 50
 _ENOUGH_CHANGES = 9
 _FEWEST_CHANGES = 4
 
@@ -48,39 +48,39 @@ Samples = list[tuple[float, float]]
 
 
 class Pace:
-    """How long to wait between looks at one sensor.
+    """How long to wait between polls of one sensor.
 
     Args:
-        period: Seconds between looks.
+        period: Seconds between polls.
         obeyed: Whether the user asked for this period, so that nothing may change it.
         learns: Whether to find out how often the sensor's value changes, by a number of quick
-            looks at the beginning, and then to look twice as often as that.
+            polls at the beginning, and then to poll twice as often as that.
     """
 
     def __init__(self, period: float, *, obeyed: bool = False, learns: bool = False) -> None:
         self.period = period if obeyed else max(period, _FASTEST)
         self._obeyed = obeyed
-        self._quick_looks_left = _QUICK_LOOKS if learns and not obeyed else 0
+        self._quick_polls_left = _QUICK_POLLS if learns and not obeyed else 0
         self._last_value: float | None = None
         self._changes: list[float] = []
 
-    def pause(self, thrift: float) -> float:
-        """Seconds to the next look."""
+    def pause(self, backoff: float) -> float:
+        """Seconds to the next poll."""
         if self._obeyed:
             return self.period
-        return (_FASTEST if self._quick_looks_left else self.period) * thrift
+        return (_FASTEST if self._quick_polls_left else self.period) * backoff
 
     def observe(self, instant: float, value: float) -> None:
-        """Learn from a look."""
-        if not self._quick_looks_left:
+        """Learn from a poll."""
+        if not self._quick_polls_left:
             return
-        self._quick_looks_left -= 1
+        self._quick_polls_left -= 1
         if self._last_value is not None and value != self._last_value:
             self._changes.append(instant)
         self._last_value = value
         if len(self._changes) == _ENOUGH_CHANGES:
-            self._quick_looks_left = 0
-        if not self._quick_looks_left:
+            self._quick_polls_left = 0
+        if not self._quick_polls_left:
             self._conclude()
 
     def _conclude(self) -> None:
@@ -96,57 +96,52 @@ class SensorChannel:
     """Reads one sensor into a timeline whenever it is due.
 
     Args:
-        direct: Reads the sensor; may hang, which costs the sampler's thread only.
-        guarded: Reads it too, but always comes back; for the user's thread.
+        read: Reads the sensor; always comes back.
         clock: The node's.
-        pace: When to look.
+        pace: When to poll.
         timeline: Where to.
     """
 
     def __init__(
         self,
-        direct: Callable[[], float],
-        guarded: Callable[[], float],
+        read: Callable[[], float],
         clock: Clock,
         pace: Pace,
         timeline: Timeline,
     ) -> None:
         self.timeline = timeline
-        #: Windows do not wait for it.
-        self.settles = False
-        #: When to look next.
+        #: When to poll next.
         self.due = math.inf
-        #: Stretches the time between looks when looking costs too much.
-        self.thrift = 1.0
+        #: Stretches the time between polls when they cost too much.
+        self.backoff = 1.0
         #: Why the sensor does not answer now.
         self.trouble: CapabilityError | None = None
-        self._direct = direct
-        self._guarded = guarded
+        self._read = read
         self._clock = clock
         self._pace = pace
         self._closed = False
         self._lock = threading.Lock()
 
-    def look(self) -> None:
-        """Read the sensor, unless this look is only for the sake of others."""
+    def poll(self) -> None:
+        """Read the sensor, unless this poll is only for the sake of others."""
         early = min(_TOGETHER, self._pace.period / 2)
         if not self._closed and self._clock.now() >= self.due - early:
-            self._sample(self._direct)
+            self._sample()
 
-    def hurry(self, due: float) -> None:
+    def expedite(self, due: float) -> None:
         """Somebody's window begins; a timeline keeps its pace."""
 
     def forget(self, before: float) -> None:
         """A timeline forgets only by growing coarser."""
 
-    def first_look(self) -> None:
+    def first_poll(self) -> None:
         """Read once from the user's thread, before the sampler does."""
-        self._sample(self._guarded)
+        self._sample()
 
-    def last_look(self) -> None:
+    def last_poll(self) -> None:
         """Read once more from the user's thread, then never again."""
         if self.trouble is None:
-            self._sample(self._guarded)
+            self._sample()
         with self._lock:
             self._closed = True
 
@@ -155,10 +150,10 @@ class SensorChannel:
         last = self.timeline.last()
         return last is not None and (self.trouble is None or instant <= last[0])
 
-    def _sample(self, read: Callable[[], float]) -> None:
+    def _sample(self) -> None:
         begun = self._clock.now()
         try:
-            value = read()
+            value = self._read()
         except CapabilityError as error:
             self._missed(error)
             return
@@ -170,13 +165,13 @@ class SensorChannel:
             self._keep(instant, value)
             self._pace.observe(instant, value)
         self.trouble = None
-        pause = self._pace.pause(self.thrift)
-        # By the schedule, not by when the look ended, so that lateness does not add up.
+        pause = self._pace.pause(self.backoff)
+        # By the schedule, not by when the poll ended, so that lateness does not add up.
         due = min(self.due, begun) + pause
         self.due = due if due > ended else ended + pause
 
     def _missed(self, error: CapabilityError) -> None:
-        pause = self._pace.pause(self.thrift)
+        pause = self._pace.pause(self.backoff)
         # One bad answer among good ones is no trouble: the next may be good again.
         if error.reason is not Reason.IMPLAUSIBLE or not len(self.timeline):
             self.trouble = error
@@ -188,7 +183,7 @@ class SensorChannel:
 
 
 class CounterChannel(SensorChannel):
-    """Reads an energy counter and keeps the mean power between looks.
+    """Reads an energy counter and keeps the mean power between polls.
 
     Its timeline must be level; its integral is then the counter itself.
     """
@@ -199,7 +194,7 @@ class CounterChannel(SensorChannel):
         if self._previous is not None:
             begun, counted = self._previous
             if instant - begun < _SHORTEST_STRETCH:
-                return  # the next look counts these joules, with less noise
+                return  # the next poll counts these joules, with less noise
             if value >= counted:
                 watts = (value - counted) / (instant - begun)
                 if not len(self.timeline):
@@ -274,7 +269,7 @@ class SensorMonitor:
         if os.getpid() != self._process:
             return  # in a forked child; the sampling is the parent's
         for sensor in self._sensors.values():
-            sensor.last_look()
+            sensor.last_poll()
 
     def __enter__(self) -> Self:
         return self
@@ -285,14 +280,14 @@ class SensorMonitor:
     # --- for monitors -----------------------------------------------------------------------
 
     def _add_gpu_sensor(
-        self, domain: str, gpu: Gpu, question: Callable[[Gpu | GpuDriver], float], pace: Pace
+        self, domain: str, gpu: Gpu, question: Callable[[Gpu], float], pace: Pace
     ) -> None:
         timeline = Timeline(self._max_samples)
-        direct, guarded = partial(question, gpu.driver), partial(question, gpu)
-        self._add(domain, gpu.index, SensorChannel(direct, guarded, self._clock, pace, timeline))
+        read = partial(question, gpu)
+        self._add(domain, gpu.index, SensorChannel(read, self._clock, pace, timeline))
 
     def _add(self, domain: str, index: int, sensor: SensorChannel) -> None:
-        sensor.first_look()
+        sensor.first_poll()
         if sensor.trouble is not None and sensor.trouble.reason in _LASTING:
             self._absent[domain, index] = sensor.trouble
         else:
@@ -346,8 +341,11 @@ class SensorMonitor:
     # --- the sampler's side -----------------------------------------------------------------
 
     def channels_wanted(self, now: float) -> tuple[Channel, ...]:  # noqa: ARG002
-        """Look at all sensors until stopped."""
+        """Poll all sensors until stopped."""
         return () if self._stopped else tuple(self._sensors.values())
+
+    def sampled(self) -> None:
+        """Nothing waits for samples."""
 
     def housekeeping(self, now: float) -> None:
         """Timelines bound themselves."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from zeus.monitor.sensors import Pace, Samples, SensorMonitor
 
 if TYPE_CHECKING:
-    from zeus.device.base import Gpu, GpuDriver
+    from zeus.device.base import Gpu
     from zeus.device.node import Node
 
 _TEMPERATURE = "temperature"
@@ -88,5 +88,5 @@ class TemperatureMonitor(SensorMonitor):
         return self.get_temperature_timeline(None, start_time, end_time)
 
 
-def _temperature(gpu: Gpu | GpuDriver) -> float:
+def _temperature(gpu: Gpu) -> float:
     return gpu.temperature()

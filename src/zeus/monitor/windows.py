@@ -1,16 +1,20 @@
 """Measurement windows: the time and energy of any stretch of code.
 
 Beginning or ending a window takes the time and nothing else that could wait for a driver: one
-background sampler follows the GPUs' counters, and a measurement's energies are worked out from it
-when they are asked for.
+background sampler follows the GPUs' sensors. A window's energies are final once the counter has
+ticked after its end, at most 0.1 s later on all GPUs known; asked before, they come at once, with
+the larger uncertainty that there is by then.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import logging
 import math
+import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,10 +25,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from zeus.errors import WindowError
 from zeus.monitor import ranks
 from zeus.monitor.host import HostMeter, HostSnapshot
+from zeus.monitor.means import EnergyMeans
 from zeus.monitor.measurement import GPU, Measurement, Reading
+from zeus.monitor.pacing import HANG_TIMEOUT, HORIZON
 from zeus.monitor.sampler import sampler_of
+from zeus.monitor.samples import Energy
 from zeus.monitor.sync import synchronizer
-from zeus.monitor.track import HORIZON
 
 if TYPE_CHECKING:
     from zeus.device.node import Node
@@ -35,25 +41,36 @@ logger = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_LINGER = 1.0  # seconds to go on looking after the last window: the next is often near
-_SETTLE_AFTER = HORIZON / 3  # seconds; measurements nobody asked about are worked out by then
-_MAX_UNSETTLED = 20_000
-_LONGEST_TICK = 0.25  # seconds
-_TICK_PAUSE = 0.01  # seconds between looks for a tick that is awaited
+_LINGER = 1.0  # seconds to go on polling after the last window: the next is often near
+_CHECKPOINT_AFTER = HORIZON / 3  # seconds; windows that go on for longer keep what they need
+_MAX_AT_ONCE = 200  # windows that are worked out in one round, unless they get old
+_OLD = 5.0  # seconds after its end
+_LONGEST_TICK = 0.3  # seconds to wait for the tick that makes the last windows final
+_SETTLE_PAUSE = 0.005  # seconds between checking whether energies are final
+_FIRST_POLL_PAUSE = 1e-3  # seconds between looking whether the first poll has come
 
 
 class _Window:
     """A window from its beginning to its measurement."""
 
-    __slots__ = ("begin", "end", "heads", "host", "name")
+    __slots__ = (
+        "begin", "checkpoints", "counted", "end", "host", "host_readings", "name", "provisional",
+        "readings",
+    )  # fmt: skip
 
     def __init__(self, name: str, begin: float, host: HostSnapshot | None) -> None:
         self.name = name
         self.begin = begin
         self.end = math.nan
         self.host = host
+        self.host_readings: tuple[Reading, ...] = ()
+        #: Whether it counts for the log and for means.
+        self.counted = True
         #: What it keeps of each GPU, by index, once it is old.
-        self.heads: dict[int, Any] = {}
+        self.checkpoints: dict[int, Any] = {}
+        #: Its readings once they are final; before, those worked out last, and after which ticks.
+        self.readings: tuple[Reading, ...] | None = None
+        self.provisional: tuple[float, tuple[Reading, ...]] | None = None
 
 
 class ZeusMonitor:
@@ -61,19 +78,18 @@ class ZeusMonitor:
 
     Windows may nest and overlap, and may be begun and ended from any thread.
 
-    One shorter than about 25 ms may pass between two looks at a GPU. Its energy is then estimated
-    from what was seen around it, as its reading says; of work in bursts that is too little. What
-    many such steps take is better told by one window around all of them.
+    The sensors of GPUs are refreshed every 20 to 100 ms. What happens in between is worked out from
+    where windows begin and end, and from what other windows of the same name have used; each energy
+    says how far off it may be. The mean of many short windows (`mean_energy`) is known better than
+    each of them.
 
     Args:
         gpu_indices: GPUs to measure, numbered as frameworks do. By default all that are visible;
             in a process started by a launcher with one rank per GPU, this rank's GPU.
         cpu_indices: CPU packages to measure. By default all; under a launcher only by the first
             rank of a node.
-        approx_instant_energy: On GPUs whose power meter moves only with the energy counter, what
-            a window shorter than a tick used is known when the next tick comes, up to 100 ms
-            later, and asking for its energy waits for that. `True` takes an approximation by
-            power at once instead. Elsewhere it makes no difference.
+        approx_instant_energy: Accepted as published. Energies come at once in any case, and are
+            never 0 for want of a tick of the counter.
         log_file: CSV file to which every window is appended.
         sync_execution_with: Framework to wait for at both ends of a window: "torch", "jax",
             "cupy", "auto" for whichever the program has imported, `None` for none.
@@ -114,20 +130,24 @@ class ZeusMonitor:
         self._log = _opened(log_file, self.gpu_indices) if log_file is not None else None
         self._now = self.node.clock.now
         self._sampler = sampler_of(self.node)
-        feeds = self._sampler.feeds.of(self.gpus)
-        self._tracks = tuple(feed.track for feed in feeds)
+        self._sources = self._sampler.sources.of(self.gpus)
+        self._estimators = tuple(source.estimator for source in self._sources)
         self._channels: tuple[Channel, ...] = (
-            *feeds,
+            *self._sources,
             *(self._host.channels if self._host else ()),
         )
         self._open: dict[Any, _Window] = {}
         self._closed = False
         self._lock = threading.Lock()
-        self._unsettled: deque[weakref.ref[Measurement]] = deque()
+        self._pending: deque[tuple[_Window, weakref.ref[Measurement]]] = deque()
+        self._settling = threading.RLock()
+        self._means = EnergyMeans()
         self._last_end = self._now()  # learn the counters' ticks before the first window
         self._sampler.join(self)
         if self._channels:
             self._sampler.wake()
+        if self._log is not None:
+            atexit.register(_write_rest, weakref.ref(self), os.getpid())
 
     # --- the published interface ------------------------------------------------------------
 
@@ -137,7 +157,7 @@ class ZeusMonitor:
         Args:
             key: Names it.
             sync_execution: Wait for the accelerator first.
-            restart: If the window is open already, begin it anew instead of raising.
+            restart: If the window is open already, begin it again instead of raising.
 
         Raises:
             ValueError: If a window of this name is open, or the monitor is closed.
@@ -147,7 +167,7 @@ class ZeusMonitor:
         with self._lock:
             if key in self._open and not restart:
                 raise WindowError(
-                    f"window {key!r} is open already (restart=True begins it anew); "
+                    f"window {key!r} is open already (restart=True begins it again); "
                     f"{self._list_open()}"
                 )
             self._begin(key, key)
@@ -224,6 +244,39 @@ class ZeusMonitor:
             self._begin(token, name)
         return token
 
+    def peek_window(self, key: str, sync_execution: bool = True) -> Measurement:
+        """Get what an open window has measured so far; it stays open.
+
+        Args:
+            key: Names it.
+            sync_execution: Wait for the accelerator first.
+
+        Raises:
+            ValueError: If no window of this name is open.
+        """
+        measurement = self.peek_scope(key, sync_execution)
+        if measurement is None:
+            raise WindowError(f"window {key!r} is not open; {self._list_open()}")
+        return measurement
+
+    def peek_scope(self, token: object, sync_execution: bool) -> Measurement | None:
+        """Get what the window behind a token has measured so far; `None` if there is none."""
+        if sync_execution:
+            self._sync()
+        self.catch_up()
+        window = self._open.get(token)
+        if window is None:
+            return None
+        so_far = _Window(window.name, window.begin, window.host)
+        so_far.end = self._now()
+        so_far.checkpoints = window.checkpoints
+        if self._host is not None and window.host is not None:
+            now = self._host.snapshot()
+            so_far.host_readings = self._host.readings(window.host, now, window.begin, so_far.end)
+        self._await_first_poll()
+        readings = [reading for reading, _ in self._work_out([so_far])[0]]
+        return Measurement.of(so_far.end - so_far.begin, readings)
+
     def close_scope(self, token: object, sync_execution: bool, cancel: bool) -> Measurement | None:
         """End the window behind a token; `None` if `reset_windows` has forgotten it."""
         if sync_execution:
@@ -232,11 +285,67 @@ class ZeusMonitor:
         window = self._open.pop(token, None)
         return None if window is None else self._end(window, now, cancel)
 
+    def mean_energy(self, name: str) -> Measurement | None:
+        """The mean time and energy of the windows of one name that have ended so far.
+
+        It is right to about 1 % where single windows, shorter than a tick of the counter, are not.
+        Cancelled windows do not count.
+
+        Args:
+            name: Of the windows.
+
+        Returns:
+            A measurement of the means; `None` if no such window is final yet.
+        """
+        self.sampled()
+        with self._settling:
+            return self._means.mean(name)
+
+    def change_setting(self, setting: str) -> None:
+        """Say that a knob of the GPUs was turned, which changes what windows draw.
+
+        Windows of one name are taken for alike under the same setting only. Whoever turns a knob
+        while windows are measured says so; optimizers do.
+
+        Args:
+            setting: Names it, for instance "power limit 200 W"; empty for none that is known.
+        """
+        self._sampler.edges.change_setting(setting, self._now())
+
+    def catch_up(self) -> None:
+        """Take over now what has been sampled so far; without a helper process, poll now.
+
+        It happens several times a second by itself. Whoever asks for energies right after a
+        window's end, and decides by them, knows more of its last moments then.
+        """
+        for source in self._sources:
+            source.catch_up()
+
+    def settle(self, timeout: float = 1.0) -> bool:
+        """Wait until the energies of all windows that have ended are final.
+
+        Args:
+            timeout: Seconds to wait at most; virtual ones in virtual time.
+
+        Returns:
+            Whether they are.
+        """
+        clock, end = self.node.clock, self._last_end
+        deadline = clock.now() + timeout
+        while not self._settled(end):
+            if clock.now() > deadline:
+                return False
+            clock.sleep(_SETTLE_PAUSE)
+            self.catch_up()
+        return True
+
     def close(self) -> None:
-        """Stop looking at the devices for this monitor and close its log. No window follows."""
+        """Stop polling the devices for this monitor and close its log. No window follows."""
         self._closed = True
         self.reset_windows()
-        self._settle_old(math.inf)
+        if self._pending and not self.node.clock.virtual:
+            self.settle(_LONGEST_TICK)
+        self._work_out_pending(all_of_them=True)
         self._sampler.leave(self)
         if self._log is not None:
             self._log.close()
@@ -254,7 +363,7 @@ class ZeusMonitor:
         return f"open windows: {', '.join(map(repr, names))}" if names else "no window is open"
 
     def _begin(self, key: object, name: str) -> None:
-        if self._closed:  # nobody looks any more, and what was seen before says nothing
+        if self._closed:  # nobody polls any more, and what was seen before says nothing
             raise WindowError(f"window {name!r} cannot begin: its monitor is closed")
         host = self._host.snapshot() if self._host is not None else None
         now = self._now()
@@ -265,110 +374,147 @@ class ZeusMonitor:
         self._sampler.edges.begin(name, now)
         if self._channels:
             # Only after the window is known as open: that is what keeps the sampler busy.
-            self._sampler.look_soon(now)
+            self._sampler.window_begins(now)
 
     def _end(self, window: _Window, now: float, cancel: bool) -> Measurement:
         window.end = now
         self._last_end = now
         self._sampler.edges.end(window.name, now)
         host = self._host
-        readings: tuple[Reading, ...] = ()
         if host is not None and window.host is not None:
-            readings = host.readings(window.host, host.snapshot(), window.begin, now)
+            window.host_readings = host.readings(window.host, host.snapshot(), window.begin, now)
+        window.counted = not cancel
         measurement = Measurement.deferred(
-            now - window.begin, functools.partial(self._resolve, window, readings)
+            now - window.begin, functools.partial(self._resolve, window)
         )
-        if cancel:
-            return measurement
-        if self._log is not None:
-            self._write_log(window, measurement)
-        else:
-            self._unsettled.append(weakref.ref(measurement))
-            if len(self._unsettled) > _MAX_UNSETTLED:
-                self._settle_old(math.inf)
+        self._pending.append((window, weakref.ref(measurement)))
         return measurement
 
-    def _resolve(self, window: _Window, host: tuple[Reading, ...]) -> tuple[Reading, ...]:
-        self._sampler.settle(window.end)
-        if not self.approx_instant_energy:
-            self._await_ticks(window)
-        readings = []
-        for gpu, track, key in zip(self.gpus, self._tracks, self._keys, strict=True):
-            energy = track.energy(window.begin, window.end, window.heads.get(gpu.index))
-            readings.append(Reading.of(GPU, gpu.index, gpu.name, energy, key=key))
-        if self._host is not None:
-            host = self._host.completed(host, window.begin, window.end)
-        return (*readings, *host)
+    # --- working out energies ---------------------------------------------------------------------
 
-    def _await_ticks(self, window: _Window) -> None:
-        """Let the tick after a short window come, where nothing is known of it before that."""
-        if self.node.clock.virtual or not any(
-            track.lacks_tick(window.begin, window.end) for track in self._tracks
-        ):
+    def _resolve(self, window: _Window) -> tuple[tuple[Reading, ...], bool]:
+        """The readings of a window, and whether they are final."""
+        if window.readings is None:
+            self._await_first_poll()
+            ticks = sum(estimator.ticks_seen for estimator in self._estimators)
+            if window.provisional is None or window.provisional[0] != ticks:
+                final = self._settled(window.end)
+                readings = tuple([reading for reading, _ in self._work_out([window])[0]])
+                window.provisional = ticks, readings
+                if final:
+                    window.readings = readings
+        if window.readings is not None:
+            return window.readings, True
+        assert window.provisional is not None
+        return window.provisional[1], False
+
+    def _await_first_poll(self) -> None:
+        """Make sure that there is something to tell."""
+        if all(estimator.seen for estimator in self._estimators):
             return
-        deadline = window.end + _LONGEST_TICK
-        while self._now() < deadline:
-            self.node.clock.sleep(_TICK_PAUSE)
-            self._sampler.settle(self._now())
-            if not any(track.lacks_tick(window.begin, window.end) for track in self._tracks):
+        if self.node.clock.virtual:
+            self._sampler.fire()
+        deadline = time.monotonic() + HANG_TIMEOUT
+        while not all(estimator.seen for estimator in self._estimators):
+            if self.node.clock.virtual or time.monotonic() > deadline:
                 return
+            time.sleep(_FIRST_POLL_PAUSE)
 
-    def _write_log(self, window: _Window, measurement: Measurement) -> None:
+    def _settled(self, end: float) -> bool:
+        return all(estimator.settled(end) for estimator in self._estimators) and (
+            self._host is None or self._host.settled(end)
+        )
+
+    def _work_out(self, windows: Sequence[_Window]) -> list[list[tuple[Reading, Energy]]]:
+        """Readings of windows, each also as an energy."""
+        found: list[list[tuple[Reading, Energy]]] = [[] for _ in windows]
+        for gpu, estimator, key in zip(self.gpus, self._estimators, self._keys, strict=True):
+            index, name = gpu.index, gpu.name
+            energies = estimator.energies(
+                [(each.begin, each.end, each.checkpoints.get(index)) for each in windows]
+            )
+            for readings, energy in zip(found, energies, strict=True):
+                readings.append((Reading.of(GPU, index, name, energy, key=key), energy))
+        for readings, window in zip(found, windows, strict=True):
+            host = window.host_readings
+            if self._host is not None:
+                host = self._host.completed(host, window.begin, window.end)
+            readings += [(reading, reading.to_energy()) for reading in host]
+        return found
+
+    def _work_out_pending(self, *, all_of_them: bool = False) -> None:
+        """Work out windows whose energies have become final, oldest first."""
+        old = self._now() - _OLD
+        ready: list[_Window] = []
+        with self._settling:
+            while self._pending:
+                window, reference = self._pending[0]
+                if not (all_of_them or self._settled(window.end)):
+                    break
+                wanted = reference() is not None or self._log is not None
+                crowded = len(ready) >= _MAX_AT_ONCE and not all_of_them
+                if crowded and wanted and window.end > old:
+                    break
+                self._pending.popleft()
+                if wanted or (window.counted and not crowded):
+                    ready.append(window)
+            for window, worked_out in zip(ready, self._work_out(ready), strict=True):
+                window.readings = tuple([reading for reading, _ in worked_out])
+                if window.counted:
+                    self._means.add(window.name, window.end - window.begin, worked_out)
+                    if self._log is not None:
+                        self._write_log(window)
+
+    def _write_log(self, window: _Window) -> None:
         from zeus.monitor.log import LoggedWindow  # noqa: PLC0415
 
         assert self._log is not None
         energies = {
             reading.index: reading.energy
-            for reading in measurement.readings
+            for reading in window.readings or ()
             if reading.domain == GPU and isinstance(reading.index, int)
         }
-        self._log.write(LoggedWindow(window.begin, window.name, measurement.time, energies))
+        seconds = window.end - window.begin
+        self._log.write(LoggedWindow(window.begin, window.name, seconds, energies))
 
-    # --- the sampler's side -----------------------------------------------------------------
+    # --- the sampler's side -----------------------------------------------------------------------
 
     def channels_wanted(self, now: float) -> tuple[Channel, ...]:
-        """Look while a window is open and for a moment after."""
-        if self._open or now - self._last_end < _LINGER:
+        """Poll while a window is open, and for a moment after."""
+        if self._open or self._pending or now - self._last_end < _LINGER:
             return self._channels
         return ()
 
+    def sampled(self) -> None:
+        """Work out windows whose energies have become final."""
+        if self._pending and self._settled(self._pending[0][0].end):
+            self._work_out_pending()
+
     def housekeeping(self, now: float) -> None:
-        """Save from windows that began long ago, or that nobody asked about, what is needed."""
+        """Have windows that began long ago keep what is needed."""
         for window in list(self._open.values()):
-            if now - window.begin > _SETTLE_AFTER and len(window.heads) < len(self.gpus):
-                self._keep_heads(window)
-        self._settle_old(now - _SETTLE_AFTER)
+            if now - window.begin > _CHECKPOINT_AFTER:
+                self._keep_checkpoints(window)
 
-    def _keep_heads(self, window: _Window) -> None:
-        for gpu, track in zip(self.gpus, self._tracks, strict=True):
-            if gpu.index not in window.heads:  # a GPU that does not answer has none yet
-                head = track.head(window.begin)
-                if head is not None:
-                    window.heads[gpu.index] = head
+    def _keep_checkpoints(self, window: _Window) -> None:
+        for gpu, estimator in zip(self.gpus, self._estimators, strict=True):
+            if gpu.index not in window.checkpoints:  # a GPU that does not answer has none yet
+                checkpoint = estimator.checkpoint(window.begin)
+                if checkpoint is not None:
+                    window.checkpoints[gpu.index] = checkpoint
 
-    def _settle_old(self, before: float) -> None:
-        while self._unsettled:
-            measurement = self._unsettled[0]()
-            if measurement is not None and not measurement.settled:
-                if _end_of(measurement) > before:
-                    return
-                measurement.readings  # noqa: B018  (asking settles)
-            try:
-                self._unsettled.popleft()
-            except IndexError:  # another thread was quicker
-                return
+
+def _write_rest(reference: weakref.ref[ZeusMonitor], process: int) -> None:
+    """At exit: the log has every window that has ended, once: a forked child leaves them alone."""
+    monitor = reference()
+    if monitor is not None and not monitor._closed and os.getpid() == process:
+        monitor.close()
 
 
 def _opened(log_file: str | Path, gpu_indices: Sequence[int]) -> WindowLog:
     from zeus.monitor.log import WindowLog  # noqa: PLC0415  (most monitors keep no log)
 
     return WindowLog(log_file, gpu_indices)
-
-
-def _end_of(measurement: Measurement) -> float:
-    resolve = measurement._resolve
-    window = resolve.args[0] if isinstance(resolve, functools.partial) else None
-    return window.end if isinstance(window, _Window) else -math.inf
 
 
 class ScopeKeeper(Protocol):

@@ -1,7 +1,7 @@
-"""Where a monitor gets its looks from: the helper process, or this process until that is ready.
+"""Where a monitor gets its samples from: the helper process, or this process until that is ready.
 
-In virtual time, and where no helper can be started, the sampler looks by itself. In real time a
-helper does, and the sampler only collects what it has seen, about once a second or when somebody
+In virtual time, and where no helper can be started, the sampler polls by itself. In real time a
+helper does, and the sampler only collects what it has found, ten times a second or when somebody
 asks. If a driver call hangs in the helper, it is left behind and another goes on without that GPU,
 which gets a helper of its own after a pause; the pauses grow as long as its driver hangs.
 """
@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zeus.errors import CapabilityError, Reason
-from zeus.monitor.answers import EnergyAnswers
+from zeus.monitor import kept_responses
 from zeus.monitor.edges import WindowEdges
-from zeus.monitor.ring import SharedLooks, Slot, State
-from zeus.monitor.track import EnergyTrack
-from zeus.monitor.watch import Watcher
+from zeus.monitor.estimator import EnergyEstimator
+from zeus.monitor.pacing import COLLECT_PERIOD, HANG_TIMEOUT
+from zeus.monitor.poller import GpuPoller
+from zeus.monitor.sample_ring import RingReader, SampleRing, Slot, State
 
 if TYPE_CHECKING:
     import subprocess
@@ -35,119 +36,119 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-HANG_TIMEOUT = 3.0
-"""Seconds after which a driver call counts as hanging."""
-
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0  # seconds until a GPU that hung is tried again
 _START_TIMEOUT = 10.0  # seconds in which a helper gets to know its GPUs
-_COLLECT_PAUSE = 1.0  # seconds between collecting what the helper has seen
 _COMMON_POWER = 400.0  # watts, of a GPU that does not tell its highest limit
-_WELL = 10  # looks after which a GPU that hung counts as well
+_WELL = 10  # refreshes after which a GPU that hung counts as well
 _ACTIVE_AHEAD = 3.0  # seconds for which the helper goes on without being asked again
-_SOON = 0.026  # seconds; a look that comes this soon need not be asked for
-_KICK_DELAY = 2e-3  # seconds from a window's beginning to the look it causes: load sets in first
-_HELPER = "import sys; sys.path.append(sys.argv[1]); from zeus.monitor.follower import main; main()"
+_SOON = 0.026  # seconds; a poll that comes this soon need not be asked for
+_KICK_DELAY = 2e-3  # seconds from a window's beginning to the poll it causes: load sets in first
+_HELPER = (
+    "import sys; sys.path.append(sys.argv[1]); from zeus.monitor.helper_process import main; main()"
+)
 HELPER_VARIABLE = "ZEUS_HELPER"
-"""Set to 0 to look from a thread of this process instead of from a helper."""
+"""Set to 0 to poll from a thread of this process instead of from a helper."""
 
 
-class Feed:
-    """The looks at one GPU, wherever they come from. A channel of the sampler."""
+class SampleSource:
+    """The samples of one GPU, wherever they come from, and its estimator.
+
+    A channel of the sampler.
+    """
 
     def __init__(self, gpu: Gpu, clock: Clock, edges: WindowEdges) -> None:
         self.gpu = gpu
-        period = gpu.driver.meter_period
-        self.track: EnergyTrack | EnergyAnswers = (
-            EnergyTrack(period, uniform=True)
-            if clock.virtual
-            else EnergyAnswers(edges, _max_power(gpu), period)
-        )
-        self.thrift = 1.0
-        self.settles = True
-        #: Driver calls for this GPU hang: only a helper of its own may look at it, from `retry_at`.
+        response = kept_responses.load(gpu)
+        self.estimator = EnergyEstimator(edges, _max_power(gpu), response)
+        self._kept = response.kept()
+        #: Driver calls for this GPU hang: only a helper of its own polls it, from `retry_at`.
         self.halted = False
         self.retry_at = math.inf
         self.retry_pause = _FIRST_RETRY
         self._clock = clock
-        self._watcher = Watcher(gpu.driver, self.track, clock)
+        self._poller = GpuPoller(gpu, clock, self.estimator)
         self._helper: Helper | None = None
-        self._number = 0
-        self._seen = 0
-        self._version = 0.0
+        self._reader: RingReader | None = None
         self._due = math.inf
 
     @property
     def due(self) -> float:
-        """When to look, or to collect, next."""
-        return self._due if self.halted or self._followed() else self._watcher.due
+        """When to poll, or to collect, next."""
+        return self._due if self.halted or self._followed() else self._poller.due
 
     @due.setter
     def due(self, instant: float) -> None:
-        self._due = self._watcher.due = instant
+        self._due = self._poller.due = instant
 
     @property
-    def trouble(self) -> CapabilityError | None:
-        """What keeps this GPU from being seen."""
-        return self._watcher.trouble
+    def backoff(self) -> float:
+        """Stretches the time between polls."""
+        return self._poller.backoff
 
-    @trouble.setter
-    def trouble(self, error: CapabilityError | None) -> None:
-        self._watcher.trouble = error
+    @backoff.setter
+    def backoff(self, backoff: float) -> None:
+        self._poller.backoff = backoff
 
     def follow(self, helper: Helper | None, number: int = 0) -> None:
-        """Get the looks from a helper from now on, as soon as it is ready."""
-        with self.track.lock:
-            self._helper, self._number = helper, number
-            self._seen, self._version = 0, 0.0
+        """Get the samples from a helper from now on, as soon as it is ready."""
+        with self.estimator.lock:
+            self._helper = helper
+            self._reader = None if helper is None else helper.ring.reader(number, self.estimator)
 
     def _followed(self) -> bool:
         return self._helper is not None and self._helper.ready()
 
-    def look(self) -> None:
-        """Look, or collect."""
-        if self.halted and not self._followed():
-            self._due = self._clock.now() + _COLLECT_PAUSE
-            return
-        self._watcher.thrift = self.thrift
-        if not self._followed():
-            self._watcher.look()
+    def poll(self) -> None:
+        """Poll, or collect."""
+        if not self.halted and not self._followed():
+            self._poller.poll()
             return
         self.collect()
-        self._due = self._clock.now() + _COLLECT_PAUSE
+        # All at the same time: waking costs most.
+        self._due = (math.floor(self._clock.now() / COLLECT_PERIOD) + 1) * COLLECT_PERIOD
+
+    def catch_up(self) -> None:
+        """Know as much as can be known now, without waiting for a helper."""
+        if self.halted or self._followed():
+            self.collect()
+        elif self._clock.virtual and self.estimator.status.counter:
+            # Of power, one would show what is drawn after the window that ends at this instant.
+            self._poller.poll()
 
     def collect(self) -> None:
-        """Take over what the helper has seen."""
-        helper = self._helper
-        if helper is None:
-            return
-        with self.track.lock:
-            changed = helper.memory.senses(self._number, self._version)
-            if changed is not None:
-                self._version, self.track.senses = changed
-            for number, look in helper.memory.looks(self._number, self._seen):
-                self._seen = number
-                self.track.take(look)
-            if self._seen > _WELL and self.halted:
+        """Take over what the helper has found."""
+        with self.estimator.lock:
+            if self._reader is None:
+                return
+            self._reader.hand_on()
+            if self.halted and self._reader.read > _WELL:
                 logger.warning("%s answers again", self.gpu)
                 self.halted, self.retry_pause = False, _FIRST_RETRY
 
     def halt(self, error: CapabilityError, now: float) -> None:
-        """Its driver hangs: nobody looks at it for a while."""
+        """Its driver hangs: nobody polls it for a while."""
         self.collect()
         self.follow(None)
         self.halted = True
         self.retry_at = now + self.retry_pause
         self.retry_pause = min(2 * self.retry_pause, _LONGEST_RETRY)
-        self.track.senses = self.track.senses._replace(trouble=error)
+        self.estimator.take_status(self.estimator.status._replace(trouble=error))
 
-    def hurry(self, due: float) -> None:
+    def expedite(self, due: float) -> None:
         """A window has begun."""
         if not self._followed():
-            self._watcher.hurry(due)
+            self._poller.expedite(due)
 
     def forget(self, before: float) -> None:
-        """Drop what was seen before an instant."""
-        self.track.forget(before)
+        """Drop what was sampled before an instant."""
+        self.estimator.forget(before)
+
+    def keep_response(self) -> None:
+        """Keep what was learned of the power meter for later runs."""
+        kept = self.estimator.response.kept()
+        if kept not in (None, self._kept):
+            self._kept = kept
+            kept_responses.save(self.gpu, kept)
 
 
 def _max_power(gpu: Gpu) -> float:
@@ -160,7 +161,7 @@ def _max_power(gpu: Gpu) -> float:
 class Helper:
     """A running helper process."""
 
-    def __init__(self, feeds: Sequence[Feed]) -> None:
+    def __init__(self, sources: Sequence[SampleSource]) -> None:
         """Start it.
 
         Raises:
@@ -168,26 +169,26 @@ class Helper:
         """
         import subprocess  # noqa: PLC0415  (not needed before there is a GPU to follow)
 
-        self.feeds = tuple(feeds)
+        self.sources = tuple(sources)
         self._started_at = time.monotonic()
-        self.memory = SharedLooks(len(self.feeds))
-        self._front = self.memory.front
+        self.ring = SampleRing(len(self.sources))
+        self._front = self.ring.front
         self._kicked_at = -math.inf
         read_end, self._requests = os.pipe()
         os.set_blocking(self._requests, False)
         root = str(Path(__file__).resolve().parents[2])
-        keys = [feed.gpu.key for feed in self.feeds]
+        keys = [source.gpu.key for source in self.sources]
         try:
             # -P keeps the user's folder off the path: a file there may have any name.
             command = [sys.executable, "-P", "-c", _HELPER, root]
-            command += [str(self.memory.descriptor), str(read_end), *keys]
+            command += [str(self.ring.descriptor), str(read_end), *keys]
             self._process = subprocess.Popen(
                 command,
                 env={**os.environ, HELPER_VARIABLE: "0"},  # it never starts one in turn
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                pass_fds=(self.memory.descriptor, read_end),
+                pass_fds=(self.ring.descriptor, read_end),
                 start_new_session=True,
             )
         except BaseException:
@@ -195,13 +196,13 @@ class Helper:
             raise
         finally:
             os.close(read_end)
-            self.memory.close_descriptor()
+            self.ring.close_descriptor()
         logger.info("GPU counters are followed by helper process %d", self._process.pid)
         #: Ends the process; at most once, for its descriptor's number may be another's later.
         self.end = weakref.finalize(self, _end, self._process, self._requests, os.getpid())
 
     def ready(self) -> bool:
-        """Whether it looks by now."""
+        """Whether it polls by now."""
         return self._front[Slot.STATE] == State.READY
 
     def failed(self) -> bool:
@@ -209,10 +210,10 @@ class Helper:
         return self._front[Slot.STATE] == State.FAILED or self._process.poll() is not None
 
     def window_begins(self, now: float) -> None:
-        """Say that a window begins, and ask for a look into it unless one is coming anyway."""
+        """Say that a window begins, and ask for a poll inside it unless one is coming anyway."""
         front = self._front
         front[Slot.YOUNGEST] = now + _KICK_DELAY
-        if front[Slot.NEXT_LOOK] > now + _SOON and now - self._kicked_at > _SOON:
+        if front[Slot.NEXT_POLL] > now + _SOON and now - self._kicked_at > _SOON:
             # Waking the helper may cost this thread its turn on the processor, which would delay
             # the very work that the window is about: only if nothing would be seen otherwise.
             self._kicked_at = now
@@ -221,34 +222,21 @@ class Helper:
             self._kick()
 
     def stay_active(self, now: float) -> None:
-        """Ask to go on looking for a while."""
+        """Ask to go on polling for a while."""
         resting = self._front[Slot.ACTIVE_UNTIL] < now
         self._front[Slot.ACTIVE_UNTIL] = now + _ACTIVE_AHEAD
         if resting:
             self._kick()
 
-    def request_all(self) -> float:
-        """Ask to look at everything now; returns the number of the request."""
-        number = self._front[Slot.WANTED] + 1
-        self._front[Slot.WANTED] = number
-        self._kick()
-        return number
-
-    def answered(self, number: float) -> bool:
-        """Whether a request was carried out."""
-        return self._front[Slot.ANSWERED] >= number
-
-    def stuck_feed(self, now: float) -> Feed | None:
+    def stuck_source(self, now: float) -> SampleSource | None:
         """The GPU whose driver call hangs, if one does."""
         reading = int(self._front[Slot.READING])
         if not self.ready():
-            hangs = time.monotonic() - self._started_at > _START_TIMEOUT and len(self.feeds) == 1
-            return self.feeds[0] if hangs else None
-        if reading < 0:
+            hangs = time.monotonic() - self._started_at > _START_TIMEOUT and len(self.sources) == 1
+            return self.sources[0] if hangs else None
+        if reading < 0 or now - self._front[Slot.READING_SINCE] < HANG_TIMEOUT:
             return None
-        if now - self._front[Slot.READING_SINCE] < HANG_TIMEOUT:
-            return None
-        return self.feeds[reading]
+        return self.sources[reading]
 
     def _kick(self) -> None:
         with suppress(OSError):  # full: it will wake anyway; broken: its end is noticed elsewhere
@@ -269,73 +257,74 @@ def _end(process: subprocess.Popen[bytes], requests: int, owner: int) -> None:
         threading.Thread(target=process.wait, daemon=True).start()
 
 
-class Feeds:
-    """All feeds of a node, and the helpers behind them: one for all GPUs that never hung."""
+class SampleSources:
+    """The sources of a node, and the helpers behind them: one for all GPUs that never hung."""
 
     def __init__(self, clock: Clock, edges: WindowEdges) -> None:
         self._clock = clock
         self._edges = edges
-        self._feeds: dict[str, Feed] = {}
+        self._sources: dict[str, SampleSource] = {}
         self._helpers: tuple[Helper, ...] = ()
         self._lock = threading.RLock()
         self._usable = not clock.virtual and helper_possible()
 
-    def of(self, gpus: Sequence[Gpu]) -> tuple[Feed, ...]:
-        """The feeds of these GPUs, shared by all monitors."""
+    def of(self, gpus: Sequence[Gpu]) -> tuple[SampleSource, ...]:
+        """The sources of these GPUs, shared by all monitors."""
         with self._lock:
-            new = [gpu for gpu in gpus if gpu.key not in self._feeds]
+            new = [gpu for gpu in gpus if gpu.key not in self._sources]
             for gpu in new:
-                self._feeds[gpu.key] = Feed(gpu, self._clock, self._edges)
+                self._sources[gpu.key] = SampleSource(gpu, self._clock, self._edges)
             if new:
-                self._start([feed for feed in self._feeds.values() if not feed.halted])
-            return tuple(self._feeds[gpu.key] for gpu in gpus)
+                self._start([each for each in self._sources.values() if not each.halted])
+            return tuple(self._sources[gpu.key] for gpu in gpus)
 
-    def _start(self, feeds: Sequence[Feed]) -> None:
+    def _start(self, sources: Sequence[SampleSource]) -> None:
         """Give these GPUs a helper of their own, in place of those they had."""
         for helper in self._helpers:
-            if not set(helper.feeds).isdisjoint(feeds):
+            if not set(helper.sources).isdisjoint(sources):
                 self._leave(helper)
-        if not self._usable or not feeds:
+        if not self._usable or not sources:
             return
         try:
-            helper = Helper(feeds)
+            helper = Helper(sources)
         except OSError as error:
-            logger.warning("no helper process can be started (%s): looking from a thread", error)
+            logger.warning("no helper process can be started (%s): polling from a thread", error)
             self._usable = False
             return
         self._helpers += (helper,)
-        for number, feed in enumerate(feeds):
-            feed.follow(helper, number)
+        for number, source in enumerate(sources):
+            source.follow(helper, number)
 
     def _leave(self, helper: Helper) -> None:
         helper.end()
         self._helpers = tuple(each for each in self._helpers if each is not helper)
-        for feed in helper.feeds:
-            feed.collect()
-            feed.follow(None)
+        for source in helper.sources:
+            source.collect()
+            source.follow(None)
 
     @property
     def followed(self) -> bool:
-        """Whether helpers look."""
+        """Whether helpers poll."""
         return any(helper.ready() for helper in self._helpers)
 
     def window_begins(self, now: float) -> None:
-        """Have the helpers look right after a window's beginning."""
+        """Have the helpers poll right after a window's beginning."""
         for helper in self._helpers:
             helper.window_begins(now)
 
-    def watch(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Keep the helpers going, and go on without one that has failed or hangs."""
         with self._lock:
             for helper in self._helpers:
-                self._watch(helper, now)
-            for feed in self._feeds.values():
-                if feed.halted and feed.retry_at <= now:
-                    feed.retry_at = math.inf
-                    self._start([feed])
+                self._check(helper, now)
+            for source in self._sources.values():
+                source.keep_response()
+                if source.halted and source.retry_at <= now:
+                    source.retry_at = math.inf
+                    self._start([source])
 
-    def _watch(self, helper: Helper, now: float) -> None:
-        stuck = helper.stuck_feed(now)
+    def _check(self, helper: Helper, now: float) -> None:
+        stuck = helper.stuck_source(now)
         if stuck is not None:
             error = CapabilityError(
                 Reason.HANGS, f"a driver call did not return within {HANG_TIMEOUT:g} s"
@@ -343,50 +332,33 @@ class Feeds:
             logger.error("%s: %s; trying again in %g s", stuck.gpu, error, stuck.retry_pause)
             self._leave(helper)
             stuck.halt(error, now)
-            self._start([feed for feed in helper.feeds if feed is not stuck])
+            self._start([source for source in helper.sources if source is not stuck])
         elif helper.failed():
-            logger.warning("the helper process has ended: looking from a thread instead")
+            logger.warning("the helper process has ended: polling from a thread instead")
             self._usable = False
             self._leave(helper)
-            for feed in helper.feeds:
-                feed.halted = False  # the sampler knows to leave a thread behind that hangs
+            for source in helper.sources:
+                source.halted = False  # a thread's calls are guarded
         else:
             helper.stay_active(now)
-
-    def settle(self, timeout: float) -> bool:
-        """Have everything looked at now and collect it.
-
-        Returns:
-            Whether helpers did; `False` if the sampler must.
-        """
-        asked = [(helper, helper.request_all()) for helper in self._helpers if helper.ready()]
-        if not asked:
-            return False
-        deadline = time.monotonic() + timeout
-        for helper, number in asked:
-            while not helper.answered(number):
-                if time.monotonic() > deadline or helper.failed():
-                    break
-                time.sleep(5e-5)
-            for feed in helper.feeds:
-                feed.collect()
-        return True
 
     def end(self) -> None:
         """End the helpers. A later use starts others."""
         with self._lock:
             for helper in self._helpers:
                 self._leave(helper)
-            self._feeds.clear()
+            for source in self._sources.values():
+                source.keep_response()
+            self._sources.clear()
 
     def forget_helper(self) -> None:
         """In a forked child: the helpers are the parent's."""
         self._lock = threading.RLock()
         self._helpers = ()
-        for feed in self._feeds.values():
-            feed.track.lock = threading.RLock()
-            feed.follow(None)
-            feed.halted = False
+        for source in self._sources.values():
+            source.estimator.lock = threading.RLock()
+            source.follow(None)
+            source.halted = False
         self._usable = False
 
 
