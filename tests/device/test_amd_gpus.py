@@ -167,6 +167,8 @@ def test_two_processes_see_one_machine(simulate, ask: Ask) -> None:
 driver.set_power_limit(345.0)
 driver.lock_graphics_clock(ClockRange(700, 1500))
 simulation.set_power(0, 321.0)
+while driver.instant_power() != 321.0:  # the meter lags
+    time.sleep(0.001)
 answer(0)
 """,
     )

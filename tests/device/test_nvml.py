@@ -104,24 +104,21 @@ say(readings)
 
 
 def test_instant_and_average_power_are_told_apart(rig: MakeRig) -> None:
-    specs = {
-        "fields": GpuSpec(compute_capability=NEW, power_usage_is="average"),
-        "old chip, no fields": GpuSpec(compute_capability=OLD, unsupported_fields=NO_FIELDS),
-        "new chip, no fields": GpuSpec(
-            compute_capability=NEW, power_usage_is="average", unsupported_fields=NO_FIELDS
-        ),
-        "no instant field": GpuSpec(
-            compute_capability=NEW, power_usage_is="average", unsupported_fields=[INSTANT_FIELD]
-        ),
-        "no function": GpuSpec(compute_capability=OLD, unsupported=["nvmlDeviceGetFieldValues"]),
-        "nothing": GpuSpec(
-            compute_capability=OLD, unsupported_fields=NO_FIELDS,
-            unsupported=["nvmlDeviceGetPowerUsage"],
-        ),
-    }  # fmt: skip
     # The driver's mean is over a second; over a minute it cannot come near while we look.
     sensors = Sensors(Sensor(period=0.1), Sensor(), Sensor(window=60.0))
-    answers = rig(*(replace(spec, sensors=sensors) for spec in specs.values())).ask(
+    old = GpuSpec(sensors=sensors, compute_capability=OLD)
+    new = replace(old, compute_capability=NEW, power_usage_is="average")
+    specs = {
+        "fields": new,
+        "old chip, no fields": replace(old, unsupported_fields=NO_FIELDS),
+        "new chip, no fields": replace(new, unsupported_fields=NO_FIELDS),
+        "no instant field": replace(new, unsupported_fields=[INSTANT_FIELD]),
+        "no function": replace(old, unsupported=["nvmlDeviceGetFieldValues"]),
+        "nothing": replace(
+            old, unsupported_fields=NO_FIELDS, unsupported=["nvmlDeviceGetPowerUsage"]
+        ),
+    }
+    answers = rig(*specs.values()).ask(
         """
 gpus = get_gpus()
 for gpu in range(len(gpus)):

@@ -40,6 +40,7 @@ class Truth:
         self._times: list[float] = []
         self._joules: list[float] = []
         self.note()
+        self._watts_before = self._watts
 
     def set_load(self, activity: float) -> None:
         self._driver.set_load(activity)
@@ -55,7 +56,7 @@ class Truth:
         times, joules = self._times, self._joules
         at = bisect_right(times, instant)
         if at == 0:
-            return joules[0] - self._driver.model.idle_power * (times[0] - instant)
+            return joules[0] - self._watts_before * (times[0] - instant)
         if at == len(times):
             return joules[-1] + self._watts * (instant - times[-1])
         share = (instant - times[at - 1]) / (times[at] - times[at - 1])
@@ -310,7 +311,23 @@ def test_sensors_follow_from_the_part_unless_others_are_chosen() -> None:
     assert chosen("v100") == PRESETS["v100"]
     assert chosen("live") == PRESETS["live"]
     assert chosen(Sensors(None, Sensor(window=0.5))) == Sensors(None, Sensor(window=0.5))
-    assert chosen(None) == chosen(DEFAULT_SENSORS)
+    assert chosen("live-power") == replace(PRESETS["a100"], power=Sensor())
+    assert chosen(None) == chosen(DEFAULT_SENSORS) == PRESETS["a100"]
+
+
+@pytest.mark.parametrize("sensors", ["part", AWKWARD])
+def test_a_gpu_that_begins_loaded_is_shown_loaded_at_once(sensors: Sensors | str) -> None:
+    clock = VirtualClock(1000.0)
+    driver = build("h100", clock, 1.0, sensors)[0]
+    for _ in range(50):
+        for meter, shown in (
+            (driver.sensors.power, driver.instant_power()),
+            (driver.sensors.average, driver.average_power()),
+        ):
+            assert meter is not None
+            assert shown == pytest.approx(meter.gain * 700.0, rel=5 * meter.noise + 1e-5)
+        clock.sleep(0.031)
+    assert driver.energy() <= driver.sensors.counter.gain * driver.exact_energy()
 
 
 @pytest.mark.parametrize("key", MODELS)
@@ -335,9 +352,10 @@ def test_models_and_presets_agree(key: str) -> None:
 def test_the_variable_chooses_for_every_program(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = VirtualClock()
     plain = build("v100", clock, None)[0]
-    monkeypatch.setenv(SENSORS_VARIABLE, " Part ")
+    assert plain.sensors.power.period == PRESETS["v100"].power.period
+    monkeypatch.setenv(SENSORS_VARIABLE, " Live-Power ")
     driver = build("v100", clock, None)[0]
-    assert driver.sensors.power.period == PRESETS["v100"].power.period
+    assert driver.sensors.power.period == 0
     assert driver.identity.key != plain.identity.key  # its state is another one's
     assert build("v100", clock, None, "a100")[0].sensors.power.period == 0.1
     monkeypatch.setenv(SENSORS_VARIABLE, DEFAULT_SENSORS)

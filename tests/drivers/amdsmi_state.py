@@ -67,10 +67,10 @@ class AmdGpuSpec:
         secondary_die: the die of a two-die board whose power and energy read zero.
         partition: name of the compute partition mode, None where the part cannot be partitioned.
         hip_id: HIP's number for the GPU, None where the library does not know it.
-        sensors: what its power readings and energy counter make of what it draws: a preset of
-            `zeus.device.sensors` by its name, or sensors; None for a counter that is refreshed
-            every 100 ms and power that is always fresh. Without an average of its own, the
-            averaged power is what the momentary one is. The counter always has its timestamp.
+        sensors: what its power readings and energy counter make of what it draws: sensors,
+            or a name as in `ZEUS_SIMULATE_SENSORS`. By default those that are published of the
+            part that `name` tells, or of an MI300X. Without an average of its own, the averaged
+            power is what the momentary one is. The counter always has its timestamp.
         counter_offset: joules on the counter when the simulation begins.
         counter_resolution: microjoules per count of the energy counter.
         current_power: whether the momentary power is reported (it is from MI300 on).
@@ -92,7 +92,7 @@ class AmdGpuSpec:
     hip_id: int | None = None
     watts: float = 140.0
 
-    sensors: Sensors | str | None = None
+    sensors: Sensors | str = "part"
     counter_offset: float = 1000.0
     counter_resolution: float = 15.3
     current_power: bool = True
@@ -124,7 +124,7 @@ class AmdGpuSpec:
         """Refuse what the library could not act out."""
         if not self.min_power_limit <= self.default_power_limit <= self.max_power_limit:
             raise ValueError("default_power_limit must lie between the lowest and the highest")
-        object.__setattr__(self, "sensors", sensing.resolve(self.sensors))
+        object.__setattr__(self, "sensors", sensing.resolve(self.sensors, self.name, "mi300x"))
         if self.counter_resolution <= 0:
             raise ValueError("counter_resolution must be positive")
         for clocks in (self.graphics_clocks, self.memory_clocks):

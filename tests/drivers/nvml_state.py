@@ -91,9 +91,9 @@ class GpuSpec:
     Attributes:
         watts: what the GPU draws until told otherwise (and drew before the simulation began).
         load: what runs on it from the beginning; then power and speed answer to the knobs.
-        sensors: what its power readings and energy counter make of what it draws: a preset of
-            `zeus.device.sensors` by its name, or sensors; None for a counter that is refreshed
-            every 100 ms and power that is always fresh.
+        sensors: what its power readings and energy counter make of what it draws: sensors,
+            or a name as in `ZEUS_SIMULATE_SENSORS`. By default those that are published of the
+            part that `name` tells, or of an A100.
         counter_offset: joules on the counter when the simulation begins.
         power_usage_is: what nvmlDeviceGetPowerUsage reports.
         power_samples: how many refreshes of the instantaneous power nvmlDeviceGetSamples gives,
@@ -112,7 +112,7 @@ class GpuSpec:
     watts: float = 60.0
     load: responses.Load | None = None
 
-    sensors: Sensors | str | None = None
+    sensors: Sensors | str = "part"
     counter_offset: float = 1000.0
     power_usage_is: Literal["instant", "average"] = "instant"
     power_samples: int = 0
@@ -164,7 +164,7 @@ class GpuSpec:
 
     def __post_init__(self) -> None:
         """Refuse what the driver could not act out."""
-        object.__setattr__(self, "sensors", sensing.resolve(self.sensors))
+        object.__setattr__(self, "sensors", sensing.resolve(self.sensors, self.name, "a100"))
         if self.power_usage_is == "average" and self.sensors.average is None:
             raise ValueError("power_usage_is='average' needs sensors with an average")
         if self.power_samples and not self.sensors.power.period:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from zeus.device.sensors import PRESETS, Sensor, Sensors
 from zeus.device.simulated_models import MODELS, GpuModel
 
 from .nvml_state import GpuSpec
 from .responses import Load, Operation
+from .sensing import resolve
 
 
 def load(
@@ -51,20 +51,12 @@ _COMPUTE_CAPABILITIES = {
 }
 
 
-def spec(
-    key: str,
-    running: dict[str, float] | None = None,
-    *,
-    published_sensors: bool = False,
-    **changes: Any,
-) -> GpuSpec:
+def spec(key: str, running: dict[str, float] | None = None, **changes: Any) -> GpuSpec:
     """A part by its short name, such as "a100", at its highest power limit.
 
     Args:
         key: as in `ZEUS_SIMULATE`; a part by NVIDIA.
         running: arguments for `load`; None leaves the GPU idle.
-        published_sensors: whether its sensors are those that are published of the part; otherwise
-            its power is always fresh.
         changes: anything else of `GpuSpec`.
 
     Raises:
@@ -73,11 +65,13 @@ def spec(
     model = MODELS[key]
     if model.vendor != "NVIDIA":
         raise ValueError(f"the simulated driver is NVIDIA's, but {key} is {model.vendor}'s")
-    counter = Sensor(period=model.counter_period) if model.counter_period else None
+    sensors = resolve(changes.pop("sensors", "part"), model.name, key)
     given: dict[str, Any] = {
         "name": model.name,
         "watts": model.idle_power,
-        "sensors": Sensors(counter, Sensor(), Sensor(window=1.0)),
+        "sensors": sensors,
+        "compute_capability": _COMPUTE_CAPABILITIES[key],
+        "power_usage_is": "average" if sensors.average else "instant",
         "min_power_limit": model.minimum_limit,
         "max_power_limit": model.maximum_limit,
         "default_power_limit": model.maximum_limit,
@@ -85,10 +79,6 @@ def spec(
         "graphics_clocks": model.graphics_clocks(),
         "memory_total": model.memory_bytes,
     }
-    if published_sensors:
-        given["sensors"] = sensors = PRESETS[key]
-        given["compute_capability"] = _COMPUTE_CAPABILITIES[key]
-        given["power_usage_is"] = "average" if sensors.average else "instant"
     if running is not None:
         given["load"] = load(model, **running)
     return GpuSpec(**(given | changes))

@@ -8,6 +8,7 @@ are seconds of CLOCK_MONOTONIC.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -28,7 +29,7 @@ def fields(kind: type, *names: str) -> list[tuple[str, type]]:
 class Segment(ctypes.Structure):
     """Must mirror `struct segment` in common/layout.h."""
 
-    _fields_ = fields(ctypes.c_double, "start", "watts", "joules")
+    _fields_ = fields(ctypes.c_double, "start", "watts", "joules", "swing", "period", "on")
 
 
 class Count(ctypes.Structure):
@@ -61,13 +62,17 @@ def begin(power: Power, watts: float, now: float) -> None:
 
 def watts_at(power: Power, instant: float) -> float:
     """The watts drawn at one instant."""
-    return _segment_at(power, instant).watts
+    segment = _segment_at(power, instant)
+    elapsed = instant - segment.start
+    period = segment.period
+    if period and elapsed - math.floor(elapsed / period) * period < segment.on:
+        return segment.watts + segment.swing
+    return segment.watts
 
 
 def joules_at(power: Power, instant: float) -> float:
     """The joules drawn since the simulation began, negative before that."""
-    segment = _segment_at(power, instant)
-    return segment.joules + segment.watts * (instant - segment.start)
+    return _joules_up_to(_segment_at(power, instant), instant)
 
 
 def energy_between(power: Power, start: float, end: float) -> float:
@@ -132,10 +137,18 @@ def schedule(
     kept = _make_room(power, kept, len(points), now - memory)
     for position, (start, watts) in enumerate(points):
         if position:
-            before = power.segments[kept + position - 1]
-            joules = before.joules + before.watts * (start - before.start)
+            joules = _joules_up_to(power.segments[kept + position - 1], start)
         power.segments[kept + position] = Segment(start=start, watts=watts, joules=joules)
     power.segment_count = kept + len(points)
+
+
+def swing(power: Power, watts: float, period: float, on: float) -> None:
+    """Draw so many watts more in the first `on` seconds of every period of the last segment.
+
+    Computed, not scheduled: a load of any period for any time takes one segment.
+    """
+    last = power.segments[power.segment_count - 1]
+    last.swing, last.period, last.on = watts, period, on
 
 
 def _make_room(power: Power, kept: int, wanted: int, needed_since: float) -> int:
@@ -169,6 +182,16 @@ def _segment_number(power: Power, instant: float) -> int:
 
 def _segment_at(power: Power, instant: float) -> Segment:
     return power.segments[_segment_number(power, instant)]
+
+
+def _joules_up_to(segment: Segment, instant: float) -> float:
+    elapsed = instant - segment.start
+    joules = segment.joules + segment.watts * elapsed
+    if segment.period:
+        cycles = math.floor(elapsed / segment.period)
+        rest = min(elapsed - cycles * segment.period, segment.on)
+        joules += segment.swing * (cycles * segment.on + rest)
+    return joules
 
 
 def _last_refresh(power: Power, instant: float) -> int:

@@ -23,19 +23,27 @@ class SensorState(ctypes.Structure):
     _fields_ = [*((name, ctypes.c_double) for name in _DOUBLES), ("salt", ctypes.c_uint64)]
 
 
-def resolve(sensors: Sensors | str | None) -> Sensors:
-    """Sensors, by the name of a preset too.
+def resolve(sensors: Sensors | str, name: str, relative: str) -> Sensors:
+    """Sensors, by the names that `ZEUS_SIMULATE_SENSORS` takes too.
 
-    By default, the counter is refreshed every 100 ms and power is live: kinder than any real GPU.
+    Args:
+        sensors: as they are; a preset by its name; "part" for what is published of the part, or
+            "live-power" for its energy counter and power that is always fresh.
+        name: of the product; the part is told by it.
+        relative: the preset for a product that has none.
     """
-    from zeus.device.sensors import PRESETS, Sensor, Sensors
+    from zeus.device.sensors import LIVE_POWER, PART_SENSORS, PRESETS
 
-    if sensors is None:
-        return Sensors(Sensor(period=0.1), Sensor(), Sensor(window=1.0))
     if not isinstance(sensors, str):
         return sensors
+    if sensors in (PART_SENSORS, LIVE_POWER):
+        plain = name.lower().replace(" ", "")
+        # "Quadro RTX 6000" has a preset of its own beside that of all RTX.
+        part = PRESETS[max((key for key in PRESETS if key in plain), key=len, default=relative)]
+        return part if sensors == PART_SENSORS else part.with_live_power()
     if sensors not in PRESETS:
-        raise ValueError(f"sensors must be one of {sorted(PRESETS)}, but got {sensors!r}")
+        known = sorted([PART_SENSORS, LIVE_POWER, *PRESETS])
+        raise ValueError(f"sensors must be one of {known}, but got {sensors!r}")
     return PRESETS[sensors]
 
 

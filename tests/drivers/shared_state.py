@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal, Self
 from . import segments, sensing
 from .segments import Power, fields
 
-VERSION = 2
+VERSION = 3
 MAX_GPUS = 16
 MAX_FUNCTIONS = 128
 MAX_PROCESSES = 32
@@ -180,13 +180,32 @@ class SimulatedState:
 
     # What the GPUs draw.
 
-    def set_power(self, gpu: int, watts: float) -> float:
-        """From now on `gpu` draws `watts`; forgets what was scheduled. Returns that instant."""
+    def set_power(self, gpu: int, watts: float, after: float = 0.0) -> float:
+        """From now on `gpu` draws `watts`; forgets what was scheduled. Returns that instant.
+
+        That takes a tenth of a millisecond. Who wants to do something at the instant itself asks
+        for it to come `after` some more seconds, and waits for it.
+        """
         with self._rewriting(gpu) as state:
             # Readers wait while the state is being rewritten, so whoever looks after this instant
             # sees the new power, and nobody has looked past it with the old one.
             now = time.monotonic()
-            self._draw(state, [(now, watts)], now)
+            self._draw(state, [(now + after, watts)], now)
+        return now + after
+
+    def set_wave(self, gpu: int, low: float, high: float, period: float, duty: float) -> float:
+        """From now on `gpu` draws `high` watts for a share `duty` of each period, then `low`.
+
+        Until the next `set_power`, `schedule` or `set_wave`. Returns that instant.
+        """
+        if period <= 0 or not 0 <= duty <= 1:
+            raise ValueError(
+                f"`period > 0` and `0 <= duty <= 1` must hold, but got {period!r}, {duty!r}"
+            )
+        with self._rewriting(gpu) as state:
+            now = time.monotonic()
+            self._draw(state, [(now, low)], now)
+            segments.swing(state.power, high - low, period, duty * period)
         return now
 
     def schedule(self, gpu: int, points: Sequence[tuple[float, float]]) -> None:

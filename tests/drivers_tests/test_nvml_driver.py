@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from tests.drivers.nvml_state import (
@@ -84,6 +85,48 @@ def test_new_segments_replace_what_was_scheduled_after_them(simulate: Simulate) 
     assert sim.energy(0, base, base + 20) == pytest.approx(400, abs=1e-6)
 
 
+def test_power_may_be_set_for_an_instant_to_come(simulate: Simulate) -> None:
+    sim, _ = simulate(GpuSpec(watts=10.0))
+    before = time.monotonic()
+    instant = sim.set_power(0, 300.0, after=100.0)
+    assert before + 100 <= instant <= time.monotonic() + 100
+    assert sim.energy(0, instant - 1, instant + 1) == pytest.approx(310)
+
+
+def test_a_wave_is_on_for_its_share_of_every_period(simulate: Simulate) -> None:
+    sim, _ = simulate(GpuSpec(watts=10.0))
+    start = sim.set_wave(0, 100.0, 300.0, period=0.2, duty=0.25)
+    assert [sim.power(0, start + t) for t in (-0.1, 0, 0.049, 0.051, 0.199, 0.201, 20.26)] == [
+        10, 300, 300, 100, 100, 300, 100,
+    ]  # fmt: skip
+    assert sim.energy(0, start - 1, start) == pytest.approx(10)
+    assert sim.energy(0, start, start + 60) == pytest.approx(60 * 150)
+    assert sim.energy(0, start + 20.04, start + 20.21) == pytest.approx(17 + 200 * (0.01 + 0.01))
+    end = sim.set_power(0, 50.0)
+    whole, rest = divmod(end - start, 0.2)
+    drawn = 100 * (end - start) + 200 * (whole * 0.05 + min(rest, 0.05))
+    assert sim.energy(0, start, end + 1) == pytest.approx(drawn + 50)
+
+
+def test_the_library_draws_the_wave_that_the_controller_knows(simulate: Simulate) -> None:
+    sim, clients = simulate(GpuSpec(sensors="live", counter_offset=0.0))
+    sim.set_wave(0, 60.0, 400.0, period=0.0137, duty=0.3)
+    samples = clients.run(
+        "h = start()[0]; samples = []\n"
+        "for _ in range(200):\n"
+        "    before, watts = time.monotonic(), N.nvmlDeviceGetPowerUsage(h)\n"
+        "    between, joules = time.monotonic(), N.nvmlDeviceGetTotalEnergyConsumption(h)\n"
+        "    samples.append((before, watts, between, joules, time.monotonic()))\n"
+        "    time.sleep(0.001)\n"
+        "answer(samples)"
+    )
+    assert {watts for _, watts, *_ in samples} == {60_000, 400_000}
+    for before, watts, between, joules, after in samples:
+        ends = {1000 * sim.power(0, before), 1000 * sim.power(0, between)}
+        assert watts in ends or between - before > 0.3 * 0.0137
+        assert sim.counter(0, between) <= joules <= sim.counter(0, after)
+
+
 def test_the_past_before_the_simulation_has_the_first_power(simulate: Simulate) -> None:
     sim, _ = simulate(GpuSpec(watts=10.0))
     now = time.monotonic()
@@ -115,9 +158,8 @@ def test_old_segments_make_room_for_new_ones(simulate: Simulate) -> None:
 
 
 def test_power_usage_is_instant_or_an_average(simulate: Simulate) -> None:
-    sim, clients = simulate(
-        GpuSpec(watts=50.0), GpuSpec(watts=50.0, power_usage_is="average"), GpuSpec(watts=50.0)
-    )
+    gpu = GpuSpec(watts=50.0, sensors=Sensors(None, Sensor(), Sensor(window=1.0)))
+    sim, clients = simulate(gpu, replace(gpu, power_usage_is="average"), gpu)
     now = time.monotonic()
     for gpu in range(3):
         sim.schedule(gpu, [(now - 0.1, 250.0), (now + 60, 0.0)])

@@ -165,13 +165,12 @@ def test_a_broken_source_shows_what_the_compiler_said(
 @pytest.fixture
 def busy_pair(simulate: Simulate) -> tuple[SimulatedNvml, Clients]:
     sim, clients = simulate(
-        GpuSpec(name="NVIDIA A100-SXM4-80GB", memory_used=5 * 2**30, fan_percent=41,
+        GpuSpec(name="NVIDIA A100-SXM4-80GB", watts=321.0, memory_used=5 * 2**30, fan_percent=41,
                 compute_processes=[(os.getpid(), 3 * 2**30)], needs_root=False),
-        GpuSpec(name="NVIDIA GeForce RTX 3090", memory_total=24 * 2**30, default_power_limit=350,
-                mig_supported=False, ecc_supported=False, utilization_gpu=77),
+        GpuSpec(name="NVIDIA GeForce RTX 3090", watts=123.0, memory_total=24 * 2**30,
+                default_power_limit=350, mig_supported=False, ecc_supported=False,
+                utilization_gpu=77),
     )  # fmt: skip
-    sim.set_power(0, 321.0)
-    sim.set_power(1, 123.0)
     sim.set_power_limit(0, 333.0)
     return sim, clients
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.drivers import parts, sensing
+from tests.drivers.amdsmi_state import AmdGpuSpec
 from tests.drivers.nvml_state import MAX_SEGMENTS, GpuSpec, NvmlReturn, SimulatedNvml
 from tests.drivers_tests.nvml_clients import (
     AVERAGE_FIELD,
@@ -326,7 +327,7 @@ def test_no_new_samples_and_no_samples_at_all(simulate: Simulate) -> None:
     _, clients = simulate(GpuSpec(sensors=slow))
     assert clients.run(code) == [error(NvmlReturn.NOT_SUPPORTED)] * 2
     with pytest.raises(ValueError, match="power_samples"):
-        GpuSpec(power_samples=1)
+        GpuSpec(sensors="live-power", power_samples=1)
 
 
 # --- Specifications -------------------------------------------------------------------------------
@@ -334,11 +335,24 @@ def test_no_new_samples_and_no_samples_at_all(simulate: Simulate) -> None:
 
 @pytest.mark.parametrize("key", ["p100", "v100", "rtx6000", "a40", "a100", "h100"])
 def test_parts_with_the_sensors_that_are_published_of_them(key: str) -> None:
-    spec = parts.spec(key, published_sensors=True)
-    assert spec.sensors == PRESETS[key]
+    spec = parts.spec(key)
+    assert spec.sensors == GpuSpec(name=spec.name).sensors == PRESETS[key]
     newer = spec.compute_capability > (8, 0)
     assert spec.power_usage_is == ("average" if newer else "instant")
-    assert parts.spec(key).sensors.power == Sensor()
+    live = parts.spec(key, sensors="live-power").sensors
+    assert live.counter == PRESETS[key].counter
+    assert live.power == Sensor()
+
+
+def test_products_without_published_sensors_have_those_of_a_relative() -> None:
+    def of(name: str) -> Sensors:
+        return GpuSpec(name=name).sensors
+
+    assert GpuSpec().sensors == of("NVIDIA Graphics Device") == PRESETS["a100"]
+    assert of("NVIDIA GeForce RTX 3090") == PRESETS["rtx"]
+    assert of("Quadro RTX 6000") == PRESETS["rtx6000"]
+    assert AmdGpuSpec().sensors == AmdGpuSpec(name="").sensors == PRESETS["mi300x"]
+    assert AmdGpuSpec(name="AMD Instinct MI250X").sensors == PRESETS["mi250x"]
 
 
 def test_what_sensors_cannot_be(tmp_path: Any) -> None:

@@ -164,6 +164,10 @@ class GpuDriver:
         """The same GPU for a program that sees only one slice of it."""
         raise unsupported("slices of a GPU", slice_uuid)
 
+    def version(self) -> str:
+        """Of the driver, which decides how sensors behave; empty if it does not tell."""
+        return ""
+
     def energy(self) -> float:
         """Joules since some fixed moment; moves in ticks."""
         raise unsupported(Capability.ENERGY_COUNTER)
@@ -310,6 +314,11 @@ class Gpu:
         return self.identity.name
 
     @property
+    def meter_period(self) -> float | None:
+        """Seconds between refreshes of the power meter, if the driver tells; 0 for a live one."""
+        return self.driver.meter_period
+
+    @property
     def key(self) -> str:
         """UUID or PCI address: the same GPU for every process and container."""
         return self.identity.key
@@ -327,6 +336,22 @@ class Gpu:
     def instant_power(self) -> float:
         """Watts now."""
         return self._ask(self.driver.instant_power)
+
+    def version(self) -> str:
+        """Of the driver; empty if it does not tell."""
+        return self._ask(self.driver.version)
+
+    def sample(self) -> tuple[float | CapabilityError, float | CapabilityError]:
+        """Energy and instantaneous power, in one driver call where there is one."""
+        return self._ask(self.driver.sample)
+
+    def timed_energy(self) -> tuple[float, float]:
+        """Joules, and the instant at which the counter was refreshed."""
+        return self._ask(self.driver.timed_energy)
+
+    def power_samples(self, since: float) -> list[tuple[float, float]]:
+        """Instants and watts that the driver has sampled by itself, later than an instant."""
+        return self._ask(lambda: self.driver.power_samples(since))
 
     def average_power(self) -> float:
         """Watts, averaged by the driver over about a second."""

@@ -199,6 +199,12 @@ class NvmlGpuDriver(GpuDriver):
             raise _translated(error, Capability.ENERGY_COUNTER, _READ_CURE) from None
         return _joules(millijoules)
 
+    def version(self) -> str:
+        try:
+            return str(self._nvml.nvmlSystemGetDriverVersion())
+        except self._nvml.NVMLError:
+            return ""
+
     def sample(self) -> _Sample:
         if self._read_sample is not None:
             return self._read_sample()

@@ -189,9 +189,18 @@ class Sensors:
             average=self.average and self.average.placed(salt + AVERAGE),
         )
 
+    def with_live_power(self) -> Sensors:
+        """The same energy counter, with power readings that are always fresh."""
+        average = self.average and Sensor(window=self.average.window)
+        return replace(self, power=Sensor(), average=average)
+
 
 LIVE = Sensors(Sensor(), Sensor())
 """Sensors that no GPU has: always fresh."""
+PART_SENSORS = "part"
+"""The name for the sensors that are published of a GPU's part."""
+LIVE_POWER = "live-power"
+"""The name for the energy counter of a GPU's part, and power readings that are always fresh."""
 
 _SECOND = Sensor(period=0.1, window=1.0)
 

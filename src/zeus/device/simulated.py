@@ -16,7 +16,7 @@ import uuid
 import zlib
 from array import array
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,16 @@ from zeus.device.base import (
 )
 from zeus.device.critical import critical_section
 from zeus.device.locks import LockTimeoutError, locked
-from zeus.device.sensors import AVERAGE, COUNTER, POWER, PRESETS, Sensor, Sensors
+from zeus.device.sensors import (
+    AVERAGE,
+    COUNTER,
+    LIVE_POWER,
+    PART_SENSORS,
+    POWER,
+    PRESETS,
+    Sensor,
+    Sensors,
+)
 from zeus.device.simulated_history import MAX_POINTS, Drawn, History
 from zeus.device.simulated_models import MODELS, GpuModel, exponential
 from zeus.device.state import boot_id, state_directory
@@ -49,11 +58,7 @@ SIMULATE_VARIABLE = "ZEUS_SIMULATE"
 LOAD_VARIABLE = "ZEUS_SIMULATE_LOAD"
 SENSORS_VARIABLE = "ZEUS_SIMULATE_SENSORS"
 
-PART_SENSORS = "part"
-"""Each GPU has the sensors that are published of its part."""
-LIVE_POWER = "live-power"
-"""Each GPU has the energy counter of its part, and power readings that are always fresh."""
-DEFAULT_SENSORS = LIVE_POWER
+DEFAULT_SENSORS = PART_SENSORS
 
 IDLE = -1.0
 """Activity of a GPU that nothing uses. Zero is a resident but waiting job, one is full load."""
@@ -118,20 +123,14 @@ def parse_sensors(value: str | None) -> str | None:
     return name
 
 
-def sensors_of(model: GpuModel, chosen: Sensors | str, slot: int = 0) -> Sensors:
+def sensors_of(model: GpuModel, chosen: Sensors | str) -> Sensors:
     """The sensors of a GPU: those given, or by a name as `parse_sensors` returns it."""
     if isinstance(chosen, Sensors):
         return chosen
     if chosen == PART_SENSORS:
         return model.sensors
     if chosen == LIVE_POWER:
-        counter, average = model.sensors.counter, model.sensors.average
-        return replace(
-            model.sensors,
-            counter=counter and replace(counter, phase=(slot * 0.37 + 0.13) % 1.0),
-            power=Sensor(),
-            average=average and Sensor(window=average.window),
-        )
+        return model.sensors.with_live_power()
     return PRESETS[chosen]
 
 
@@ -290,8 +289,8 @@ class SimulatedGpuDriver(GpuDriver):
             clock: Its time.
             node: The node's name: slot 0 of one node is not slot 0 of another.
             activity: The load it begins with, if this is the first to simulate it.
-            sensors: How it measures; the same for all who take part. By default as
-                `DEFAULT_SENSORS` says.
+            sensors: How it measures; the same for all who take part. By default as is published
+                of its part.
         """
         self.model = model
         self.shared = not clock.virtual
@@ -309,7 +308,7 @@ class SimulatedGpuDriver(GpuDriver):
         )
         # Sensors of different GPUs are not in step on real nodes either.
         self._salt = unique.int
-        self.sensors = (sensors or sensors_of(model, DEFAULT_SENSORS, slot)).placed(self._salt)
+        self.sensors = (sensors or sensors_of(model, DEFAULT_SENSORS)).placed(self._salt)
         self._history_kept = max(_LEAST_HISTORY, self.sensors.reach)
         self.counter_period = self.sensors.counter.period if self.sensors.counter else None
         # Nobody tells it of a meter that is not live, as on real GPUs.
@@ -322,7 +321,10 @@ class SimulatedGpuDriver(GpuDriver):
     def _fresh(self, activity: float) -> GpuState:
         now = self.clock.now()
         state = GpuState(time=now, power_limit=self.model.maximum_limit, activity=activity)
-        state.history.append(now, 0.0, self._history_kept)
+        # It has drawn this before, too: sensors show a GPU that begins loaded as loaded at once.
+        kept = self._history_kept
+        state.history.append(now - kept, -kept * self._power(state), kept)
+        state.history.append(now, 0.0, kept)
         state.power_reading = self._refreshed(self.sensors.power, POWER, state, now)
         if self.sensors.average is not None:
             state.average_reading = self._refreshed(self.sensors.average, AVERAGE, state, now)
@@ -436,6 +438,9 @@ class SimulatedGpuDriver(GpuDriver):
 
     def energy(self) -> float:
         return self._counted()[0]
+
+    def version(self) -> str:
+        return f"simulated {self.sensors}"
 
     def timed_energy(self) -> tuple[float, float]:
         if not self.sensors.timestamps:
@@ -568,10 +573,10 @@ def build(
         tag = sensors if isinstance(sensors, str) else f"{zlib.crc32(repr(sensors).encode()):08x}"
         name = node_name(f"{spec},sensors{tag}")
     memory = StateMemory(len(models)) if clock.virtual else shared_memory(name, len(models))
-    activity = IDLE if clock.virtual else 1.0
+    activity = load if load is not None else IDLE if clock.virtual else 1.0
     drivers: list[SimulatedGpuDriver] = []
     for slot, model in enumerate(models):
-        own = sensors_of(model, sensors, slot)
+        own = sensors_of(model, sensors)
         driver = SimulatedGpuDriver(
             model, slot, memory, clock, node=name, activity=activity, sensors=own
         )

@@ -30,8 +30,9 @@ class SimulatedNode(Node):
         load: Activity of all GPUs from the beginning: 0 for work that waits, 1 for full load.
             By default nothing runs on them.
         sensors: How the GPUs measure energy and power: a name as in `ZEUS_SIMULATE_SENSORS`,
-            which is the default, or `zeus.device.sensors.Sensors`. A node with other sensors is
-            another node.
+            which is the default, or `zeus.device.sensors.Sensors`. Without either, as is
+            published of each part: readings are refreshed every so often, and late. A node with
+            other sensors is another node.
 
     Raises:
         ValueError: If the specification names no known GPU, the load is out of range, or the

@@ -14,8 +14,8 @@ from typing import Self
 
 from zeus.errors import WindowError
 from zeus.monitor.log import LoggedWindow, read_log
-from zeus.monitor.looks import Method
 from zeus.monitor.measurement import GPU, Measurement, Reading
+from zeus.monitor.samples import Method
 from zeus.monitor.windows import WindowScope
 
 

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define STATE_VERSION 2u
+#define STATE_VERSION 3u
 
 #define MAX_GPUS 16
 #define MAX_SEGMENTS 4096
@@ -46,12 +46,16 @@ struct fault {
     int64_t left;
 };
 
-/* From `start` on, until the next segment, the GPU draws `watts`. `joules` is the energy drawn
- * up to `start`, so that the energy at any instant takes one binary search and no summing. */
+/* From `start` on, until the next segment, the GPU draws `watts`; if `period` is not 0, `swing` more
+ * in the first `on` seconds of every period. `joules` is the energy drawn up to `start`, so that the
+ * energy at any instant takes one binary search and no summing. */
 struct segment {
     double start;
     double watts;
     double joules;
+    double swing;
+    double period;
+    double on;
 };
 
 /* How a power reading or an energy counter follows what is drawn: `Sensor` of
@@ -105,9 +109,9 @@ struct header {
 };
 
 _Static_assert(sizeof(struct fault) == 32, "layout of struct fault");
-_Static_assert(sizeof(struct segment) == 24, "layout of struct segment");
+_Static_assert(sizeof(struct segment) == 48, "layout of struct segment");
 _Static_assert(sizeof(struct sensor) == 72, "layout of struct sensor");
-_Static_assert(sizeof(struct power) == 98576, "layout of struct power");
+_Static_assert(sizeof(struct power) == 196880, "layout of struct power");
 _Static_assert(sizeof(struct header) == 70688, "layout of struct header");
 
 #endif

@@ -8,6 +8,7 @@
 #include "sensors.h"
 #include "shared_state.h"
 
+#include <math.h>
 #include <string.h>
 
 /* When the segments run out of room, this many of the oldest go at once. */
@@ -30,13 +31,29 @@ static uint64_t segment_number(const struct power *power, double instant)
 
 double watts_at(const struct power *power, double instant)
 {
-    return power->segments[segment_number(power, instant)].watts;
+    struct segment segment = power->segments[segment_number(power, instant)];
+    double elapsed = instant - segment.start;
+    if (segment.period > 0 &&
+        elapsed - floor(elapsed / segment.period) * segment.period < segment.on)
+        return segment.watts + segment.swing;
+    return segment.watts;
+}
+
+static double joules_up_to(struct segment segment, double instant)
+{
+    double elapsed = instant - segment.start;
+    double joules = segment.joules + segment.watts * elapsed;
+    if (segment.period > 0) {
+        double cycles = floor(elapsed / segment.period);
+        double rest = fmin(elapsed - cycles * segment.period, segment.on);
+        joules += segment.swing * (cycles * segment.on + rest);
+    }
+    return joules;
 }
 
 double joules_at(const struct power *power, double instant)
 {
-    struct segment segment = power->segments[segment_number(power, instant)];
-    return segment.joules + segment.watts * (instant - segment.start);
+    return joules_up_to(power->segments[segment_number(power, instant)], instant);
 }
 
 double watts_now(const struct power *power)
@@ -70,7 +87,7 @@ void draw_from_now_on(struct power *power, double watts)
     power->segments[kept] = (struct segment){
         .start = now,
         .watts = watts,
-        .joules = before.joules + before.watts * (now - before.start),
+        .joules = joules_up_to(before, now),
     };
     power->segment_count = kept + 1;
     end_rewriting(power);

@@ -219,7 +219,7 @@ struct state {
 
 _Static_assert(sizeof(struct process) == 16, "layout of struct process");
 _Static_assert(sizeof(struct response) == 18456, "layout of struct response");
-_Static_assert(sizeof(struct gpu) == 120040, "layout of struct gpu");
-_Static_assert(sizeof(struct state) == 1991544, "layout of struct state");
+_Static_assert(sizeof(struct gpu) == 218344, "layout of struct gpu");
+_Static_assert(sizeof(struct state) == 3564408, "layout of struct state");
 
 #endif
