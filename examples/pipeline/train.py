@@ -162,7 +162,9 @@ def run_rank(options: argparse.Namespace, **meeting: Any) -> None:
     """Train in this process."""
     torch.set_num_threads(1)  # the model is tiny, and there are many processes
     dist.init_process_group("gloo", **meeting)
-    with SimulatedNode(f"a100x{dist.get_world_size()}", load=0.0) as node:  # on real GPUs: nothing
+    gpus = f"a100x{dist.get_world_size()}"
+    # On real GPUs: nothing of this. Instructions are short, so the power meter is a live one here.
+    with SimulatedNode(gpus, load=0.0, sensors="live-power") as node:
         rank = Rank(options, node)
         try:
             found = experiment.run(rank, options)

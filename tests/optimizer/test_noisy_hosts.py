@@ -66,7 +66,7 @@ def test_within_one_percent_whatever_the_host_does(step_time):
         true = truth(spec, workload)
         if excess(objective, run.chosen, true) > 0.01:
             bad.append((seed, spec, objective, run.chosen))
-        assert run.seconds <= 32, (seed, spec)
+        assert run.seconds <= 40, (seed, spec)
         if objective == ZeusCost(0.5):
             # One step in a hundred is late by five on average.
             stretches.append(run.seconds / (run.steps * true.points[0].time * 1.05))
@@ -80,7 +80,7 @@ def test_steps_of_a_millisecond():
     workload = work(0.001, activity=1.0, compute_bound=0.5)
     run = Run(SimulatedNode("a100"), HostNoise(2).around(workload), ZeusCost(0.5))
     assert excess(ZeusCost(0.5), run.chosen, truth("a100", workload)) <= 0.01
-    assert run.seconds <= 32
+    assert run.seconds <= 40
 
 
 def made_up(times: list[float], powers: list[float]) -> RecordedProfile:

@@ -27,9 +27,9 @@ MEMORY_BOUND = work(0.1, activity=1.0, compute_bound=0.3)
 """Hardly slower at a lower limit, so the best one is far down."""
 
 
-def decided(spec, workload, objective=None, *, epoch=100, between=0.0, **options):
+def decided(spec, workload, objective=None, *, epoch=100, between=0.0, sensors=None, **options):
     """An optimizer that has chosen for this job, and its node."""
-    node = SimulatedNode(spec)
+    node = SimulatedNode(spec, sensors=sensors)
     optimizer = GlobalPowerLimitOptimizer(monitor(node), objective, **options)
     Loop(node, optimizer, workload, epoch=epoch, between=between).until_decided()
     assert optimizer.trouble == ""
@@ -39,13 +39,17 @@ def decided(spec, workload, objective=None, *, epoch=100, between=0.0, **options
 def check_points(optimizer, true):
     """What was measured is near the truth, and no further off than stated."""
     assert optimizer.frontier.max_power == true.max_power
+    counts = all(gpu.driver.sensors.counter for gpu in optimizer.monitor.gpus)
     for point in optimizer.frontier:
         real = true.at(point.knob)
         assert point.time == pytest.approx(real.time, rel=0.002), point.knob
-        assert point.energy == pytest.approx(real.energy, rel=0.02), point.knob
+        # Without a counter, nothing shows how late the power meter is.
+        assert point.energy == pytest.approx(real.energy, rel=0.02 if counts else 0.04), point.knob
         off = abs(point.energy - real.energy)
         assert off <= 1.5 * point.energy_uncertainty + 1e-9 * real.energy, point.knob
-        assert point.energy_uncertainty <= 0.03 * point.energy, point.knob
+        # What is surely worse than another setting needs to be known roughly only.
+        chosen = point.knob == optimizer.selection.point.knob
+        assert point.energy_uncertainty <= (0.04 if chosen else 0.1) * point.energy, point.knob
 
 
 # --- The choice ---------------------------------------------------------------------------------
@@ -78,7 +82,8 @@ def test_every_gpu(spec, workload):
 )
 def test_steps_of_a_millisecond_and_of_minutes(spec, step_time, epoch):
     workload = work(step_time, activity=1.0, compute_bound=0.4)
-    optimizer, _ = decided(spec, workload, epoch=epoch)
+    # How long to stay is what is tested: what sensors add to it is not.
+    optimizer, _ = decided(spec, workload, epoch=epoch, sensors="live-power")
     true = truth(spec, workload)
     assert excess(ZeusCost(0.5), optimizer.selection.point.knob, true) <= 0.002
     check_points(optimizer, true)
@@ -90,14 +95,17 @@ def test_steps_of_a_millisecond_and_of_minutes(spec, step_time, epoch):
 
 @pytest.mark.parametrize("spec", ["v100", "a100", "h100", "mi300x"])
 def test_steps_with_gaps(spec):
-    # Kernels, then a wait for the host: 30 % of every step at static power.
+    # Kernels, then a wait for the host: 30 % of every step at static power. A step takes as long
+    # as the sensors of most parts take to be refreshed, the worst that there is.
     workload = work(0.1, compute_bound=0.6, host_share=0.3)
     optimizer, _ = decided(spec, workload, ZeusCost(0.7), epoch=37)
     true = truth(spec, workload)
-    assert excess(ZeusCost(0.7), optimizer.selection.point.knob, true) <= 0.002
+    assert excess(ZeusCost(0.7), optimizer.selection.point.knob, true) <= 0.02
     for point in optimizer.frontier:
         assert point.time == pytest.approx(true.at(point.knob).time, rel=0.002)
-        assert point.energy == pytest.approx(true.at(point.knob).energy, rel=0.03)
+        assert point.energy == pytest.approx(
+            true.at(point.knob).energy, rel=0.03, abs=point.energy_uncertainty
+        )
 
 
 class LeastEnergyDelay(Objective):
@@ -202,7 +210,7 @@ def test_what_is_between_epochs_does_not_count(between):
 def test_windows_that_span_many_epochs_and_what_is_between():
     # Pieces of a window are further apart than looks at the counters are kept, and the GPU is idle
     # in between: each has to be worked out in time.
-    node = SimulatedNode("v100")
+    node = SimulatedNode("v100", sensors="live-power")
     optimizer = GlobalPowerLimitOptimizer(monitor(node))
     workload = work(0.05, activity=1.0, compute_bound=0.3)
     loop = Loop(node, optimizer, workload, epoch=3)

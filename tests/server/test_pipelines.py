@@ -121,7 +121,9 @@ class Ranks:
         self.world = self.pipelines * self.places
         self.orders = orders_of(self.places, 4)
         tell_all(api, "wide", degrees, self.orders, range(self.places))
-        self.node = SimulatedNode(f"a100x{self.world}", clock=MonotonicClock())
+        self.node = SimulatedNode(
+            f"a100x{self.world}", clock=MonotonicClock(), sensors="live-power"
+        )
         self.clients = [
             PipelineFrequencyOptimizer(
                 rank, *divmod(rank, self.places), 0, rank, *degrees, self.world, server.url,

@@ -21,7 +21,7 @@ from zeus.frontier.point import student_factor
 from zeus.optimizer.jit.stretch import Taken
 
 # Uncertainties of measurements are as many standard deviations.
-_COVERAGE = 1.96
+_COVERAGE = 2.4
 # A window that is off by more than this share of the median one, and by more than this many times
 # what windows are typically off by, was disturbed.
 _OUTLYING = 0.12
@@ -60,6 +60,9 @@ class Slice:
     @property
     def energy_uncertainty(self) -> float:
         """Joules by which measuring may be off; what varies between steps is not in it."""
+        together = next((p.together for p in reversed(self.parts) if p.together is not None), None)
+        if together is not None:
+            return together
         return math.sqrt(sum(part.uncertainty**2 for part in self.parts))
 
     @property

@@ -22,6 +22,13 @@ from zeus.optimizer.jit.late import late_time
 from zeus.optimizer.jit.ranks import Ranks
 from zeus.optimizer.jit.stretch import Rest, Stretch, Taken
 
+_VAGUE = 0.02  # of the energy of a stretch, from which the tick after it is worth waiting for
+_TICK = 0.1  # seconds between ticks of an energy counter, on most GPUs
+_SOME_TICKS = 2
+_LONGEST_WAIT = 0.3  # seconds
+
+_NOTHING = object()
+
 #: A program of stretches: yields what to do, is sent what a measured stretch took.
 Program = Generator[Stretch | Rest, Taken | None, None]
 
@@ -47,10 +54,8 @@ class Runner:
         self._setting: Any = None
         self._since = 0  # the step count at which the setting was made
         self._tally: Counter[Any] = Counter()
-        self._window: object | None = None
-        self._pieces: list[Measurement] = []
-        self._stamps: list[float] = []  # when the steps of the window began
-        self._step_times: list[float] = []  # seconds, of the stretch so far
+        self._stay = _Stay(monitor, "")
+        self._ordered: Any = _NOTHING
         self._trouble = ""
         self.resting = False
 
@@ -68,36 +73,19 @@ class Runner:
         """A step begins, after so many: the end of a stretch, if that had its last one."""
         while self._stretch is not None and step >= self._end:
             stretch, self._stretch = self._stretch, None
-            self.interrupt()
             self._order(self._reduced(stretch) if stretch.measured else None, step)
-        if self._stretch is not None and self._stretch.measured and self._window is None:
-            self._window = self._monitor.open_scope("profile", True)
-            self._stamps = []
-        if self._window is not None:
-            self._stamps.append(self._monitor.node.clock.now())
+        if self._stretch is not None and self._stretch.measured:
+            self._stay.step_begin()
 
     def interrupt(self) -> None:
         """What follows is not training: it is no part of the stretch."""
-        window, self._window = self._window, None
-        if window is None:
-            return
-        piece = self._monitor.close_scope(window, True, True)
-        if piece is None:
-            self._trouble = self._trouble or "the monitor's windows were reset amid profiling"
-            return
-        # Worked out at once: what follows may last longer than looks at the counters are kept.
-        piece.readings  # noqa: B018  (asking settles)
-        self._pieces.append(piece)
-        stamps = [*self._stamps, self._monitor.node.clock.now()]
-        self._step_times += [end - begin for begin, end in pairwise(stamps)]
+        self._stay.interrupt()
 
     def stop(self, step: int) -> None:
         """Nothing is run any more, after so many steps; the setting from before is back."""
         self._tally, self._since = self.tally(step), step
         self._stretch = self._setting = None
-        if self._window is not None:
-            self._monitor.close_scope(self._window, False, True)
-            self._window = None
+        self._stay.interrupt(sync_execution=False)
 
     def tally(self, step: int) -> Counter[Any]:
         """Steps at each setting, after so many in all; `None` is the setting from before."""
@@ -109,7 +97,13 @@ class Runner:
         assert self._program is not None
         self._tally, self._since = self.tally(step), step
         order = self._program.send(taken)
-        self._apply(order.setting)
+        goes_on = isinstance(order, Stretch) and order.measured and order.setting == self._ordered
+        if not goes_on:
+            self._stay.interrupt()
+            self._apply(order.setting)
+            label = "" if order.setting is None else f"setting {order.setting}"
+            self._stay = _Stay(self._monitor, label)
+        self._ordered = order.setting
         if isinstance(order, Rest):
             self.resting = True
         else:
@@ -131,13 +125,108 @@ class Runner:
         except (CapabilityError, OSError) as error:
             # Measured at another setting than it would be filed under.
             self._trouble = self._trouble or str(error)
-        mine = _Said.of(self._pieces, late_time(self._step_times), self._trouble)
-        self._pieces, self._step_times = [], []
+        mine = self._stay.said(self._trouble)
         answers = self._ranks.share(mine)
         for rank, answer in enumerate(answers):
             if answer.trouble:
                 raise TroubleElsewhere(self._ranks.told(rank, answer.trouble))
-        return _together(stretch.steps, answers)
+        return self._stay.last_of(stretch.steps, answers)
+
+
+class _Stay:
+    """Measured stretches that follow each other at one setting, as one window.
+
+    Each takes what the window has grown by. So what is not known of the ends of windows shorter
+    than a tick of the counter is not known at the two ends of the stay only.
+
+    Args:
+        monitor: Measures it.
+        setting: Names the setting, which is in force by now.
+    """
+
+    def __init__(self, monitor: ZeusMonitor, setting: str) -> None:
+        self._monitor = monitor
+        self._setting = setting
+        monitor.change_setting(setting)
+        self._window: object | None = None
+        self._pieces: list[Measurement] = []
+        self._stamps: list[float] = []  # when the steps of the window began
+        self._step_times: list[float] = []  # seconds, of the stretch so far
+        self._trouble = ""
+        self._before = Taken(0, 0.0, 0.0)  # of the stretches before, together
+        self._late = 0.0
+
+    def step_begin(self) -> None:
+        """A step begins."""
+        if self._window is None:
+            self._window = self._monitor.open_scope("profile", True)
+            self._stamps = []
+        self._stamps.append(self._monitor.node.clock.now())
+
+    def interrupt(self, *, sync_execution: bool = True) -> None:
+        """What follows is no part of it."""
+        window, self._window = self._window, None
+        if window is None:
+            return
+        piece = self._monitor.close_scope(window, sync_execution, True)
+        if piece is None:
+            self._trouble = "the monitor's windows were reset amid profiling"
+            return
+        self._pieces.append(piece)
+        self._take_stamps()
+
+    def _take_stamps(self) -> None:
+        now = self._monitor.node.clock.now()
+        self._step_times += [end - begin for begin, end in pairwise([*self._stamps, now])]
+        self._stamps = []
+
+    def said(self, trouble: str) -> _Said:
+        """What all of it took so far, in this process."""
+        pieces = [*self._pieces]
+        if self._window is not None:
+            so_far = self._monitor.peek_scope(self._window, True)
+            if so_far is None:
+                self._trouble = "the monitor's windows were reset amid profiling"
+            else:
+                self._take_stamps()
+                pieces.append(self._settled(so_far, pieces))
+        self._late += late_time(self._step_times)
+        self._step_times = []
+        return _Said.of(pieces, self._late, trouble or self._trouble)
+
+    def _settled(self, so_far: Measurement, pieces: Sequence[Measurement]) -> Measurement:
+        """What the window has measured; a tick of the counter later, if too little is known.
+
+        What is drawn after the last tick is taken to be the mean of the window. That holds for
+        many short steps, but not for the end of a long one, where the GPU may idle.
+        """
+        energy = sum(piece.energy or 0.0 for piece in (so_far, *pieces))
+        alike = max(self._step_times) < _TICK < so_far.time / _SOME_TICKS
+        if alike or (so_far.uncertainty or 0.0) <= _VAGUE * energy:
+            return so_far
+        self.interrupt()
+        piece = self._pieces.pop()
+        self._monitor.change_setting("idle")
+        self._monitor.settle(_LONGEST_WAIT)
+        self._monitor.change_setting(self._setting)
+        self._pieces.append(piece)
+        return piece
+
+    def last_of(self, steps: int, answers: Sequence[_Said]) -> Taken:
+        """What the last stretch took, by what all processes have said."""
+        whole = _together(self._before.steps + steps, answers)
+        before, self._before = self._before, whole
+        time = whole.time - before.time
+        energy = whole.energy - before.energy
+        return Taken(
+            steps,
+            time,
+            energy,
+            math.hypot(whole.uncertainty, before.uncertainty),
+            whole.highest_power,
+            min(max(whole.late - before.late, 0.0), time),
+            whole.uncertainty,
+        )
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,9 @@ class Taken:
         uncertainty: Joules by which the energy may be off in about 19 of 20 cases.
         highest_power: Watts on average of the GPU that drew most.
         late: Seconds of `time` by which single steps were late, of the slowest process.
+        together: Joules by which the energy of this stretch and of those right before it at the
+            same setting, added up, may be off: less than each alone, as what one has too much at
+            an end the next has too little. `None` if not known.
     """
 
     steps: int
@@ -51,3 +54,4 @@ class Taken:
     uncertainty: float = 0.0
     highest_power: float = 0.0
     late: float = 0.0
+    together: float | None = None

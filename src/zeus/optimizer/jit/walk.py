@@ -32,9 +32,7 @@ _CAUTION = 1.5
 _DRIFT = 0.01
 # What is surely worse needs to be known only to this share.
 _ROUGHLY = 0.005
-_VERY_ROUGHLY = 0.02
-# An energy that is measured no better than this needs a longer stay.
-_BADLY_MEASURED = 0.04
+_VERY_ROUGHLY = 0.06
 # A power limit this far above what the job draws on average is not felt, unless it draws in bursts.
 _HEADROOM = 1.1
 # A limit bites if the job draws at least this share of it; or if it is no more than this share of
@@ -319,13 +317,14 @@ class Walk:
         unsteady = 0
         while True:
             noise = Noise.of((*known, piece))
+            precision, longest = self._enough(rung, piece, noise)
             steps = self.lengths.next_part(
                 piece,
                 self._step_time,
                 noise,
                 first=first,
-                precision=self._precision(rung, piece, noise),
-                longest=self._longest(piece),
+                precision=precision,
+                longest=longest,
             )
             if steps < 1:
                 self.slices.setdefault(rung, []).append(piece)
@@ -339,18 +338,15 @@ class Walk:
                 unsteady += _forget_unsteady(piece)
             self._step_time = piece.time / piece.steps
 
-    def _longest(self, piece: Slice) -> float:
-        """Seconds of this stay, at most."""
-        if not self._comparing:
-            return LONGEST
-        return STAY if piece.energy_uncertainty <= _BADLY_MEASURED * piece.energy else 2 * STAY
-
-    def _precision(self, rung: int, piece: Slice, noise: Noise) -> float:
-        """The share to which a setting needs to be known."""
+    def _enough(self, rung: int, piece: Slice, noise: Noise) -> tuple[float, float]:
+        """The share to which a setting needs to be known, and seconds after which it has to do."""
         worse = self._surely_worse(rung, piece, noise)
-        if self._comparing and rung not in self.slices:
-            return _VERY_ROUGHLY if worse else _ROUGHLY
-        return _ROUGHLY if worse else PRECISION
+        if not self._comparing:
+            return _ROUGHLY if worse else PRECISION, LONGEST
+        if rung in self.slices:
+            return _ROUGHLY if worse else PRECISION, STAY
+        # What is surely worse is slow as a rule: the less of it, the better.
+        return (_VERY_ROUGHLY, STAY / 2) if worse else (_ROUGHLY, STAY)
 
     def _slower_above(self, rung: int) -> list[int]:
         """Settings above that were slower, in the only stay there: perhaps the job was not warm."""

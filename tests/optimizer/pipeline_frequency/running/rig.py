@@ -57,7 +57,10 @@ class Training:
     ) -> None:
         self.devices = len(loads) // chunks
         self.pipelines = pipelines
-        self.node = SimulatedNode(f"{gpu}x{self.devices * pipelines}", load=WAITING)
+        # Instructions are short, and measured a few times at each clock: too little for sensors
+        # that are refreshed every 100 ms.
+        gpus = f"{gpu}x{self.devices * pipelines}"
+        self.node = SimulatedNode(gpus, load=WAITING, sensors="live-power")
         self._loads = loads
         shape = Shape(self.devices, len(loads), microbatches)
         chosen = schedule or (interleaved if chunks > 1 else one_forward_one_backward)

@@ -102,7 +102,10 @@ with gpu.hold(graphics_clock=(210, 1290)):
 @pytest.mark.real_time
 def test_a_rank_beside_another_process_that_holds_the_clock(tmp_path):
     clients = Clients(
-        ZEUS_SIMULATE="a100", ZEUS_HELPER="0", ZEUS_STORAGE=f"sqlite:///{tmp_path}/jobs.db"
+        ZEUS_SIMULATE="a100",
+        ZEUS_SIMULATE_SENSORS="live-power",
+        ZEUS_HELPER="0",
+        ZEUS_STORAGE=f"sqlite:///{tmp_path}/jobs.db",
     )
     try:
         training = clients.start(TRAINING)

@@ -88,7 +88,12 @@ def eventually(lock, wanted):
 
 @pytest.fixture
 def clients(storage):
-    clients = Clients(ZEUS_SIMULATE="a100", ZEUS_HELPER="0", ZEUS_STORAGE=storage)
+    clients = Clients(
+        ZEUS_SIMULATE="a100",
+        ZEUS_SIMULATE_SENSORS="live-power",
+        ZEUS_HELPER="0",
+        ZEUS_STORAGE=storage,
+    )
     yield clients
     clients.stop()
 
@@ -96,7 +101,7 @@ def clients(storage):
 @pytest.fixture
 def lock():
     """Reads the lock of the shared GPU, which begins at an odd one."""
-    (gpu,) = simulated.build("a100", MonotonicClock(), None)
+    (gpu,) = simulated.build("a100", MonotonicClock(), None, "live-power")
     gpu.lock_graphics_clock(ClockRange(*ODD))
 
     def read():
@@ -185,7 +190,7 @@ def test_on_the_driver_clocks_change_beside_the_training_thread(tmp_path, nvml_l
     api.put_sequence("test", 0, "session 0", STEP)
     api.put_measurements("test", 0, "session 0", type(measured(STEP))(options, 80.0, 1))
     store.close()
-    gpu = GpuSpec(name="NVIDIA A100-SXM4-80GB", needs_root=False)
+    gpu = GpuSpec(sensors="live-power", name="NVIDIA A100-SXM4-80GB", needs_root=False)
     with SimulatedNvml.create(tmp_path / "nvml", [gpu]) as simulation:
         simulation.set_driver_latency(0.1)  # a driver that takes its time
         clients = Clients(
@@ -247,7 +252,9 @@ say({"trouble": optimizer.trouble, "measured": measured, "truth": truth})
 @pytest.mark.real_time
 def test_beside_a_training_thread_instructions_are_measured_as_they_are(tmp_path):
     storage = f"sqlite:///{tmp_path}/alone.db"
-    clients = Clients(ZEUS_SIMULATE="a100", ZEUS_STORAGE=storage)
+    clients = Clients(
+        ZEUS_SIMULATE="a100", ZEUS_SIMULATE_SENSORS="live-power", ZEUS_STORAGE=storage
+    )
     said = clients.ask(MEASURE)
     clients.stop()
     assert said["trouble"] == ""

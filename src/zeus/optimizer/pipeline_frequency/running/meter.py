@@ -1,7 +1,8 @@
 """Measures the instructions of steps: one window for each, one for each gap between two.
 
-The training thread only opens and closes windows. What they took is worked out by a thread that
-lives as long as the walk does, because a meter may make it wait for its next tick.
+The training thread only opens and closes windows, one name for each kind of instruction: windows of
+one name are expected to draw alike. What they took is worked out a step later, when their energies
+are final, by a thread that lives as long as the walk does.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 _SETTLE = 0.005  # seconds after the driver has taken a clock until the GPU runs at it
 _SHORTEST_GAP = 1e-3  # seconds; in less, nothing is told apart from the instructions around it
-_WINDOW = "zeus pipeline"
+_WAITING = "zeus pipeline, waiting"
 _PASSAGES = 4  # steps of which instants are kept
 _MOST_INSTANTS = 2_000  # of a step, so that they stay a small message
 
@@ -61,7 +62,7 @@ class Meter:
         self._setter = setter
         self._walk = walk
         self._now = monitor.node.clock.now
-        self._step = _StepWindows()
+        self._step, self._previous = _StepWindows(), _StepWindows()
         self._number, self._instructions = step, instructions
         self._begins: list[float] = []
         self._ends: list[float] = []
@@ -85,17 +86,17 @@ class Meter:
         power = self._waiting_energy / self._waiting_time if self._waiting_time else None
         return Measured(self._walk.options(), power, self._walk.steps, tuple(self._passages))
 
-    def begin_instruction(self) -> None:
+    def begin_instruction(self, kind: Kind) -> None:
         """An instruction begins."""
         self._end_gap()
         set_ = self._setter.in_force
         self._begun = None if set_ is None else (set_, self._now())
-        self._monitor.begin_window(_WINDOW, restart=True)
+        self._monitor.begin_window(_window(kind), restart=True)
         self._begins.append(self._now())
 
     def end_instruction(self, kind: Kind) -> None:
         """It has ended."""
-        measurement = self._monitor.end_window(_WINDOW)
+        measurement = self._monitor.end_window(_window(kind))
         self._ends.append(self._now())
         begun, self._begun = self._begun, None
         # A clock that changed in between says nothing about either.
@@ -103,17 +104,17 @@ class Meter:
             set_, at = begun
             if set_.clock == self._walk.clock and at - set_.since >= self._settle:
                 self._step.instructions.append((kind, measurement, set_))
-        self._monitor.begin_window(_WINDOW, sync_execution=False, restart=True)
+        self._monitor.begin_window(_WAITING, sync_execution=False, restart=True)
         self._gap_is_open = True
 
     def end_step(self) -> None:
         """The step has ended."""
         if self._gap_is_open:
             # What follows is not waiting for a neighbour, but the optimizer, or the next batch.
-            self._monitor.end_window(_WINDOW, sync_execution=False, cancel=True)
+            self._monitor.end_window(_WAITING, sync_execution=False, cancel=True)
             self._gap_is_open = False
         self._keep_passage()
-        step, self._step = self._step, _StepWindows()
+        step, self._previous, self._step = self._previous, self._step, _StepWindows()
         if self._thread is None:
             self._digest(step)
         else:
@@ -141,7 +142,7 @@ class Meter:
         if not self._gap_is_open:
             return
         self._gap_is_open = False
-        measurement = self._monitor.end_window(_WINDOW, sync_execution=False)
+        measurement = self._monitor.end_window(_WAITING, sync_execution=False)
         if measurement.time >= _SHORTEST_GAP:
             self._step.gaps.append(measurement)
 
@@ -174,10 +175,15 @@ class Meter:
                 self.trouble = f"energy cannot be measured: {notes}"
                 return
             walk.add(kind, measurement.time, *reading)
-        walk.end_of_step()
+        if step.instructions:
+            walk.end_of_step()
         self.trouble = self.trouble or walk.trouble
         if not walk.done:
             self._setter.want(walk.clock)
+
+
+def _window(kind: Kind) -> str:
+    return f"zeus pipeline, {kind}"
 
 
 def _energy(measurement: Measurement) -> tuple[float, float] | None:

@@ -84,9 +84,9 @@ class Measuring(Phase):
         self.meter = meter
         self._setter = setter
 
-    def begin(self, instruction: Instruction) -> None:  # noqa: ARG002  (known when it ends)
+    def begin(self, instruction: Instruction) -> None:
         """Open its window."""
-        self.meter.begin_instruction()
+        self.meter.begin_instruction(instruction.kind)
 
     def end(self, instruction: Instruction) -> None:
         """Close its window."""
