@@ -17,12 +17,12 @@ from typing import Any
 from rows import Answer
 from tools import ROOT, Tool
 
-from zeus.device.sensors import Sensor, Sensors
-
 FOLDER = Path(__file__).parent
 WORKER = "worker.py"
-TICK = 0.1  # seconds between two refreshes of the simulated energy counters
 TIMEOUT = 300.0  # seconds for one measurement
+DRIVERS = ("nvml", "amdsmi")
+MAX_GPUS = 16
+SALTS = 32  # between two GPUs, more than their sensors take
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,11 @@ class Effort:
     turns: int = 3
     pairs: int = 20_000
     pair_budget: float = 5.0
-    asked: int = 200
+    asked: int = 60
     accuracy_turns: int = 2
-    short_windows: int = 50
-    long_windows: int = 15
+    accuracy_seconds: float = 30.0
+    accuracy_peer_seconds: float = 6.0
+    accuracy_windows: int = 6  # at least, however long they are
     settle: float = 2.0
     background: float = 8.0
     power_limit_turns: int = 1
@@ -66,8 +67,9 @@ QUICK = Effort(
     pair_budget=1.0,
     asked=20,
     accuracy_turns=1,
-    short_windows=10,
-    long_windows=4,
+    accuracy_seconds=8.0,
+    accuracy_peer_seconds=3.0,
+    accuracy_windows=2,
     settle=1.0,
     background=2.0,
     power_limit_scenarios=1,
@@ -102,9 +104,10 @@ class Bench:
     def _install_driver(self) -> None:
         from bench_drivers.build import build
 
-        build("nvml", self._library)
+        for name in DRIVERS:
+            build(name, self._library / name)
         # A driver comes with this command, and a tool takes its absence as that of the GPUs.
-        command = self._library / "nvidia-smi"
+        command = self._library / "nvml" / "nvidia-smi"
         command.write_text("#!/bin/sh\nexit 0\n")
         command.chmod(0o755)
 
@@ -124,8 +127,8 @@ class Bench:
         gpus: int = 1,
         *,
         worker: str = WORKER,
-        part: tuple[str, dict[str, float]] | None = None,
-        sensor_period: float = 0.0,
+        part: dict[str, Any] | None = None,
+        seed: int = 0,
         environment: dict[str, str] | None = None,
         **options: Any,
     ) -> Answer:
@@ -136,29 +139,25 @@ class Bench:
             variant: Who is measured.
             gpus: How many the driver has.
             worker: The program that measures.
-            part: What the GPUs are and what runs on them, so that they answer to their knobs; as
-                `bench_drivers.parts.spec` takes it. By default they draw what the worker says.
-            sensor_period: Seconds between two refreshes of the power meter; 0 if it is live.
+            part: What the GPUs are, as `bench_drivers.parts.spec` takes it; AMD's have a driver of
+                their own. Unless a load runs on them, they draw what the worker says. By default
+                an A100.
+            seed: For the phases at which sensors are refreshed; others on each GPU.
             environment: Further variables.
             options: For the worker.
         """
-        from bench_drivers import parts
-        from bench_drivers.nvml_state import GpuSpec, SimulatedNvml
-
         self._count += 1
         folder = self._scratch / f"run-{self._count}"
         folder.mkdir()
-        if part is None:
-            average = Sensor(window=1.0)
-            spec = GpuSpec(sensors=Sensors(Sensor(period=TICK), Sensor(), average))
-        else:
-            spec = parts.spec(*part)
-        spec = replace(spec, sensors=replace(spec.sensors, power=Sensor(period=sensor_period)))
-        with SimulatedNvml.create(folder / "state", [spec] * gpus) as driver:
+        name, controller, spec = _driver(part)
+        salts = (SALTS * (MAX_GPUS * seed + gpu) for gpu in range(gpus))
+        specs = [replace(spec, sensors=spec.sensors.placed(salt)) for salt in salts]
+        library = self._library / name
+        with controller.create(folder / "state", specs) as driver:
             # Nothing else from outside: settings for one of the tools, a launcher's ranks.
             surroundings = {
-                **driver.environment(self._library),
-                "PATH": f"{self._library}{os.pathsep}{os.environ.get('PATH', '')}",
+                **driver.environment(library),
+                "PATH": f"{library}{os.pathsep}{os.environ.get('PATH', '')}",
                 "HOME": str(folder),
                 **(environment or {}),
             }
@@ -179,6 +178,21 @@ class Bench:
         for turn, variant in product(range(turns), variants):
             answers[variant.label].append(ask(variant, turn))
         return answers
+
+
+def _driver(part: dict[str, Any] | None) -> tuple[str, Any, Any]:
+    """The library, its controller and the description of a GPU for a part."""
+    from bench_drivers import amdsmi_state, nvml_state, parts
+
+    from zeus.device.simulated_models import MODELS
+
+    if part is None:
+        return "nvml", nvml_state.SimulatedNvml, nvml_state.GpuSpec()
+    model = MODELS[part["key"]]
+    if model.vendor == "NVIDIA":
+        return "nvml", nvml_state.SimulatedNvml, parts.spec(**part)
+    spec = amdsmi_state.AmdGpuSpec(name=model.name, sensors=part["key"])
+    return "amdsmi", amdsmi_state.SimulatedAmdSmi, spec
 
 
 def _answer(command: list[str], environment: dict[str, str], folder: Path) -> Answer:

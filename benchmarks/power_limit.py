@@ -104,7 +104,7 @@ def bench_power_limit(bench: Bench) -> Iterator[Row]:
                 TASK,
                 variant,
                 worker=WORKER,
-                part=(scenario.part, scenario.running),
+                part={"key": scenario.part, "running": scenario.running},
                 step_seconds=truth.seconds_at_speed_1,
                 budget=BUDGET,
                 after=bench.effort.power_limit_after,

@@ -110,10 +110,11 @@ def noisy(seed: int, step_time: float) -> tuple[float, Decision, float]:
     (gpu,) = SimulatedNode(spec).gpus
     highest, lowest = gpu.power_limits().maximum, gpu.power_limits().minimum
     points = []
-    for number in range(int((highest - lowest) // 25) + 1):
-        gpu.driver.set_power_limit(highest - 25 * number)
+    ladder = [highest - 25 * number for number in range(int((highest - lowest) // 25) + 1)]
+    for limit in dict.fromkeys([*ladder, lowest]):
+        gpu.driver.set_power_limit(limit)
         seconds = work.step_time(gpu)
-        points.append(Point(highest - 25 * number, seconds, seconds * work.average_power(gpu)))
+        points.append(Point(limit, seconds, seconds * work.average_power(gpu)))
     true = Frontier(points, max_power=highest)
     found = decide(SimulatedNode(spec), HostNoise(seed).around(work), objective)
     at_reference = found.steps * points[0].time * LATE

@@ -21,11 +21,14 @@ def row(
     values: dict[str, float | None],
     *,
     target: float | None = None,
+    at_least: bool = False,
     **more: Any,
 ) -> Row:
-    """One number of every tool; the target is an upper bound for ours."""
+    """One number of every tool; the target is an upper bound for ours, or a lower one."""
     ours = values.get(OURS)
-    met = None if target is None else ours is not None and ours <= target
+    met = None
+    if target is not None:
+        met = ours is not None and (ours >= target if at_least else ours <= target)
     ratios = {
         label: ours / value
         for label, value in values.items()
@@ -38,6 +41,7 @@ def row(
         "unit": unit,
         "values": values,
         "target": target,
+        "at_least": at_least,
         "met": met,
         "ratios": ratios,
         **more,
@@ -60,16 +64,19 @@ def medians_row(
         for label, given in answers.items()
     }
     values = {label: statistics.median(each) if each else None for label, each in turns.items()}
+    more = {"turns": turns, **errors_of(answers)}
+    return row(task, measure, case, unit, values, target=target, **more)
+
+
+def errors_of(answers: dict[str, list[Answer]]) -> dict[str, Any]:
+    """Why some have no answer, for their row; empty if all have."""
     errors = {
         label: answer["error"]
         for label, given in answers.items()
         for answer in given
         if "error" in answer
     }
-    more: dict[str, Any] = {"turns": turns}
-    if errors:
-        more["errors"] = errors
-    return row(task, measure, case, unit, values, target=target, **more)
+    return {"errors": errors} if errors else {}
 
 
 def percentile(values: Iterable[float], share: float) -> float:

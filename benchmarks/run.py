@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import accuracy
 import cluster
 import monitoring
 import pipeline_training
@@ -33,7 +34,7 @@ from tools import PEERS, Tool, ours, peer
 TASKS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "import": monitoring.bench_import,
     "overhead": monitoring.bench_overhead,
-    "accuracy": monitoring.bench_accuracy,
+    "accuracy": accuracy.bench_accuracy,
     "background": monitoring.bench_background,
     "size": monitoring.bench_size,
     "power_limit": power_limit.bench_power_limit,

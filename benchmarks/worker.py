@@ -15,7 +15,8 @@ import time
 JOULES_PER_KWH = 3.6e6
 NAME = "bench"
 WARM_UP = 1.0  # seconds in which a tool may learn what it wants to know
-HIGH, LOW, IDLE = 300.0, 150.0, 60.0  # watts
+WINDOW = 0.05  # seconds
+LATER = 0.3  # seconds after which the energy of a window is asked for
 
 
 # --- the tools, all of one shape: begin() opens a window, end() closes it, joules(end()) ---------
@@ -24,14 +25,20 @@ HIGH, LOW, IDLE = 300.0, 150.0, 60.0  # watts
 class Ours:
     """Zeus from this repository."""
 
-    def __init__(self, **_):
-        from functools import partial
+    EDGES = {}  # noqa: RUF012  (options of both ends of a window)
 
+    def __init__(self, **_):
         from zeus.monitor import ZeusMonitor
 
         self.monitor = ZeusMonitor(cpu_indices=[])
-        self.begin = partial(self.monitor.begin_window, NAME)
-        self.end = partial(self.monitor.end_window, NAME)
+        self.begin, self.end = self.named(NAME)
+
+    def named(self, name):
+        """What begins and what ends windows of a name."""
+        from functools import partial
+
+        begin, end = self.monitor.begin_window, self.monitor.end_window
+        return partial(begin, name, **self.EDGES), partial(end, name, **self.EDGES)
 
     @staticmethod
     def load():
@@ -44,9 +51,17 @@ class Ours:
         return measurement.total_energy
 
     @staticmethod
-    def uncertainty(measurement):
-        """By how many joules that may be off; `None` if the tool does not say."""
-        return measurement.uncertainty
+    def readings(measurement):
+        """Joules of each GPU and by how many they may be off, `None` if the tool does not say."""
+        return [(each.energy or 0.0, each.uncertainty) for each in measurement.readings]
+
+    def mean(self, name, _):
+        """Mean joules of the windows of a name, and by how many they may be off."""
+        ask = getattr(self.monitor, "mean_energy", None)
+        if ask is None:
+            return None
+        measurement = ask(name)
+        return measurement.total_energy, measurement.uncertainty
 
     def begin_background(self):
         """Begin to measure for long."""
@@ -63,19 +78,22 @@ class Ours:
 class PeerZeus(Ours):
     """The published package `zeus`; no framework is installed, so it must not wait for one."""
 
-    def __init__(self, approximate=False, **_):
-        from functools import partial
+    EDGES = {"sync_execution": False}  # noqa: RUF012
 
+    def __init__(self, approximate=False, **_):
         from zeus.monitor import ZeusMonitor
 
         self.monitor = ZeusMonitor(cpu_indices=[], approx_instant_energy=approximate)
-        self.begin = partial(self.monitor.begin_window, NAME, sync_execution=False)
-        self.end = partial(self.monitor.end_window, NAME, sync_execution=False)
+        self.begin, self.end = self.named(NAME)
 
     @staticmethod
-    def uncertainty(_):
-        """It does not say."""
-        return None
+    def readings(measurement):
+        """Joules of each GPU; it does not say by how many they may be off."""
+        return [(joules, None) for joules in measurement.gpu_energy.values()]
+
+    def mean(self, _, joules):
+        """It has none of its own."""
+        return sum(joules) / len(joules), None
 
 
 class CodeCarbon:
@@ -112,10 +130,17 @@ class CodeCarbon:
         """GPU energy of what `end` has returned."""
         return task.gpu_energy * JOULES_PER_KWH
 
-    @staticmethod
-    def uncertainty(_):
-        """It does not say."""
-        return None
+    def named(self, _):
+        """What begins and what ends a task; one at a time."""
+        return self.begin, self.end
+
+    def readings(self, task):
+        """Joules of all GPUs together; it does not say by how many they may be off."""
+        return [(self.joules(task), None)]
+
+    def mean(self, _, joules):
+        """It has none of its own."""
+        return sum(joules) / len(joules), None
 
     def begin_background(self):
         """Begin to measure for long: at the given interval, which tasks do not obey."""
@@ -140,13 +165,27 @@ def prepared(request):
     return tool, driver
 
 
+def under_load(request):
+    """Likewise, with a load on all GPUs: sensors that never change may be looked at less."""
+    tool, driver = prepared(request)
+    load(driver)
+    return tool, driver
+
+
+def load(driver):
+    for gpu in range(len(driver)):
+        driver.set_wave(gpu, 80.0, 300.0, period=0.073, duty=0.6)
+
+
 def simulation():
     """The controller of the simulated driver that this process was started with."""
     from pathlib import Path
 
-    from bench_drivers.nvml_state import STATE_VARIABLE, SimulatedNvml  # beside this copy
+    from bench_drivers import amdsmi_state, nvml_state  # beside this copy
 
-    return SimulatedNvml(Path(os.environ[STATE_VARIABLE]))
+    if path := os.environ.get(amdsmi_state.STATE_VARIABLE):
+        return amdsmi_state.SimulatedAmdSmi(Path(path))
+    return nvml_state.SimulatedNvml(Path(os.environ[nvml_state.STATE_VARIABLE]))
 
 
 # --- import -------------------------------------------------------------------------------------
@@ -185,8 +224,13 @@ def memory():
 
 
 def measure_overhead(request):
-    tool, driver = prepared(request)
+    tool, driver = under_load(request)
     driver.set_driver_latency(request["driver_latency"])
+    # Before the many windows in a row that no program has, and that a tool may have to digest.
+    prices = {
+        "later_us": whole_price(tool, request["asked"], LATER),
+        "at_once_us": whole_price(tool, request["asked"], 0.0),
+    }
     for _ in range(request["warm_up_pairs"]):
         tool.begin()
         tool.end()
@@ -194,8 +238,7 @@ def measure_overhead(request):
     return {
         "pairs": pairs,
         "pair_us": seconds / pairs * 1e6,
-        "ask_now_us": asking_cost(tool, request["asked"], 0.0),
-        "ask_later_us": asking_cost(tool, request["asked"], 0.3),
+        **prices,
     }
 
 
@@ -212,163 +255,111 @@ def timed_pairs(tool, wanted, budget):
     return pairs, clock() - started
 
 
-def asking_cost(tool, windows, delay):
-    """Mean microseconds to get the joules of a window, this long after it has ended."""
-    ended = []
-    spent = 0.0
-    for _ in range(windows):
-        tool.begin()
-        time.sleep(0.002)
-        ended.append(tool.end())
-        if not delay:
-            spent += time_to_ask(tool, ended)
-    if delay:
-        time.sleep(delay)
-        spent = time_to_ask(tool, ended)
-    return spent / windows * 1e6
+def whole_price(tool, windows, delay):
+    """Mean microseconds that a window and its energy, asked this long after, keep this thread."""
+    loop = Loop(tool, delay)
+    for _ in range(int(delay / WINDOW) + 1):
+        loop.window()
+    return sum(loop.window() for _ in range(windows)) / windows * 1e6
 
 
-def time_to_ask(tool, ended):
-    started = time.perf_counter()
-    while ended:
-        tool.joules(ended.pop())
-    return time.perf_counter() - started
+class Loop:
+    """Windows one after the other, each asked for its energy some seconds later."""
 
+    def __init__(self, tool, delay):
+        self.tool, self.delay = tool, delay
+        self.unasked = []
 
-# --- accuracy -----------------------------------------------------------------------------------
-
-
-def measure_accuracy(request):
-    """Windows as [relative error, whether it was 0 J, whether truth was outside the uncertainty].
-
-    A tool takes its instants somewhere within the calls of begin and end, and on a busy machine a
-    call may be interrupted. So of the windows between the instants before, in the middle of and
-    after the two calls, the one that is kindest to the tool counts.
-    """
-    import random
-
-    tool, driver = prepared(request)
-    chance = random.Random(request["seed"])
-    scene = Scene(tool, driver, spin if request["wait"] == "spin" else time.sleep)
-    scenario = SCENARIOS[request["scenario"]]
-    windows = []
-    for number in range(request["windows"]):
-        length, pause = request["length"] * chance.uniform(0.8, 1.2), chance.uniform(0, 0.12)
-        instants, ended = scenario(scene, number, length, pause)
-        windows.append(judged(tool, driver, instants, ended))
-    return {"windows": windows}
-
-
-class Scene:
-    """Who measures, what draws the power, and how the time of a window passes."""
-
-    def __init__(self, tool, driver, wait):
-        self.tool, self.driver, self.wait = tool, driver, wait
-
-
-def spin(seconds):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        pass
-
-
-def one_window(tool, inside):
-    now = time.monotonic
-    beginning = now()
-    tool.begin()
-    begun = now()
-    inside()
-    ending = now()
-    measurement = tool.end()
-    return (beginning, begun, ending, now()), measurement
-
-
-def steady(scene, number, length, pause):
-    if number == 0:
-        scene.driver.set_power(0, HIGH)
-        scene.wait(0.3)
-    scene.wait(pause)
-    return one_window(scene.tool, lambda: scene.wait(length))
-
-
-def burst(scene, number, length, pause):
-    def load():
-        scene.driver.set_power(0, HIGH)
-        scene.wait(length)
-        scene.driver.set_power(0, IDLE)
-
-    if number == 0:
-        scene.driver.set_power(0, IDLE)
-        scene.wait(0.3)
-    scene.wait(pause)
-    return one_window(scene.tool, load)
-
-
-def alternating(scene, number, length, _):
-    scene.driver.set_power(0, LOW if number % 2 else HIGH)
-    return one_window(scene.tool, lambda: scene.wait(length))
-
-
-SCENARIOS = {"steady": steady, "burst": burst, "alternating": alternating}
-
-
-def judged(tool, driver, instants, ended):
-    beginning, begun, ending, over = instants
-    joules = tool.joules(ended)
-    middle = (beginning + begun) / 2, (ending + over) / 2
-    spans = (beginning, ending), middle, (begun, over)
-    truths = [driver.energy(0, *span) for span in spans]
-    off = min(abs(joules - truth) for truth in truths)
-    uncertainty = tool.uncertainty(ended)
-    outside = None if uncertainty is None else off > uncertainty
-    return [off / truths[1], joules <= 0, outside]
+    def window(self):
+        """One more; the seconds that this thread has spent on measuring meanwhile."""
+        clock = time.perf_counter
+        beginning = clock()
+        self.tool.begin()
+        begun = clock()
+        time.sleep(WINDOW)
+        ending = clock()
+        self.unasked.append((ending, self.tool.end()))
+        while self.unasked and self.unasked[0][0] + self.delay <= ending:
+            self.tool.joules(self.unasked.pop(0)[1])
+        return begun - beginning + clock() - ending
 
 
 # --- background ---------------------------------------------------------------------------------
 
 
 def measure_background(request):
-    """Share of a core that a tool's own threads and processes take; the main thread is left out."""
-    work, keep = BACKGROUND[request["mode"]](request)
+    """Share of a core that a tool takes while a program does nothing but measure.
+
+    That of its threads and processes, and what the main thread takes beyond that of the same
+    program without a tool.
+    """
+    start, program = BACKGROUND[request["mode"]]
+    bare = main_thread_share(program(NoTool), request["settle"])
+    tool = start(request)
+    work = program(tool)
     work(request["settle"])
-    before, main_before, started = cpu_seconds(), time.thread_time(), time.monotonic()
-    work(request["seconds"])
-    spent, wall = time.thread_time() - main_before, time.monotonic() - started
-    after = cpu_seconds()
-    del keep
+    before, started = cpu_seconds(), time.monotonic()
+    main = main_thread_share(work, request["seconds"])
+    after, wall = cpu_seconds(), time.monotonic() - started
+    del tool
     return {
-        "core_percent": (sum_of_growth(before, after) - spent) / wall * 100,
-        "main_thread_percent": spent / wall * 100,
+        "core_percent": (sum_of_growth(before, after) / wall - bare) * 100,
+        "main_thread_percent": (main - bare) * 100,
         "helper_processes": len(after) - 2,
     }
 
 
+def main_thread_share(work, seconds):
+    spent, started = time.thread_time(), time.monotonic()
+    work(seconds)
+    return (time.thread_time() - spent) / (time.monotonic() - started)
+
+
+class NoTool:
+    """Measures nothing, for nothing."""
+
+    @staticmethod
+    def begin():
+        """Begin nothing."""
+
+    end = begin
+
+    @staticmethod
+    def joules(_):
+        """Tell nothing."""
+
+
 def one_long_window(request):
-    tool, _ = prepared(request)
+    tool, _ = under_load(request)
     tool.begin_background()
-    return time.sleep, tool
-
-
-def short_windows(request):
-    tool, _ = prepared(request)
-    return lambda seconds: follow_each_other(tool, seconds, request["ask"]), tool
+    return tool
 
 
 def power_timeline(request):
-    return time.sleep, TOOLS[request["tool"]].power_monitor(request["period"])
+    load(simulation())
+    return TOOLS[request["tool"]].power_monitor(request["period"])
 
 
-BACKGROUND = {"window": one_long_window, "short": short_windows, "power": power_timeline}
+def sleeping(_):
+    return time.sleep
 
 
-def follow_each_other(tool, seconds, ask):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        tool.begin()
-        time.sleep(0.05)
-        measurement = tool.end()
-        if ask:
-            tool.joules(measurement)
+def short_windows(tool):
+    loop = Loop(tool, LATER)
+
+    def work(seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            loop.window()
+
+    return work
+
+
+BACKGROUND = {
+    "window": (one_long_window, sleeping),
+    "power": (power_timeline, sleeping),
+    "short": (lambda request: under_load(request)[0], short_windows),
+}
 
 
 def cpu_seconds():
@@ -405,7 +396,6 @@ def sum_of_growth(before, after):
 TASKS = {
     "import": measure_import,
     "overhead": measure_overhead,
-    "accuracy": measure_accuracy,
     "background": measure_background,
 }
 
