@@ -118,6 +118,7 @@ def measure(batch_size: int, power_limit: float) -> tuple[float, float]:
         monitor.begin_window("epoch")
         step(batch_size).run(node.gpus, TRAINING // batch_size)
         measured = monitor.end_window("epoch")
+        monitor.settle()
     return measured.time, measured.total_energy / measured.time
 
 

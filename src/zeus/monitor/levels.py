@@ -67,6 +67,7 @@ class Sizes(NamedTuple):
         slow: Joules of the slow ripple, as a standard deviation.
         segments: By number: begin, end, variance of the deviation, and of the fast ripple per
             second.
+        first: Number of the first segment; `last` likewise.
     """
 
     expected: float
@@ -74,6 +75,8 @@ class Sizes(NamedTuple):
     weights: list[float]
     slow: float
     segments: dict[int, tuple[float, float, float, float]]
+    first: int
+    last: int
 
     def levels(self, other: Sizes) -> float:
         """The covariance of the energies by what is not known of levels, in joules squared."""
@@ -85,6 +88,8 @@ class Sizes(NamedTuple):
         total = self.levels(other)
         total += self.slow * other.slow  # the same for all that is near enough to be compared
         segments = other.segments
+        if self.last < other.first or other.last < self.first:
+            return total
         for segment, (begin, end, deviation, fast) in self.segments.items():
             shared = segments.get(segment)
             if shared is not None:
@@ -192,7 +197,7 @@ class Levels:
         weights = [
             sum([row[at] * part for at, part in lengths.items()]) for row in self._covariance
         ]
-        return Sizes(expected, lengths, weights, slow, segments)
+        return Sizes(expected, lengths, weights, slow, segments, min(segments), max(segments))
 
     def _learned_noise(self, at: int, names: Names) -> tuple[float, float, float]:
         """Standard deviation of the slow ripple, variance of deviations, and of the fast ripple.

@@ -41,6 +41,7 @@ No multiple of a period that sensors have: polls in step with refreshes would al
 OFTEN_ENOUGH = 0.03
 """Seconds; sensors that are refreshed more often need not be read each time."""
 
+_LONGEST_GAP = 0.25  # seconds between polls, whatever sensors are expected to do
 _SHORTEST_GAP = 0.003  # seconds between polls, however many refreshes are expected
 _AGE_SHARE = 0.02  # of the youngest window's age may pass between polls of a fresh sensor
 _SHARP = 1e-3  # seconds; a refresh known this well needs no polls of its own,
@@ -62,7 +63,9 @@ def next_poll(
         backoff: Stretches the time between polls, 1 or more.
     """
     slowest = now + SLOWEST_PERIOD
-    if not all(sensor.periodic for sensor in sensors):
+    if all(sensor.periodic for sensor in sensors):
+        slowest = now + _LONGEST_GAP  # refreshes say when, not time
+    else:
         pause = max(DENSE_PERIOD, age * _AGE_SHARE) * backoff
         # However busy: more than one poll must fall into a window that ends soon.
         dense = now + min(pause, max(DENSE_PERIOD * min(backoff, 2.5), age / 3))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _DATED_PERIOD = 0.1  # seconds between asking for samples that the driver has dated
 _DATED_SPREAD = 5e-4  # seconds by which its dates may be off
 _LONGEST_PERIOD = 0.25  # seconds, of a sensor whose period is not known yet
+_QUIET = 1.0  # seconds without a change of power
 _MAX_UNDATED = 20  # changes of power without a dated sample, after which there are none
 
 
@@ -80,6 +81,7 @@ class GpuPoller:
         self._dates_counter = True
         self._dated_until: float | None = -math.inf
         self._undated = 0  # changes of power since then
+        self._unchanged_since = math.inf  # how long power has been the same
 
     def expedite(self, due: float) -> None:
         """A window has begun: poll at this instant already, if that shows anything."""
@@ -91,11 +93,18 @@ class GpuPoller:
     @property
     def latched(self) -> bool:
         """Whether sensors are refreshed every so often, and tell nothing between."""
-        return self._counter.periodic and (self._power_is_periodic or not self.status.power)
+        if not self._counter.periodic:
+            return False
+        return self._power_is_periodic or self._power_is_quiet or not self.status.power
 
     @property
     def _power_is_periodic(self) -> bool:
         return self._power.periodic and not self._live
+
+    @property
+    def _power_is_quiet(self) -> bool:
+        """Whether power has not changed for a while: read along with the counter, it is enough."""
+        return self._last.instant - self._unchanged_since > _QUIET and not self._live
 
     def poll(self) -> None:
         """Read the sensors once, tell what has changed, and decide when to poll next."""
@@ -121,7 +130,7 @@ class GpuPoller:
         self._last, self._begun = poll, begun
         self._sink.take_poll(poll)
         sensors = [self._counter] if self.status.counter else []
-        if self.status.power and self._dated_until is None:
+        if self.status.power and self._dated_until is None and not self._power_is_quiet:
             sensors.append(_FRESH if self._live else self._power)
         age = ended - self.youngest
         self.due, self.deadline = next_poll(ended, age, sensors, self.backoff)
@@ -209,9 +218,13 @@ class GpuPoller:
         low, high = self._begun, ended
         if watts == last.watts:
             self._power.unchanged()
+            self._unchanged_since = min(self._unchanged_since, polled)
             if self._power_is_periodic:
                 return  # it tells nothing that was not told before
         else:
+            self._unchanged_since = math.inf
+            if self._counter.periodic and self._counter.period is not None:
+                self._power.suggest(self._counter.period)  # as on most GPUs
             low, high = self._power.observe(self._earliest(self._power), ended)
             self._undated += 1
             if self._undated > _MAX_UNDATED:

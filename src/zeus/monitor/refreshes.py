@@ -8,13 +8,15 @@ by as much as refreshes have been seen to stray, before it is intersected with w
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 _MIN_JITTER = 1e-4  # seconds
 _TIGHT = 0.004  # seconds between two polls that confirm where a refresh is
 _FIRST_CONFIRM = 0.2  # seconds until that is to be confirmed again,
-_LONG_UNCONFIRMED = 5  # times as long as it is to be confirmed after
-_LONGEST_CONFIRM = 30  # periods, after it was confirmed time and again
+_MANY_WIDE = 100  # refreshes without being confirmed, though it is tried
+_LONGEST_CONFIRM = 100  # periods, after it was confirmed time and again
 _NEIGHBORS = 2  # periods between two refreshes that were seen one after the other
+_SUGGESTED = 1e-3  # of a period, by which it may differ from another sensor's
 _LONGEST_PERIOD = 0.3  # seconds
 _MANY_FITS = 12  # after which a sensor counts as periodic
 _MAX_JITTER = 0.15  # of the period
@@ -27,6 +29,21 @@ _EITHER = 0.2  # of an expected bracket, from which it may be the one that was s
 _OVERDUE = 0.002  # seconds after which a refresh that was expected is given up
 _MANY_LOST = 10  # after which a period is given up
 _LOST = 0.5  # of a period: beyond, refreshes cannot be counted any more
+
+
+class _Fit(NamedTuple):
+    """A bracket that was seen holds an expected one.
+
+    Attributes:
+        share: How much of it.
+        number: Which refresh is expected there, counted from the last one.
+        low: The intersection; `high` likewise.
+    """
+
+    share: float
+    number: int
+    low: float
+    high: float
 
 
 class RefreshModel:
@@ -43,6 +60,7 @@ class RefreshModel:
         self._jitter = _MIN_JITTER
         self._confirmed = -math.inf
         self._confirm_after = _FIRST_CONFIRM
+        self._wide = 0  # refreshes that were seen since it was confirmed
         self._lost = 0
         self._fits = 0  # refreshes that came where they were expected, of late
         #: Share of polls that show a refresh, of late, and the shortest time between two that did.
@@ -70,6 +88,14 @@ class RefreshModel:
             return False  # no sensor is as slow
         return self._jitter + self._period_width < self.period / 8
 
+    def suggest(self, period: float) -> None:
+        """Try a period, where none has been found: load that seldom changes shows none."""
+        known = self.period is not None and self.period < 1.5 * period
+        if known or self.fresh or self._fits or math.isinf(self._low):
+            return
+        self.period, self._period_width = period, _SUGGESTED * period
+        self._since_anchor, self._anchor = 0, (self._low, self._high)
+
     def unconfirmed(self, now: float) -> bool:
         """Whether no refresh has been seen between two close polls for a while.
 
@@ -83,8 +109,40 @@ class RefreshModel:
         Returns:
             The narrowest bracket that is known for it.
         """
+        self._note_polls(low, high)
+        if self.fresh:
+            # It was refreshed within the shortest time in which it is known to be.
+            return self._restart(high - min(self._shortest, high - low), high)
+        if self.period is None:
+            return self._begin_period(low, high)
+        # Of those expected by then, the last one shows.
+        shortest = max(self.period - self._period_width, self.period / 2)
+        count = math.floor((high + self._jitter - self._low) / shortest)
+        if count < 1 and high - self._low < _TOO_SOON * self.period:
+            # There were refreshes between those that were taken for neighbors.
+            return self._begin_period(low, high)
+        if count * self._period_width + (self._high - self._low) / 2 > _LOST * self.period:
+            self._lost += 1  # which one it is, cannot be told
+            if self._lost > _MANY_LOST:
+                self._forget_period()
+            return self._begin_period(low, high)
+        # Unless that one lies after the poll: then the one before it does.
+        last, before = self._fit(count, low, high), self._fit(count - 1, low, high)
+        if last and before and last.share < 1 - _EITHER:
+            if last.share > _EITHER:
+                # Either may be the one. The phase is as it was, and nothing is learned of it.
+                self._since_anchor += count
+                self._low, self._high = self._expected(count)
+                return before.low, last.high
+            last = None
+        fit = last or before
+        return self._take_fit(fit, low, high) if fit else self._take_misfit(count, low, high)
+
+    def _note_polls(self, low: float, high: float) -> None:
+        """Learn from how far the two polls were apart that a refresh fell between."""
+        self._wide += 1
         if high - low < _TIGHT:
-            self._confirmed = high
+            self._confirmed, self._wide = high, 0
             longest = _LONGEST_CONFIRM * (self.period or 0.0)
             self._confirm_after = max(min(2 * self._confirm_after, longest), _FIRST_CONFIRM)
         if self._busy > _FRESH / 2:
@@ -92,62 +150,38 @@ class RefreshModel:
         if high - low < max(_CLOSE, (self.period or 0.0) / 2):
             # Polls far apart show a refresh each, however slow the sensor is.
             self._busy = _POLLS * self._busy + 1 - _POLLS
-        if self.fresh:
-            # It was refreshed within the shortest time in which it is known to be.
-            self._restart(high - min(self._shortest, high - low), high)
-            return self._low, self._high
-        period = self.period
-        if period is None:
-            return self._begin_period(low, high)
-        # Of those expected by then, the last one shows.
-        count = math.floor(
-            (high + self._jitter - self._low) / max(period - self._period_width, period / 2)
-        )
-        if count < 1 and high - self._low < _TOO_SOON * period:
-            # There were refreshes between those that were taken for neighbors.
-            return self._begin_period(low, high)
-        if count * self._period_width + (self._high - self._low) / 2 > _LOST * period:
-            self._lost += 1  # which one it is, cannot be told
-            if self._lost > _MANY_LOST:
-                self._forget_period()
-            return self._begin_period(low, high)
-        # Unless that one lies after the poll: then the one before it does.
-        last, before = self._fit(count, low, high), self._fit(count - 1, low, high)
-        fit = last or before
-        if last and before and last[0] < 1 - _EITHER:
-            fit = before
-            if last[0] > _EITHER:
-                # Either may be the one. The phase is as it was, and nothing is learned of it.
-                self._since_anchor += count
-                self._low, self._high = self._expected(count)
-                return before[2], last[3]
-        if fit:
-            _, each, shown_low, shown_high = fit
-            expected_low, expected_high = self._expected(each)
-            # Load that changes regularly looks like that, too, but not every time.
-            if high - low < max(_TIGHT, period / 8) and each <= _NEIGHBORS:
-                self._fits = min(self._fits + 1, 4 * _MANY_FITS)
-                self._lost = 0
-            elif high - self._confirmed > _LONG_UNCONFIRMED * self._confirm_after:
-                self._fits = 0  # it may be anywhere: to be looked for again
-            self._since_anchor += each
-            # A refresh strays from its phase by the jitter, but the phase stays.
-            self._low = min(max(expected_low, low - self._jitter), expected_high)
-            self._high = max(min(expected_high, high + self._jitter), self._low)
-            self._sharpen_period(low, high)
-            self._jitter = max(_CALMER * self._jitter, _MIN_JITTER)
-            return shown_low, shown_high
+
+    def _take_fit(self, fit: _Fit, low: float, high: float) -> tuple[float, float]:
+        """A refresh came where it was expected: narrow the phase and the period."""
+        assert self.period is not None
+        expected_low, expected_high = self._expected(fit.number)
+        # Load that changes regularly looks like that, too, but not every time.
+        near = fit.number <= _NEIGHBORS or fit.number * self._period_width < self.period / 8
+        if high - low < max(_TIGHT, self.period / 8) and near:
+            self._fits = min(self._fits + 1, 4 * _MANY_FITS)
+            self._lost = 0
+        elif self._wide > _MANY_WIDE:
+            self._fits = self._wide = 0  # it may be anywhere: to be looked for again
+        self._since_anchor += fit.number
+        # A refresh strays from its phase by the jitter, but the phase stays.
+        self._low = min(max(expected_low, low - self._jitter), expected_high)
+        self._high = max(min(expected_high, high + self._jitter), self._low)
+        self._sharpen_period(low, high)
+        self._jitter = max(_CALMER * self._jitter, _MIN_JITTER)
+        return fit.low, fit.high
+
+    def _take_misfit(self, count: int, low: float, high: float) -> tuple[float, float]:
+        """A refresh came where none was expected: allow for that, or give the period up."""
+        assert self.period is not None
         self._fits, self._confirm_after = self._fits // 2, _FIRST_CONFIRM
         self._jitter = 1.5 * self._jitter + 2e-4
         self._lost += 1
-        if self._jitter > _MAX_JITTER * period or self._lost > _MANY_LOST:  # it is not its period
+        if self._jitter > _MAX_JITTER * self.period or self._lost > _MANY_LOST:
             self._forget_period()
-            return self._restart(low, high)
-        if high - low > _LOST * period:
-            return self._restart(low, high)
-        # Either it has strayed, or the period is off by so much.
-        expected_low, expected_high = self._expected(max(count, 1))
-        self._period_width += max(expected_low - high, low - expected_high, 0.0) / max(count, 1)
+        elif high - low <= _LOST * self.period:
+            # Either it has strayed, or the period is off by so much.
+            expected_low, expected_high = self._expected(max(count, 1))
+            self._period_width += max(expected_low - high, low - expected_high, 0.0) / max(count, 1)
         return self._restart(low, high)
 
     def _forget_period(self) -> None:
@@ -164,15 +198,15 @@ class RefreshModel:
                 self.period, self._period_width = max(gap, 1e-6), max(spread, 1e-6)
         return self._restart(low, high)
 
-    def _fit(self, count: int, low: float, high: float) -> tuple[float, int, float, float] | None:
-        """How much of an expected bracket lies in one that was seen, and their intersection."""
+    def _fit(self, count: int, low: float, high: float) -> _Fit | None:
+        """Where a bracket that was seen holds the expected one of a refresh, if it does."""
         expected_low, expected_high = self._expected(count)
         expected_low -= self._jitter
         expected_high += self._jitter
         a, b = max(low, expected_low), min(high, expected_high)
         if count < 1 or a > b:
             return None
-        return (b - a) / (expected_high - expected_low), count, a, b
+        return _Fit((b - a) / (expected_high - expected_low), count, a, b)
 
     def _expected(self, count: int) -> tuple[float, float]:
         """Bracket of the refresh so many after the last, but for jitter."""

@@ -27,8 +27,6 @@ _TICK = 0.1  # seconds between ticks of an energy counter, on most GPUs
 _SOME_TICKS = 2
 _LONGEST_WAIT = 0.3  # seconds
 
-_NOTHING = object()
-
 #: A program of stretches: yields what to do, is sent what a measured stretch took.
 Program = Generator[Stretch | Rest, Taken | None, None]
 
@@ -55,7 +53,6 @@ class Runner:
         self._since = 0  # the step count at which the setting was made
         self._tally: Counter[Any] = Counter()
         self._stay = _Stay(monitor, "")
-        self._ordered: Any = _NOTHING
         self._trouble = ""
         self.resting = False
 
@@ -86,6 +83,7 @@ class Runner:
         self._tally, self._since = self.tally(step), step
         self._stretch = self._setting = None
         self._stay.interrupt(sync_execution=False)
+        self._monitor.change_setting("")
 
     def tally(self, step: int) -> Counter[Any]:
         """Steps at each setting, after so many in all; `None` is the setting from before."""
@@ -97,13 +95,11 @@ class Runner:
         assert self._program is not None
         self._tally, self._since = self.tally(step), step
         order = self._program.send(taken)
-        goes_on = isinstance(order, Stretch) and order.measured and order.setting == self._ordered
-        if not goes_on:
+        if isinstance(order, Rest) or not order.continues:
             self._stay.interrupt()
             self._apply(order.setting)
             label = "" if order.setting is None else f"setting {order.setting}"
             self._stay = _Stay(self._monitor, label)
-        self._ordered = order.setting
         if isinstance(order, Rest):
             self.resting = True
         else:

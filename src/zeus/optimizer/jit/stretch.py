@@ -14,11 +14,14 @@ class Stretch:
         steps: How many, at least 1. They may lie in more than one epoch.
         setting: Of the knob; `None` for whatever was set before the run.
         measured: Whether to tell what they took.
+        continues: Whether they are measured in one with the stretch right before them, which was
+            at the same setting.
     """
 
     steps: int
     setting: Any
     measured: bool = True
+    continues: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,9 @@ class Taken:
         uncertainty: Joules by which the energy may be off in about 19 of 20 cases.
         highest_power: Watts on average of the GPU that drew most.
         late: Seconds of `time` by which single steps were late, of the slowest process.
-        together: Joules by which the energy of this stretch and of those right before it at the
-            same setting, added up, may be off: less than each alone, as what one has too much at
-            an end the next has too little. `None` if not known.
+        together: Joules by which the energy of this stretch and of those that it continues, added
+            up, may be off: less than each alone, as what one has too much at an end the next has
+            too little. `None` if not known.
     """
 
     steps: int

@@ -330,7 +330,7 @@ class Walk:
                 self.slices.setdefault(rung, []).append(piece)
                 self._stays = None
                 return
-            taken = yield Stretch(steps, setting)
+            taken = yield Stretch(steps, setting, continues=bool(piece.parts))
             assert taken is not None
             self._spent += taken.time
             piece.parts.append(taken)
