@@ -1,4 +1,4 @@
-"""Lets `python -m zeus` be the command `zeus`."""
+"""Run the command `zeus` by `python -m zeus`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Names that are imported when first used.
 
-A package lists where its names live and hands them out on demand, so that importing it costs only
-what is used of it. Editors and type checkers see the same names through a `TYPE_CHECKING` twin.
+A package lists the module of each name and imports it on demand, so that importing the package
+costs only what is used. Editors and type checkers see the names through `TYPE_CHECKING` imports.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 def lazy_names(
     package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package whose names live elsewhere.
+    """Return `__getattr__` and `__dir__` for a package whose names are defined in other modules.
 
     Args:
-        package: Its `__name__`.
-        homes: Module in which each name lives.
+        package: The package's `__name__`.
+        homes: Module that defines each name.
     """
 
     def get(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Notice another distribution that installs a package of the same name."""
+"""Detect another distribution that installs a package of the same name."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _NAMESAKES = ("zeus", "zeus_ml")
 
 
 def warn_about_namesake() -> None:
-    """Warn if one is installed: its files and ours overwrite each other.
+    """Warn if another `zeus` is installed: its files and ours overwrite each other.
 
-    Looks at directory names only; reading metadata would make every import slow.
+    Checks directory names only; reading metadata would make every import slow.
     """
     for directory in sys.path:
         if not directory.endswith(("site-packages", "dist-packages")):

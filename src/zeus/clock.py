@@ -1,6 +1,6 @@
-"""Time for the whole house.
+"""Clocks, real and virtual.
 
-Every floor asks one clock object for the time and lets it run periodic work, so that the same
+All of Zeus reads the time from one clock object and lets it run periodic work, so that the same
 code runs in real time on hardware and in virtual time on a simulated node, where a day passes in
 a second and nothing ever sleeps. Instants are seconds of a monotonic clock.
 """
@@ -25,28 +25,28 @@ class Alarm(Protocol):
     """Periodic work that a clock runs when it is due."""
 
     def due(self) -> float | None:
-        """The instant at which to fire next, or `None` to rest until woken."""
+        """The instant at which to fire next, or `None` to wait until woken."""
 
     def fire(self) -> None:
-        """Do the work and move `due` on."""
+        """Do the work and set the next `due`."""
 
 
 class Runner(Protocol):
     """A running alarm."""
 
     def wake(self) -> None:
-        """Ask `due` again now, because it changed."""
+        """Read `due` again now, because it changed."""
 
     def stop(self, *, wait: bool = True) -> None:
-        """End the alarm, and wait until it will not fire again (unless it is stuck)."""
+        """Stop the alarm, and wait until it will not fire again (unless it is stuck)."""
 
 
 class Clock(Protocol):
-    """What the house needs of time."""
+    """Source of time and of periodic work."""
 
     @property
     def virtual(self) -> bool:
-        """Whether time moves only when the program moves it."""
+        """Whether time advances only when the program advances it."""
 
     def now(self) -> float:
         """Seconds of a monotonic clock."""
@@ -59,7 +59,7 @@ class Clock(Protocol):
 
 
 def to_monotonic(instant: float, clock: Clock) -> float:
-    """Accept an instant as `time.monotonic()` or as `time.time()` gives it; return the former."""
+    """Return a monotonic instant for one from `time.monotonic()` or `time.time()`."""
     if instant < _SMALLEST_UNIX_TIME or clock.virtual:
         return instant
     return instant - time.time() + clock.now()
@@ -86,20 +86,20 @@ class _AlarmThread:
             self._thread.join(timeout=0.5)
 
     def _loop(self) -> None:
-        # Local names: this loop runs a hundred times a second next to the user's work.
+        # Local names: this loop runs a hundred times a second beside the user's work.
         now, wake, alarm = self._clock.now, self._wake, self._alarm
         while not self._stopped:
             due = alarm.due()
             if due is not None and due > threading.TIMEOUT_MAX:
-                due = None  # "never" as a number: more than the system can be told to wait
+                due = None  # "never" as a number: longer than the system can wait
             wait = None if due is None else due - now()
             if (wait is None or wait > 0) and wake.wait(wait):
                 wake.clear()
-                continue  # `due` may have moved, or the end has come
+                continue  # `due` may have changed, or the alarm was stopped
             try:
                 alarm.fire()
             except Exception:
-                logger.exception("background sampling failed and ends")
+                logger.exception("background sampling failed and stops")
                 return
 
 
@@ -113,7 +113,7 @@ class MonotonicClock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Sleep for real."""
+        """Sleep in real time."""
         if seconds > 0:
             time.sleep(seconds)
 
@@ -128,16 +128,16 @@ class _VirtualRunner:
         self._alarm = alarm
 
     def wake(self) -> None:
-        pass  # `advance` asks every alarm anyway
+        pass  # `_advance` polls every alarm anyway
 
     def stop(self, *, wait: bool = True) -> None:  # noqa: ARG002  (nothing runs by itself here)
         self._clock.forget(self._alarm)
 
 
 class VirtualClock:
-    """Time that moves only by `sleep`, and fires alarms on its way.
+    """Time that advances only by `sleep`, which fires the alarms that become due.
 
-    One `sleep` is one uniform stretch: nothing changes inside it. Alarms are therefore fired
+    One `sleep` is one uniform segment: nothing changes inside it. Alarms are therefore fired
     densely at its beginning and its end and skipped in between, which makes a day cost no more
     than a second.
     """
@@ -156,7 +156,7 @@ class VirtualClock:
         return self._now
 
     def sleep(self, seconds: float) -> None:
-        """Move time forward, firing what becomes due.
+        """Advance time, firing the alarms that become due.
 
         Raises:
             ValueError: If `seconds` is negative.
@@ -192,7 +192,7 @@ class VirtualClock:
                 break
             self._now = max(self._now, due)
             alarm.fire()
-            # Counted for each: many alarms that are due at once must not count as a dense head.
+            # Counted per alarm: many alarms due at once must not count as a dense beginning.
             fired[id(alarm)] += 1
             head = self._now - begin
             enough = fired[id(alarm)] == self._FIRINGS_AT_EACH_END

@@ -1,35 +1,35 @@
-"""Everything Zeus raises on purpose.
+"""Exceptions that Zeus raises.
 
-Each class is also the builtin a caller would expect, so `except ValueError` works as well as
-the exact name::
+Each class also derives from the builtin that fits, so `except ValueError` works as well as the
+exact name::
 
     ZeusError (Exception)
-    ├── CapabilityError (RuntimeError)      a device cannot tell or do something; says why
+    ├── CapabilityError (RuntimeError)      a device cannot report or do something; says why
     ├── WindowError (ValueError)            a measurement window used out of order
-    ├── UnknownDeviceError (ValueError)     an index that names no device here
+    ├── UnknownDeviceError (ValueError)     an index that matches no device here
     ├── KnobError (ValueError)              a knob setting outside what the device accepts
     ├── SimulationError (ValueError)        a simulated node that cannot be built as asked
     ├── LogFileError (ValueError)           a window log that cannot be read or continued
-    ├── FrontierError (ValueError)          points or objectives that break their rules
-    ├── PictureError (ValueError)           a picture of a kind that there is not
-    ├── ProfileError (ValueError)           a file of profiles that is not one
-    ├── RunError (ValueError)               a training run told something out of order or range
-    ├── RanksError (RuntimeError)           processes of a job that do not answer each other
-    ├── JobSpecError (ValueError)           a recurring job that breaks its rules
-    ├── JobLogError (ValueError)            an event that cannot follow those before it
-    ├── JobConflictError (ValueError)       what contradicts what is recorded of a recurring job
-    ├── UnknownJobError (LookupError)       a recurring job, or a trial of one, that is not there
+    ├── FrontierError (ValueError)          an invalid point, frontier or objective
+    ├── PictureError (ValueError)           a picture of an unknown file type
+    ├── ProfileError (ValueError)           a file of profiles that cannot be read
+    ├── RunError (ValueError)               a call to a training run out of order or range
+    ├── RanksError (RuntimeError)           processes of a job that do not respond
+    ├── JobSpecError (ValueError)           an invalid specification of a recurring job
+    ├── JobLogError (ValueError)            an event that cannot follow the previous ones
+    ├── JobConflictError (ValueError)       a request that contradicts a job's record
+    ├── UnknownJobError (LookupError)       a recurring job or trial that does not exist
     ├── DamagedJobError (RuntimeError)      a job whose record cannot be read; says which, and why
     ├── StorageError (RuntimeError)         a store of jobs that cannot be opened or used; says why
     ├── TokenError (PermissionError)        a token that is missing, wrong, or for another job
-    ├── ServerError (ConnectionError)       a Zeus server that cannot be reached, or answers wrongly
-    ├── RequestError (ValueError)           a request whose form a Zeus server does not accept
+    ├── ServerError (ConnectionError)       a Zeus server unreachable, or its answer invalid
+    ├── RequestError (ValueError)           a request that a Zeus server finds malformed
     ├── TraceError (ValueError)             a recorded trace that cannot be replayed; file and line
-    ├── WorkerError (RuntimeError)          processes that replay jobs and are gone, or not there
+    ├── WorkerError (RuntimeError)          a replay process that died or is unreachable
     ├── StageProfileError (ValueError)      a pipeline's profile that cannot be used; file and line
-    ├── PipelineError (ValueError)          a pipeline or schedule that breaks a rule
-    ├── NativeCodeError (RuntimeError)      compiled code that is not there and cannot be built
-    ├── FrameworkError (RuntimeError)       a framework that is not as Zeus knows it; what, version
+    ├── PipelineError (ValueError)          an invalid pipeline or schedule
+    ├── NativeCodeError (RuntimeError)      compiled code missing and not buildable here
+    ├── FrameworkError (RuntimeError)       a framework that lacks something; what, version
     └── MissingExtraError (ImportError)     an optional dependency, with the line that installs it
 """
 
@@ -39,7 +39,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why a device cannot tell or do something."""
+    """Why a device cannot report or do something."""
 
     UNSUPPORTED = "unsupported"
     NO_PERMISSION = "no permission"
@@ -60,8 +60,8 @@ class CapabilityError(ZeusError, RuntimeError):
 
     Attributes:
         reason: The kind of obstacle.
-        detail: What was tried and what came back.
-        cure: The line that mends it, or an empty string if nothing does.
+        detail: The attempted operation and its result.
+        cure: How to fix it, often a command; empty if there is no fix.
     """
 
     def __init__(self, reason: Reason, detail: str, cure: str = "") -> None:
@@ -76,11 +76,11 @@ class WindowError(ZeusError, ValueError):
 
 
 class UnknownDeviceError(ZeusError, ValueError):
-    """An index names no device of this machine."""
+    """An index matches no device of this machine."""
 
 
 class KnobError(ZeusError, ValueError):
-    """A knob setting lies outside what the device accepts."""
+    """A knob setting is outside the range that the device accepts."""
 
 
 class SimulationError(ZeusError, ValueError):
@@ -88,7 +88,7 @@ class SimulationError(ZeusError, ValueError):
 
 
 class LogFileError(ZeusError, ValueError):
-    """A window log cannot be read, or not be continued by this monitor."""
+    """A window log cannot be read, or this monitor cannot append to it."""
 
 
 class FrontierError(ZeusError, ValueError):
@@ -96,7 +96,7 @@ class FrontierError(ZeusError, ValueError):
 
 
 class PictureError(ZeusError, ValueError):
-    """A picture is asked for of a kind that there is not."""
+    """A picture was requested in an unknown file type."""
 
 
 class ProfileError(ZeusError, ValueError):
@@ -104,11 +104,11 @@ class ProfileError(ZeusError, ValueError):
 
 
 class RunError(ZeusError, ValueError):
-    """A training run was asked or told something that breaks its rules."""
+    """A training run was called out of order or with a value out of range."""
 
 
 class RanksError(ZeusError, RuntimeError):
-    """Processes of one job do not answer each other."""
+    """Processes of one job do not respond to each other."""
 
 
 class JobSpecError(ZeusError, ValueError):
@@ -116,11 +116,11 @@ class JobSpecError(ZeusError, ValueError):
 
 
 class JobLogError(ZeusError, ValueError):
-    """An event of a recurring job breaks a rule, or cannot follow those before it."""
+    """An event of a recurring job breaks a rule, or cannot follow the previous ones."""
 
 
 class JobConflictError(ZeusError, ValueError):
-    """What was said contradicts what is recorded of a recurring job; says where."""
+    """A request contradicts the record of a recurring job; says where."""
 
 
 class UnknownJobError(ZeusError, LookupError):
@@ -128,7 +128,7 @@ class UnknownJobError(ZeusError, LookupError):
 
 
 class DamagedJobError(ZeusError, RuntimeError):
-    """What a store has recorded of a job cannot be read; says which job, and where."""
+    """A job's record in a store cannot be read; says which job, and where."""
 
 
 class StorageError(ZeusError, RuntimeError):
@@ -140,11 +140,11 @@ class TokenError(ZeusError, PermissionError):
 
 
 class ServerError(ZeusError, ConnectionError):
-    """A Zeus server cannot be reached, or its answer makes no sense."""
+    """A Zeus server cannot be reached, or its answer is invalid."""
 
 
 class RequestError(ZeusError, ValueError):
-    """A Zeus server does not accept the form of a request; says which value breaks which rule."""
+    """A request to a Zeus server is malformed; says which value breaks which rule."""
 
 
 class TraceError(ZeusError, ValueError):
@@ -152,23 +152,23 @@ class TraceError(ZeusError, ValueError):
 
 
 class WorkerError(ZeusError, RuntimeError):
-    """A process that replays jobs has ended before its work, or cannot be reached."""
+    """A process that replays jobs ended early, or cannot be reached."""
 
 
 class StageProfileError(ZeusError, ValueError):
-    """What was measured of a pipeline's stages cannot be used; says where, and the value."""
+    """A profile of a pipeline's stages cannot be used; says where, and the value."""
 
 
 class PipelineError(ZeusError, ValueError):
-    """A pipeline, its schedule or what is asked of it breaks a rule; says which, and the value."""
+    """A pipeline, its schedule or a request breaks a rule; says which, and the value."""
 
 
 class NativeCodeError(ZeusError, RuntimeError):
-    """Compiled code was not shipped and cannot be built here; says what is missing and the cure."""
+    """Compiled code was not shipped and cannot be built here; says what is missing and the fix."""
 
 
 class FrameworkError(ZeusError, RuntimeError):
-    """A framework lacks what an integration relies upon; says what, and the version."""
+    """A framework lacks something an integration relies on; says what, and the version."""
 
 
 class MissingExtraError(ZeusError, ImportError):

@@ -81,7 +81,7 @@ def test_change_keeps_what_comes_back(gpu: Gpu) -> None:
             assert gpu.power_limit() == watts
         with pytest.raises(KnobError, match="100 W <= power_limit <= 250 W"):
             hold.change(power_limit=99)
-        with pytest.raises(KnobError, match=r"holds \['power_limit'\], but got graphics_clock"):
+        with pytest.raises(KnobError, match=r"covers \['power_limit'\], but got graphics_clock"):
             hold.change(power_limit=120, graphics_clock=1380)
         assert gpu.power_limit() == 130.0  # all or nothing
     assert gpu.power_limit() == ODD
@@ -317,7 +317,7 @@ def test_a_value_that_cannot_be_put_back_is_said_and_stays_on_record(
     other.acquire()
     with caplog.at_level(logging.ERROR), gpu.hold(power_limit=120):
         driver.before = _refuse_limits
-    assert "could not put back the power limit" in caplog.text
+    assert "could not restore the power limit" in caplog.text
     assert "zeus restore" in caplog.text
     assert driver.limit == 120.0
     assert recorded_gpus()

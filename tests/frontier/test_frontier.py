@@ -28,7 +28,7 @@ def test_rules_of_a_frontier():
         Frontier([])
     with pytest.raises(FrontierError, match=r"points\[1\] must be a Point, but got 3"):
         Frontier([point, 3])
-    with pytest.raises(FrontierError, match="`work` must be a text, but got work=3"):
+    with pytest.raises(FrontierError, match="`work` must be a string, but got work=3"):
         Frontier([point], 3)
     with pytest.raises(FrontierError, match="`max_power > 0` must hold, but got max_power=0"):
         Frontier([point], max_power=0)

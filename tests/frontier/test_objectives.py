@@ -301,7 +301,7 @@ def test_four_gpus_choose_as_one(walk, eta):
         (lambda: PowerCap(0), "`watts > 0` must hold, but got watts=0"),
         (lambda: LatencyBound("p99", 0), "`seconds > 0` must hold"),
         (lambda: LatencyBound(101, 1), "`0 <= percentile <= 100` must hold"),
-        (lambda: LatencyBound(None, 1), "`percentile` must be a text like 'p99' or a number"),
+        (lambda: LatencyBound(None, 1), "`percentile` must be a string like 'p99' or a number"),
     ],
 )
 def test_errors_name_the_rule_and_the_value(make, rule):

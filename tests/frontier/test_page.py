@@ -160,7 +160,7 @@ def test_without_a_maximum_power_there_is_no_slider_but_a_reason(page_of):
     page = page_of(Frontier(SWEEP), chosen={"Energy": SWEEP.at(150)})
     assert page.locator("#eta").count() == 0
     assert page.get_by_text("There is no slider over η: ZeusCost needs").count() == 1
-    assert page.get_by_role("heading", name="What objectives choose").count() == 1
+    assert page.get_by_role("heading", name="Choices of objectives").count() == 1
     page.locator("svg.wide .mark").first.hover()
     assert page.locator("#details").is_visible()
 
@@ -300,7 +300,7 @@ def test_far_points_are_in_the_table_but_not_on_the_plot(page_of):
     page = page_of(SWEEP.with_points([*SWEEP, Point(50, 90_000, 9e6)]))
     assert page.locator("svg.wide .mark").count() == 6
     assert page.locator("#points tbody tr").count() == 7
-    assert page.get_by_text("beaten (2, 1 of them off the plot)").count() == 1
+    assert page.get_by_text("dominated (2, 1 of them off the plot)").count() == 1
 
 
 def test_a_choice_between_the_points_is_drawn(page_of):

@@ -47,7 +47,7 @@ def test_other_kinds_of_numbers_are_numbers():
         ({"repeats": -1}, "`repeats >= 0` must hold, but got repeats=-1"),
         ({"repeats": 1.5}, "`repeats` must be a whole number, but got repeats=1.5"),
         ({"latencies": {"p99": -1}}, r"`latencies\['p99'\] >= 0` must hold"),
-        ({"latencies": {99: 1}}, "a percentile must be a text like 'p99', but got 99"),
+        ({"latencies": {99: 1}}, "a percentile must be a string like 'p99', but got 99"),
         ({"latencies": 3}, "`latencies` must map percentiles to seconds, but got 3"),
         ({"knob": math.nan}, "a knob must be finite, but got knob=nan"),
         ({"knob": [1, [math.inf]]}, "a knob must be finite"),

@@ -60,18 +60,18 @@ def with_point(**changes):
         (record(version=2), "version 2 was written by a newer Zeus; this one reads up to 1"),
         (record(version="1"), "`version` must be a whole number from 1 on, but got '1'"),
         (record(version=0), "`version` must be a whole number from 1 on, but got 0"),
-        (record(wrok="typo"), "the record has `wrok`, which is none of"),
+        (record(wrok="typo"), "the record has `wrok`, which is not one of"),
         (record(points=None), "`points` must be a list, but got None"),
         (record(points=[]), "at least one point"),
         (record(points=[3]), r"points\[0\] must be a mapping, but got 3"),
         (record(max_power=-1), "`max_power > 0` must hold, but got max_power=-1"),
-        (record(work=3), "`work` must be a text"),
+        (record(work=3), "`work` must be a string"),
         (with_point(time=0), r"points\[1\]: `time > 0` must hold, but got time=0 \(knob=150\)"),
         (with_point(energy="x"), r"points\[1\]: `energy` must be a real number"),
         (with_point(latencies=[1]), r"points\[1\]: `latencies` must map"),
-        (with_point(power=3), r"points\[1\] has `power`, which is none of"),
+        (with_point(power=3), r"points\[1\] has `power`, which is not one of"),
         (record(points=[{"knob": 1}]), r"points\[0\] lacks `time`, `energy`"),
-        (with_point(time=float("nan")), "not JSON: NaN is no number in it"),
+        (with_point(time=float("nan")), "not JSON: NaN is not a JSON number"),
     ],
 )
 def test_a_bad_record_is_refused_with_the_place(text, rule):
@@ -91,5 +91,5 @@ def test_a_knob_without_a_form_in_json_is_named(knob):
 
 
 def test_json_names_settings_by_text():
-    with pytest.raises(FrontierError, match=r"points\[0\]: JSON names settings by text, but got 1"):
+    with pytest.raises(FrontierError, match=r"points\[0\]: names in JSON must be strings, but got"):
         Frontier([Point({1: 2}, 1, 1)]).to_json()

@@ -71,7 +71,8 @@ def test_plot_says_what_it_shows():
     said = texts(svg)
     assert said[0] == "one epoch of <ImageNet> & more"
     assert said[1] == "Chosen: 150 W, 18.0 % slower, 22.5 % less energy than 250 W"
-    assert {"time (min)", "energy (kJ)", "on the frontier (3)", "beaten (1)", "chosen"} <= set(said)
+    legend = {"on the frontier (3)", "dominated (1)", "chosen"}
+    assert {"time (min)", "energy (kJ)", *legend} <= set(said)
     assert {"250 W", "175 W", "150 W", "100 W"} <= set(said)
     (line,) = elements(svg, "polyline")
     assert len(line.attrib["points"].split()) == 3
@@ -182,7 +183,7 @@ def test_a_choice_in_a_crowd_is_named_at_the_end_of_a_line():
 def test_what_is_beaten_by_far_does_not_squeeze_the_frontier():
     frontier = SWEEP.with_points([*SWEEP, Point(50, 20_000, 700_000), Point(25, 4000, 9e6)])
     svg = frontier.to_svg()
-    assert "beaten (3, 2 of them off the plot)" in texts(svg)
+    assert "dominated (3, 2 of them off the plot)" in texts(svg)
     assert len(elements(svg, "circle")) == 4 + 2  # and two in the legend
     for chosen, reference in ((frontier.at(50), None), (None, frontier.at(50))):
         said = texts(frontier.to_svg(chosen=chosen, reference=reference))

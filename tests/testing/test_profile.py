@@ -56,7 +56,7 @@ def test_a_log_of_windows_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("A40+x.csv", "window_name,elapsed_time\nnothing,1\n", "line 2 of .* is no window"),
+        ("A40+x.csv", "window_name,elapsed_time\nnothing,1\n", "line 2 of .* is not a window"),
         ("A40+x.csv", "window_name,elapsed_time\n", "has no windows"),
         ("X9+x.csv", "window_name,elapsed_time,gpu0_energy\na_300,1,2\n", "must begin with"),
     ],

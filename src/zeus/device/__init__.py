@@ -1,7 +1,8 @@
-"""What this machine can report and be told.
+"""Sensors and knobs of this machine.
 
-`get_gpus()`, `get_cpus()` and `get_soc()` work everywhere: a machine with nothing gives empty
-sets. Knobs are changed only under a hold: ``with get_gpus()[0].hold(power_limit=200): ...``.
+`get_gpus()`, `get_cpus()` and `get_soc()` work on every machine; without devices they return empty
+sets, or `None`. Knobs are changed only under a hold:
+``with get_gpus()[0].hold(power_limit=200): ...``.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ __all__ = [
 
 
 def get_gpus() -> DeviceSet[Gpu]:
-    """The GPUs a framework in this process sees, with the same indices."""
+    """Return the GPUs that frameworks in this process see, with the same indices."""
     return current_node().gpus
 
 
 def get_cpus() -> DeviceSet[Cpu]:
-    """The CPU packages whose energy this process may read."""
+    """Return the CPU packages whose energy this process may read."""
     return current_node().cpus
 
 
 def get_soc() -> Soc | None:
-    """The system on a chip whose power is metered, if the machine is one."""
+    """Return the system on a chip whose power is metered, if the machine is one."""
     return current_node().soc

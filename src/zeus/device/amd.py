@@ -1,8 +1,7 @@
 """AMD GPUs, through AMD's own Python binding `amdsmi` (the extra `amd`).
 
-The binding speaks microwatts, hertz, MiB and counter steps, and some boards share one sensor
-between two GPUs; all of that stays in this file. Loading and calling the binding is next door, in
-`amd_binding`.
+The binding uses microwatts, hertz, MiB and counter steps, and some boards share one sensor between
+two GPUs; this file hides all of that. `amd_binding` loads and calls the binding.
 """
 
 from __future__ import annotations
@@ -46,34 +45,34 @@ from zeus.errors import CapabilityError, KnobError, Reason
 
 _WHAT = "AMD GPUs"
 
-_DISCOVERY_TIMEOUT = 30.0  # seconds; a node of eight that has slept takes a few
+_DISCOVERY_TIMEOUT = 30.0  # seconds; a suspended node of eight GPUs takes a few
 
 _MICRO = 1e-6
 _HERTZ_PER_MHZ = 1_000_000
 _MEBIBYTE = 2**20
 
-# No GPU package comes near these; a reading beyond them is rubbish.
+# No GPU package comes near these; a reading beyond them is invalid.
 _IMPOSSIBLE_WATTS = 10_000
 _POSSIBLE_CELSIUS = (-60, 250)
 
 # PCI device numbers of the MI250 and MI250X. Each is a board of two dies, which frameworks see as
 # two GPUs. The board has one power sensor, one energy counter and one power cap, all of them the
-# first die's; the second die reads zero everywhere. Nothing in the interface says so: the part
-# number, or the name, is how it is known. (The MI210, 0x740f, is the same chip with one die.)
+# first die's; the second die reads zero everywhere. The interface does not report this: it
+# follows from the part number, or the name. (The MI210, 0x740f, is the same chip with one die.)
 _TWO_DIE_PARTS = frozenset({"0x7408", "0x740c"})
 _TWO_DIE_NAME = "MI250"
 
 
 @dataclass(frozen=True)
 class _ClockDomain:
-    """How the binding spells one clock: the type's name, and its name where limits are set."""
+    """The binding's names of one clock: that of the type, and that for setting limits."""
 
     what: str
     type_name: str
     limit_name: str
 
 
-# Performance levels: the driver chooses the clocks, or it keeps to the bounds that were set.
+# Performance levels: the driver chooses the clocks, or it keeps them within the bounds set.
 _AUTOMATIC, _MANUAL = "AUTO", "MANUAL"
 
 _GRAPHICS = _ClockDomain("graphics clock", "GFX", "sclk")
@@ -84,17 +83,17 @@ class AmdGpuDriver(GpuDriver):
     """One AMD GPU (or one die of a board, or one partition of a package) behind its handle.
 
     Attributes:
-        identity: The key is the UUID as the binding gives it. `whole_module` is set on both dies
+        identity: The key is the UUID from the binding. `whole_module` is set on both dies
             of a two-die board and on the partitions of a package.
-        visible_uuid: What `ROCR_VISIBLE_DEVICES` and PyTorch call this GPU, "GPU-" and the
-            chip's serial number in hexadecimal; the key if the chip has none.
+        visible_uuid: Its name in `ROCR_VISIBLE_DEVICES` and PyTorch, "GPU-" and the chip's serial
+            number in hexadecimal; the key if the chip has none.
     """
 
     def __init__(self, handle: GpuHandle) -> None:
-        """Ask the GPU for its names.
+        """Read the identity of the GPU.
 
         Raises:
-            CapabilityError: If it does not answer, or could not be told from another.
+            CapabilityError: If it does not respond, or cannot be identified.
         """
         self._handle = handle
         self._binding = handle.binding
@@ -119,31 +118,31 @@ class AmdGpuDriver(GpuDriver):
     # Energy and power.
 
     def energy(self) -> float:
-        """Joules since some fixed moment; moves in ticks."""
+        """Joules since some fixed moment; updated in ticks."""
         return self._count()[0]
 
     def timed_energy(self) -> tuple[float, float]:
         """Joules, and the monotonic instant of the counter's last refresh.
 
         Raises:
-            CapabilityError: If this part does not tell, or tells what cannot be.
+            CapabilityError: If this part does not report it, or the value is impossible.
         """
         joules, timestamp = self._count()
         return joules, self._driver_time.instant(joules, timestamp, time.monotonic())
 
     def _count(self) -> tuple[float, int]:
-        """Joules, and the driver's timestamp of them in nanoseconds."""
+        """Return joules, and their timestamp by the driver in nanoseconds."""
         count = self._call("amdsmi_get_energy_count")
         steps, microjoules = count["energy_accumulator"], count["counter_resolution"]
         if steps == ALL_64_BITS:
-            raise unsupported(Capability.ENERGY_COUNTER, "this part does not fill it in")
+            raise unsupported(Capability.ENERGY_COUNTER, "this part does not report it")
         if not (math.isfinite(microjoules) and microjoules > 0):
             raise implausible(Capability.ENERGY_COUNTER, f"{microjoules} µJ per step")
         self._refuse_zero_of_second_die(Capability.ENERGY_COUNTER, steps)
         return steps * microjoules * _MICRO, count.get("timestamp", 0)
 
     def instant_power(self) -> float:
-        """Watts now, of the whole package."""
+        """Current power of the whole package, in watts."""
         return self._power(Capability.INSTANT_POWER, "current_socket_power")
 
     def average_power(self) -> float:
@@ -161,7 +160,7 @@ class AmdGpuDriver(GpuDriver):
         if self._shares_board and reading == 0:
             raise unsupported(what, "the first die of this board reports it for both")
 
-    # Everything else that is read.
+    # Other readings.
 
     def temperature(self) -> float:
         """Degrees Celsius, at the hottest spot or, where that has no sensor, at the edge."""
@@ -192,14 +191,14 @@ class AmdGpuDriver(GpuDriver):
         return percent / 100
 
     def memory(self) -> MemoryUse:
-        """Bytes of device memory in use and in all."""
+        """Device memory in bytes, used and total."""
         what = Capability.MEMORY
         with SuppressUnsupported():
             kind = self._binding.AmdSmiMemoryType.VRAM
             total = self._call("amdsmi_get_gpu_memory_total", kind)
             used = self._call("amdsmi_get_gpu_memory_usage", kind)
             return MemoryUse(used=filled_in(what, used), total=filled_in(what, total))
-        # The other way to ask rounds to whole MiB.
+        # The other call rounds to whole MiB.
         usage = self._call("amdsmi_get_gpu_vram_usage")
         used, total = (filled_in(what, usage[field]) for field in ("vram_used", "vram_total"))
         return MemoryUse(used=used * _MEBIBYTE, total=total * _MEBIBYTE)
@@ -211,7 +210,7 @@ class AmdGpuDriver(GpuDriver):
     # The power limit.
 
     def power_limit(self) -> float:
-        """The power limit in force, in watts."""
+        """The current power limit, in watts."""
         watts: float = self._power_cap()["power_cap"] * _MICRO
         return watts
 
@@ -225,10 +224,10 @@ class AmdGpuDriver(GpuDriver):
         )
 
     def set_power_limit(self, watts: float) -> None:
-        """Set the power limit. The kernel keeps whole watts and drops the rest.
+        """Set the power limit. The kernel rounds down to whole watts.
 
         Raises:
-            KnobError: If the GPU does not accept so many watts.
+            KnobError: If the GPU does not accept this value.
         """
         try:
             self._handle.control("amdsmi_set_power_cap", 0, round(watts / _MICRO))
@@ -241,7 +240,7 @@ class AmdGpuDriver(GpuDriver):
 
     def _power_cap(self) -> dict[str, int]:
         cap: dict[str, int] = self._call("amdsmi_get_power_cap_info")
-        # Zero is how a part without a power cap answers, the second die of a board among them.
+        # A part without a power cap reports zero, as does the second die of a board.
         if cap["max_power_cap"] == 0 or cap["power_cap"] in (0, *NOT_FILLED_IN):
             raise unsupported(Capability.POWER_LIMIT)
         return cap
@@ -249,7 +248,7 @@ class AmdGpuDriver(GpuDriver):
     # Clocks.
 
     def current_clocks(self) -> CurrentClocks:
-        """The clocks now, in MHz."""
+        """Current clocks, in MHz."""
         graphics = self._current_clock(_GRAPHICS)
         if graphics is None:
             raise unsupported(Capability.CLOCKS, "no graphics clock is reported")
@@ -289,17 +288,17 @@ class AmdGpuDriver(GpuDriver):
         return tuple(sorted(clocks, reverse=True))
 
     def locked_graphics_clock(self) -> ClockRange | None:
-        """The lock in force, or `None` if unlocked or if the driver cannot tell."""
+        """The current lock in MHz, or `None` if unlocked or if the driver cannot report it."""
         return self._lock_in_force(_GRAPHICS)
 
     def locked_memory_clock(self) -> ClockRange | None:
-        """The lock in force, or `None` if unlocked or if the driver cannot tell."""
+        """The current lock in MHz, or `None` if unlocked or if the driver cannot report it."""
         return self._lock_in_force(_MEMORY)
 
     def lock_graphics_clock(self, clock: ClockRange | None) -> None:
         """Lock the graphics clock; `None` unlocks.
 
-        The driver wants room between the bounds, so a lock on one clock leaves it 1 MHz.
+        The driver needs distinct bounds, so a lock on one clock is a range of 1 MHz.
 
         Raises:
             KnobError: If the GPU does not accept these bounds.
@@ -325,7 +324,7 @@ class AmdGpuDriver(GpuDriver):
             self._set_bounds(domain, self._with_room(domain, clock))
         except (CapabilityError, KnobError) as error:
             if level != _MANUAL:
-                # Asking for bounds has left the old level already; the first error is the news.
+                # Setting bounds has already left the old level; report the first error.
                 with contextlib.suppress(CapabilityError, KnobError):
                     self._leave_manual_level()
             raise self._clearer(error, domain, clock) from error
@@ -361,7 +360,7 @@ class AmdGpuDriver(GpuDriver):
         self._level_before_lock = _AUTOMATIC
 
     def _set_bounds(self, domain: _ClockDomain, clock: ClockRange) -> None:
-        """Set both bounds, in an order in which the lowest never passes the highest."""
+        """Set both bounds, in an order in which the lower never exceeds the upper."""
         try:
             self._set_bound(domain, "max", clock.maximum)
         except KnobError:
@@ -409,18 +408,18 @@ class AmdGpuDriver(GpuDriver):
 
 
 def discover(root: Path = Path("/")) -> tuple[list[GpuDriver], list[Problem]]:
-    """Find the AMD GPUs of this machine, in the order in which HIP counts them.
+    """Find the AMD GPUs of this machine, in HIP's order.
 
-    Never raises and never prints. A GPU that does not answer is listed all the same, so that
+    Never raises and never prints. A GPU that does not respond is listed nevertheless, so that
     those after it keep their number.
 
     Args:
-        root: Where the `sys` and `dev` folders are, which tell whether an AMD GPU is present.
+        root: Parent of the `sys` and `dev` folders, which show whether an AMD GPU is present.
     """
     try:
         return Guard("the AMD driver", _DISCOVERY_TIMEOUT).call(_discover)
     except CapabilityError as error:
-        # Without a GPU nobody misses its driver, but a library that cannot be used is a mistake.
+        # Without a GPU no driver is needed, but an unusable library is an installation error.
         is_mistake = isinstance(error, UnusableLibraryError)
         if is_mistake or error.reason is not Reason.DRIVER_ABSENT or _has_amd_gpu(root):
             return [], [Problem(_WHAT, error)]
@@ -458,7 +457,7 @@ def _visible_uuid(serial: str) -> str:
 
 
 def _process(entry: dict[str, Any]) -> GpuProcess:
-    # A process that uses a GPU has some of its memory: zero means that it may not be read.
+    # A process that uses a GPU uses some of its memory: zero means that it cannot be read.
     memory: int = entry["memory_usage"]["vram_mem"] or entry["mem"]
     name: str = entry["name"]
     known = memory > 0 and memory not in NOT_FILLED_IN

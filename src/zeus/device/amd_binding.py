@@ -1,8 +1,8 @@
 """AMD's own Python binding `amdsmi`: loading it, finding its GPUs and calling its functions.
 
-The binding is imported only once its C library has been seen to load: without it, or with one of
-another release, importing it prints to stdout and fails in several ways. Its errors and the
-values by which it says that it does not know are turned into ours here.
+The binding is imported only after its C library has loaded: without it, or with one of another
+release, importing it prints to stdout and fails in several ways. Its errors and its placeholders
+for unknown values are converted to `CapabilityError` here.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _INSTALL_PACKAGE = "pip install 'zeus-energy[amd]'"
 _INSTALL_LIBRARY = "install AMD SMI, which ROCm packages as amd-smi-lib"
 _MATCH_RELEASES = "install the amdsmi release of this ROCm: pip install /opt/rocm/share/amd_smi"
 _GRANT_READING = "join the groups that may read it, `usermod -aG render,video $USER`, or use root"
-_GRANT_CONTROL = "run as root: the amdgpu driver takes settings from root only"
+_GRANT_CONTROL = "run as root: the amdgpu driver accepts settings from root only"
 
-# A field with all bits set is one that this part does not fill in. The binding replaces most of
-# them by "N/A", but not in every width.
+# A field with all bits set is not supported by this part. The binding replaces most of them by
+# "N/A", but not in every width.
 ALL_64_BITS = 2**64 - 1
 NOT_FILLED_IN = ("N/A", 2**16 - 1, 2**32 - 1, ALL_64_BITS)
 
@@ -44,7 +44,7 @@ _REASONS = {
     4: Reason.DRIVER_ABSENT,  # FAIL_LOAD_MODULE
     8: Reason.HANGS,  # TIMEOUT
     10: Reason.NO_PERMISSION,  # NO_PERM
-    12: Reason.LOST,  # IO, what the kernel answers for a GPU that is off the bus
+    12: Reason.LOST,  # IO, the kernel's error for a GPU that fell off the bus
     18: Reason.DRIVER_ABSENT,  # INIT_ERROR
     _NOT_FOUND: Reason.LOST,
     _NOT_INITIALIZED: Reason.DRIVER_ABSENT,
@@ -58,7 +58,7 @@ _REASONS = {
 
 
 class UnusableLibraryError(CapabilityError):
-    """The library is there, but its binding is not, or does not fit it."""
+    """The library is installed, but its binding is missing or does not match it."""
 
 
 class _StaleHandleError(CapabilityError):
@@ -66,10 +66,10 @@ class _StaleHandleError(CapabilityError):
 
 
 def load_binding() -> Any:
-    """Import the binding, without what it prints when it fails.
+    """Import the binding, suppressing its output on failure.
 
     Raises:
-        CapabilityError: If the library or the binding is missing, or they do not fit together.
+        CapabilityError: If the library or the binding is missing, or they do not match.
     """
     if "amdsmi" not in sys.modules and not _library_loads():
         raise CapabilityError(Reason.DRIVER_ABSENT, f"{LIBRARY} cannot be loaded", _INSTALL_LIBRARY)
@@ -79,13 +79,13 @@ def load_binding() -> Any:
     except ImportError as error:
         raise UnusableLibraryError(Reason.DRIVER_ABSENT, str(error), _INSTALL_PACKAGE) from error
     except Exception as error:
-        # A library of another release lacks symbols, which the binding looks up all at once.
-        detail = f"{LIBRARY} and the amdsmi package do not fit: {error}"
+        # A library of another release lacks symbols, which the binding resolves all at once.
+        detail = f"{LIBRARY} and the amdsmi package do not match: {error}"
         raise UnusableLibraryError(Reason.DRIVER_ABSENT, detail, _MATCH_RELEASES) from error
 
 
 def _library_loads() -> bool:
-    """Whether one of the places where the binding looks, in its order, has the library."""
+    """Whether the library is on the binding's search path, in its order."""
     rocm = os.environ.get("ROCM_HOME", os.environ.get("ROCM_PATH"))
     places = [str(Path(rocm) / "lib" / LIBRARY)] if rocm else []
     places.append(LIBRARY)
@@ -113,7 +113,7 @@ def _package_folder() -> Path | None:
 
 
 class _QuietStdout:
-    """Standard output that swallows what this thread prints and passes on the others'."""
+    """Standard output that discards this thread's output and passes on that of the others."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -134,18 +134,18 @@ class _QuietStdout:
 
 @contextlib.contextmanager
 def quiet_stdout() -> Iterator[None]:
-    """Swallow what this thread prints, while other threads are still heard."""
+    """Discard the standard output of this thread, but not of others."""
     quiet: Any = _QuietStdout(sys.stdout)
     with contextlib.redirect_stdout(quiet):
         yield
 
 
 class GpuHandle:
-    """The binding's handle of one GPU, which is found again when the library was restarted.
+    """The binding's handle of one GPU, renewed when the library was restarted.
 
     Attributes:
         binding: The module, for its enumerations.
-        pci_address: Where the GPU is, or `None` if the library cannot tell.
+        pci_address: PCI address of the GPU, or `None` if the library does not report it.
     """
 
     def __init__(self, binding: Any, handle: Any) -> None:
@@ -157,7 +157,7 @@ class GpuHandle:
         """Call a function of the binding on this GPU.
 
         Raises:
-            CapabilityError: If there is no answer.
+            CapabilityError: If the call fails.
             KnobError: If the library does not accept an argument.
         """
         try:
@@ -171,25 +171,25 @@ class GpuHandle:
         self.call(function, *arguments, cure=_GRANT_CONTROL)
 
     def answer(self, function: str) -> Any:
-        """What a function answers for this GPU at the first attempt, or `None` if it does not."""
+        """Return the result of a function for this GPU, without a retry; `None` if it fails."""
         return _answer(self.binding, function, self._handle)
 
-    # Names.
+    # Identity.
 
     def key(self) -> str:
         """The UUID or, without one, the PCI address.
 
         Raises:
-            CapabilityError: If the GPU could not be told from another.
+            CapabilityError: If the GPU has neither.
         """
         uuid: str = self.answer("amdsmi_get_gpu_device_uuid") or ""
         key = uuid or self.pci_address
         if key is None:
-            raise CapabilityError(Reason.LOST, "a GPU tells neither UUID nor PCI address")
+            raise CapabilityError(Reason.LOST, "a GPU reports neither UUID nor PCI address")
         return key
 
     def product_name(self, market_name: str) -> str:
-        """The name on the market or, without one, of the board."""
+        """Return the market name or, without one, that of the board."""
         if market_name != "N/A":
             return market_name
         with contextlib.suppress(CapabilityError):
@@ -206,21 +206,21 @@ class GpuHandle:
         return False
 
     def _find_again(self) -> None:
-        # The library does not count its users: when another part of the program shuts it down,
-        # it is shut for us too, and handles of the next start are new ones.
+        # The library has no reference count: when another part of the program shuts it down, it is
+        # shut down for us too, and the handles of the next start are new ones.
         _call(self.binding, "amdsmi_init")
         for handle in _call(self.binding, "amdsmi_get_processor_handles"):
             address = _answer(self.binding, "amdsmi_get_gpu_device_bdf", handle)
             if address is not None and address == self.pci_address:
                 self._handle = handle
                 return
-        raise CapabilityError(Reason.LOST, f"no GPU answers at {self.pci_address} any more")
+        raise CapabilityError(Reason.LOST, f"no GPU responds at {self.pci_address} any more")
 
 
 def start(binding: Any) -> list[GpuHandle]:
-    """Start the library and return its GPUs, in the order in which HIP counts them.
+    """Start the library and return its GPUs, in HIP's order.
 
-    HIP counts GPUs as the library says where it knows (since ROCm 6.4), else by PCI address.
+    That order comes from the library where it reports it (since ROCm 6.4), else from PCI addresses.
 
     Raises:
         CapabilityError: If the library does not start or lists nothing.
@@ -244,28 +244,28 @@ def _hip_number(handle: GpuHandle) -> int | None:
 
 
 class SuppressUnsupported:
-    """A block that ends early and quietly if something in it is unsupported, and only then."""
+    """Context manager that suppresses the error of an unsupported capability, and no other."""
 
     def __enter__(self) -> None:
         """Nothing to prepare."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        """Swallow the error of a missing capability."""
+        """Suppress the error of a missing capability."""
         return isinstance(error, CapabilityError) and error.reason is Reason.UNSUPPORTED
 
 
 def _answer(binding: Any, function: str, handle: Any) -> Any:
-    """What a function answers, or `None` if it does not."""
+    """Return the result of a function, or `None` if it fails."""
     with contextlib.suppress(CapabilityError):
         return _call(binding, function, handle)
     return None
 
 
 def _call(binding: Any, function: str, *arguments: Any, cure: str = _GRANT_READING) -> Any:
-    """Call a function of the binding, with its errors turned into ours.
+    """Call a function of the binding, converting its errors.
 
     Raises:
-        CapabilityError: If there is no answer.
+        CapabilityError: If the call fails.
         KnobError: If the library does not accept an argument.
     """
     call: Callable[..., Any] | None = getattr(binding, function, None)
@@ -276,7 +276,7 @@ def _call(binding: Any, function: str, *arguments: Any, cure: str = _GRANT_READI
     except binding.AmdSmiException as error:
         raise _translated(function, error, cure) from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # The binding trips over values that it did not expect from the library.
+        # The binding fails on unexpected values from the library.
         raise implausible(function, f"{type(error).__name__}: {error}") from error
 
 
@@ -292,16 +292,16 @@ def _translated(function: str, error: Any, cure: str) -> CapabilityError | KnobE
 
 
 def filled_in(what: Capability, value: int | str) -> int:
-    """The value of a field.
+    """Return the value of a field.
 
     Raises:
-        CapabilityError: If this part does not fill it in.
+        CapabilityError: If this part does not report it.
     """
     if value in NOT_FILLED_IN or isinstance(value, str):
-        raise unsupported(what, "this part does not fill it in")
+        raise unsupported(what, "this part does not report it")
     return value
 
 
 def implausible(what: Capability | str, value: str) -> CapabilityError:
-    """The error for a value that cannot be true."""
+    """Return the error for an impossible value."""
     return CapabilityError(Reason.IMPLAUSIBLE, f"{what}: {value}")

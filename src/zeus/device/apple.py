@@ -1,7 +1,8 @@
 """Energy of the parts of an Apple silicon chip, through the package `zeus-apple-silicon`.
 
-macOS keeps the counters and needs no special rights to tell them. They are understood to come
-from Apple's own model of the chip rather than from a meter, in steps of a millijoule.
+macOS keeps the counters, and reading them needs no special permission. They are
+understood to come from Apple's own model of the chip rather than from a meter, in steps of a
+millijoule.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from zeus.errors import CapabilityError, Reason
 
 _BINDING = "zeus_apple_silicon"
 
-#: Our name of each part, and the binding's. Cores, clusters and their managers are left out: the
-#: total of the CPU contains them.
+#: Zeus's name of each part, and the binding's. Cores, clusters and their managers are omitted: the
+#: CPU total contains them.
 _PARTS = {
     "cpu": "cpu_total_mj",
     "gpu": "gpu_mj",
@@ -27,7 +28,7 @@ _PARTS = {
 
 
 class EnergyMonitor(Protocol):
-    """What is used of the binding's monitor."""
+    """Interface of the binding's monitor, as far as it is used."""
 
     def get_cumulative_energy(self) -> object:
         """Millijoules since a fixed moment, one attribute per part; `None` where unknown."""
@@ -37,7 +38,7 @@ class AppleSoc(Soc):
     """An Apple silicon chip.
 
     Attributes:
-        name: What it is.
+        name: Product name.
         estimated: The energies are the chip's own estimate, not metered.
     """
 
@@ -48,10 +49,10 @@ class AppleSoc(Soc):
         self._monitor = monitor
 
     def energies(self) -> dict[str, float]:
-        """Joules of each part since some fixed moment; parts this chip does not count are absent.
+        """Joules of each part since some fixed moment; parts without a counter are absent.
 
         Raises:
-            CapabilityError: If the system does not tell any.
+            CapabilityError: If the system reports none.
         """
         try:
             metrics = self._monitor.get_cumulative_energy()
@@ -60,7 +61,7 @@ class AppleSoc(Soc):
         millijoules = {part: getattr(metrics, field, None) for part, field in _PARTS.items()}
         energies = {part: value / 1e3 for part, value in millijoules.items() if value is not None}
         if not energies:
-            raise CapabilityError(Reason.UNSUPPORTED, "macOS tells no energy of this chip")
+            raise CapabilityError(Reason.UNSUPPORTED, "macOS reports no energy for this chip")
         return energies
 
 
@@ -93,7 +94,7 @@ def _monitor() -> EnergyMonitor:
         monitor: EnergyMonitor = import_module(_BINDING).AppleEnergyMonitor()
     except (ImportError, AttributeError) as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name == _BINDING
-        # One that is there but broken was built for another Python or system.
+        # An installed but broken one was built for another Python or system.
         again = "" if missing else "--force-reinstall "
         raise CapabilityError(
             Reason.DRIVER_ABSENT,

@@ -1,9 +1,9 @@
-"""What a device can report and be told, whatever its maker.
+"""Vendor-independent interface of devices: their readings and knobs.
 
-A *driver* is the seam: one class per back end overrides what its hardware offers and speaks SI
-units (joules, watts, MHz, degrees Celsius). Whatever it does not override is unsupported, and
-every obstacle is a `CapabilityError` that says why and costs only itself. `Gpu` is what callers
-hold: the same questions, protected against driver calls that hang.
+A *driver* is a back end: one class per vendor library overrides what its hardware offers, in
+joules, watts, MHz and degrees Celsius. Methods that it does not override are unsupported. Every
+failure is a `CapabilityError` that says why and affects only that reading. Callers use `Gpu`, which
+has the same methods, protected against driver calls that hang.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Capability(StrEnum):
-    """Something a GPU may be able to report or be told."""
+    """A reading or a knob that a GPU may support."""
 
     ENERGY_COUNTER = "energy counter"
     INSTANT_POWER = "instantaneous power"
@@ -43,7 +43,7 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True)
 class Support:
-    """Whether one capability can be used here, and if not, why and what mends it."""
+    """Whether one capability can be used here, and if not, why and how to fix it."""
 
     available: bool
     reason: Reason | None = None
@@ -52,7 +52,7 @@ class Support:
 
     @classmethod
     def refused(cls, error: CapabilityError) -> Support:
-        """The support that an error speaks of."""
+        """Return the lack of support that an error describes."""
         return cls(False, error.reason, error.detail, error.cure)
 
 
@@ -99,7 +99,7 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process that uses a GPU. Its memory is `None` where the driver does not tell."""
+    """A process that uses a GPU. Its memory is `None` where the driver does not report it."""
 
     pid: int
     memory: int | None
@@ -108,15 +108,15 @@ class GpuProcess:
 
 @dataclass(frozen=True)
 class GpuIdentity:
-    """Names a GPU: by `key` for ever, by the rest for people.
+    """Identity of a GPU: the `key` is permanent, the rest is for display.
 
     Attributes:
-        key: UUID if there is one, else PCI address; control always goes by it.
+        key: UUID if there is one, else PCI address; knobs are always set by it.
         name: Product name.
         vendor: "NVIDIA" or "AMD".
         pci_address: Such as "0000:3b:00.0".
-        whole_module: Set when what is measured covers more than the device the framework sees
-            (a MIG slice, one die of two): the readings are those of the whole board.
+        whole_module: Set when the readings cover more than the device the framework sees
+            (a MIG slice, one die of two): they are those of the whole board.
     """
 
     key: str
@@ -127,12 +127,12 @@ class GpuIdentity:
 
 
 def unsupported(what: Capability | str, detail: str = "") -> CapabilityError:
-    """The error for something the hardware or its driver does not offer."""
+    """Return the error for something the hardware or its driver does not offer."""
     return CapabilityError(Reason.UNSUPPORTED, f"{what}{': ' + detail if detail else ''}")
 
 
 def read_or_error(reading: Callable[[], float]) -> float | CapabilityError:
-    """A reading, or the error that stands in for it."""
+    """Return a reading, or the error in its place."""
     try:
         return reading()
     except CapabilityError as error:
@@ -140,20 +140,20 @@ def read_or_error(reading: Callable[[], float]) -> float | CapabilityError:
 
 
 class GpuDriver:
-    """What a back end knows about one GPU.
+    """Back end of one GPU.
 
     Every method may raise `CapabilityError` and may hang; setters also raise `KnobError` for a
-    value that the driver does not take.
+    value that the driver does not accept.
     """
 
     identity: GpuIdentity
-    #: What the vendor's visibility variables call it, where that is not `identity.key`.
+    #: Its name in the vendor's visibility variables, where that is not `identity.key`.
     visible_uuid: str = ""
-    #: How often the energy counter moves on this part, in seconds, if known; a first guess only.
+    #: Seconds between updates of the energy counter on this part, if known; a first guess only.
     counter_period: float | None = None
-    #: How often the power meter is refreshed, in seconds, if known; 0 for a live one.
+    #: Seconds between refreshes of the power meter, if known; 0 for a live one.
     meter_period: float | None = None
-    #: Real drivers may hang; the simulated one answers at once.
+    #: Real drivers may hang; the simulated one returns at once.
     may_hang: bool = True
     #: Whether other processes see the same device, so that its knobs outlive this one.
     shared: bool = True
@@ -161,45 +161,42 @@ class GpuDriver:
     private: bool = False
 
     def seen_as_slice(self, slice_uuid: str) -> GpuDriver:
-        """The same GPU for a program that sees only one slice of it."""
+        """Return the same GPU for a program that sees only one slice of it."""
         raise unsupported("slices of a GPU", slice_uuid)
 
     def version(self) -> str:
-        """Of the driver, which decides how sensors behave; empty if it does not tell."""
+        """Driver version, which decides how sensors behave; empty if not reported."""
         return ""
 
     def energy(self) -> float:
-        """Joules since some fixed moment; moves in ticks."""
+        """Joules since some fixed moment; updated in ticks."""
         raise unsupported(Capability.ENERGY_COUNTER)
 
     def timed_energy(self) -> tuple[float, float]:
-        """Joules as `energy` counts them, and the instant of the counter's last refresh.
-
-        The instant is one of the clock that `time.monotonic()` reads.
-        """
+        """Joules as in `energy`, and the `time.monotonic()` instant of the last counter refresh."""
         raise unsupported("timestamps of the energy counter")
 
     def sample(self) -> tuple[float | CapabilityError, float | CapabilityError]:
         """Read `energy` and `instant_power`, in one driver call where there is one.
 
         Returns:
-            Joules and watts; for what cannot be read, the error in its place.
+            Joules and watts; a reading that failed is replaced by its error.
         """
         return read_or_error(self.energy), read_or_error(self.instant_power)
 
     def power_samples(self, since: float) -> list[tuple[float, float]]:
-        """Power that the driver has sampled by itself.
+        """Power samples that the driver has recorded by itself.
 
         Args:
-            since: Only samples later than this instant.
+            since: Only samples later than this `time.monotonic()` instant, in seconds.
 
         Returns:
-            Instants, ascending, of the clock that `time.monotonic()` reads, and watts.
+            Instants of `time.monotonic()`, ascending, and watts.
         """
-        raise unsupported("dated samples of power")
+        raise unsupported("timestamped power samples")
 
     def instant_power(self) -> float:
-        """Watts now."""
+        """Current power in watts."""
         raise unsupported(Capability.INSTANT_POWER)
 
     def average_power(self) -> float:
@@ -211,7 +208,7 @@ class GpuDriver:
         raise unsupported(Capability.MEMORY_POWER)
 
     def temperature(self) -> float:
-        """Degrees Celsius."""
+        """Temperature in degrees Celsius."""
         raise unsupported(Capability.TEMPERATURE)
 
     def utilization(self) -> float:
@@ -219,7 +216,7 @@ class GpuDriver:
         raise unsupported(Capability.UTILIZATION)
 
     def memory(self) -> MemoryUse:
-        """Bytes of device memory in use and in all."""
+        """Device memory in bytes, used and total."""
         raise unsupported(Capability.MEMORY)
 
     def processes(self) -> tuple[GpuProcess, ...]:
@@ -227,31 +224,31 @@ class GpuDriver:
         raise unsupported(Capability.PROCESSES)
 
     def power_limit(self) -> float:
-        """The power limit in force, in watts."""
+        """The current power limit, in watts."""
         raise unsupported(Capability.POWER_LIMIT)
 
     def power_limits(self) -> PowerLimits:
-        """The range and default of the power limit."""
+        """Range and default of the power limit, in watts."""
         raise unsupported(Capability.POWER_LIMIT)
 
     def set_power_limit(self, watts: float) -> None:
-        """Set the power limit."""
+        """Set the power limit, in watts."""
         raise unsupported(Capability.SET_POWER_LIMIT)
 
     def current_clocks(self) -> CurrentClocks:
-        """The clocks now."""
+        """Current clocks, in MHz."""
         raise unsupported(Capability.CLOCKS)
 
     def supported_clocks(self) -> SupportedClocks:
-        """The clocks that can be locked."""
+        """Clocks that can be locked, in MHz."""
         raise unsupported(Capability.CLOCKS)
 
     def locked_graphics_clock(self) -> ClockRange | None:
-        """The lock in force, or `None` if unlocked or if the driver cannot tell."""
+        """The current lock in MHz, or `None` if unlocked or if the driver cannot report it."""
         return None
 
     def locked_memory_clock(self) -> ClockRange | None:
-        """The lock in force, or `None` if unlocked or if the driver cannot tell."""
+        """The current lock in MHz, or `None` if unlocked or if the driver cannot report it."""
         return None
 
     def lock_graphics_clock(self, clock: ClockRange | None) -> None:
@@ -263,7 +260,7 @@ class GpuDriver:
         raise unsupported(Capability.LOCK_CLOCKS)
 
     def persistence(self) -> bool:
-        """Whether the driver stays loaded while nobody uses the GPU."""
+        """Whether the driver stays loaded while no process uses the GPU."""
         raise unsupported(Capability.PERSISTENCE)
 
     def set_persistence(self, enabled: bool) -> None:
@@ -272,7 +269,7 @@ class GpuDriver:
 
 
 class AbsentGpuDriver(GpuDriver):
-    """A GPU that is listed but answers nothing: every question gets the same obstacle."""
+    """A GPU that is listed but does not respond: every method raises the same error."""
 
     def __init__(self, identity: GpuIdentity, error: CapabilityError) -> None:
         self.identity = identity
@@ -293,18 +290,18 @@ _QUESTIONS = frozenset(
 
 
 class Gpu:
-    """One GPU as the frameworks count them.
+    """One GPU, numbered as the frameworks do.
 
     Attributes:
         index: The ordinal that frameworks use for it (after `CUDA_VISIBLE_DEVICES` and the like).
-        driver: The back end, for callers with a thread of their own that may hang.
+        driver: The back end, for callers in a thread of their own that may hang.
     """
 
     def __init__(self, index: int, driver: GpuDriver) -> None:
         self.index = index
         self.driver = driver
         self.identity = driver.identity
-        #: Record of the holds on a GPU that no other process sees.
+        #: Holds on a GPU that no other process sees.
         self.held: dict[str, list[Entry]] = {}
         self._guard = Guard(self.identity.name) if driver.may_hang else None
 
@@ -315,7 +312,7 @@ class Gpu:
 
     @property
     def meter_period(self) -> float | None:
-        """Seconds between refreshes of the power meter, if the driver tells; 0 for a live one."""
+        """Seconds between refreshes of the power meter, if known; 0 for a live one."""
         return self.driver.meter_period
 
     @property
@@ -330,15 +327,15 @@ class Gpu:
         return question() if self._guard is None else self._guard.call(question)
 
     def energy(self) -> float:
-        """Joules since some fixed moment; the counter moves in ticks of 20-100 ms."""
+        """Joules since some fixed moment; the counter updates in ticks of 20-100 ms."""
         return self._ask(self.driver.energy)
 
     def instant_power(self) -> float:
-        """Watts now."""
+        """Current power in watts."""
         return self._ask(self.driver.instant_power)
 
     def version(self) -> str:
-        """Of the driver; empty if it does not tell."""
+        """Driver version; empty if the driver does not report it."""
         return self._ask(self.driver.version)
 
     def sample(self) -> tuple[float | CapabilityError, float | CapabilityError]:
@@ -346,11 +343,11 @@ class Gpu:
         return self._ask(self.driver.sample)
 
     def timed_energy(self) -> tuple[float, float]:
-        """Joules, and the instant at which the counter was refreshed."""
+        """Joules, and the `time.monotonic()` instant of the counter's last refresh."""
         return self._ask(self.driver.timed_energy)
 
     def power_samples(self, since: float) -> list[tuple[float, float]]:
-        """Instants and watts that the driver has sampled by itself, later than an instant."""
+        """Power samples of the driver after an instant: `time.monotonic()` instants and watts."""
         return self._ask(lambda: self.driver.power_samples(since))
 
     def average_power(self) -> float:
@@ -362,7 +359,7 @@ class Gpu:
         return self._ask(self.driver.memory_power)
 
     def temperature(self) -> float:
-        """Degrees Celsius."""
+        """Temperature in degrees Celsius."""
         return self._ask(self.driver.temperature)
 
     def utilization(self) -> float:
@@ -370,7 +367,7 @@ class Gpu:
         return self._ask(self.driver.utilization)
 
     def memory(self) -> MemoryUse:
-        """Bytes of device memory in use and in all."""
+        """Device memory in bytes, used and total."""
         return self._ask(self.driver.memory)
 
     def processes(self) -> tuple[GpuProcess, ...]:
@@ -378,31 +375,31 @@ class Gpu:
         return self._ask(self.driver.processes)
 
     def power_limit(self) -> float:
-        """The power limit in force, in watts."""
+        """The current power limit, in watts."""
         return self._ask(self.driver.power_limit)
 
     def power_limits(self) -> PowerLimits:
-        """The range and default of the power limit, in watts."""
+        """Range and default of the power limit, in watts."""
         return self._ask(self.driver.power_limits)
 
     def current_clocks(self) -> CurrentClocks:
-        """The clocks now, in MHz."""
+        """Current clocks, in MHz."""
         return self._ask(self.driver.current_clocks)
 
     def supported_clocks(self) -> SupportedClocks:
-        """The clocks that can be locked, in MHz."""
+        """Clocks that can be locked, in MHz."""
         return self._ask(self.driver.supported_clocks)
 
     def locked_graphics_clock(self) -> ClockRange | None:
-        """The lock in force, or `None` if unlocked or if the driver cannot tell."""
+        """The current lock in MHz, or `None` if unlocked or if the driver cannot report it."""
         return self._ask(self.driver.locked_graphics_clock)
 
     def locked_memory_clock(self) -> ClockRange | None:
-        """The lock in force, or `None` if unlocked or if the driver cannot tell."""
+        """The current lock in MHz, or `None` if unlocked or if the driver cannot report it."""
         return self._ask(self.driver.locked_memory_clock)
 
     def persistence(self) -> bool:
-        """Whether the driver stays loaded while nobody uses the GPU."""
+        """Whether the driver stays loaded while no process uses the GPU."""
         return self._ask(self.driver.persistence)
 
     def hold(
@@ -412,12 +409,12 @@ class Gpu:
         graphics_clock: int | tuple[int, int] | None = None,
         memory_clock: int | tuple[int, int] | None = None,
     ) -> Hold:
-        """Change knobs for a while; what was set before comes back, whatever happens.
+        """Change knobs temporarily; the previous values are always restored.
 
-        Use as ``with gpu.hold(power_limit=200): ...``. The previous values return on leaving the
+        Use as ``with gpu.hold(power_limit=200): ...``. They are restored on leaving the
         block, on an exception, on SIGTERM, and after SIGKILL when Zeus next starts on this
-        machine (or on ``zeus restore``). A clock lock that somebody else has made is known only if
-        the driver tells it, which NVIDIA's does not: there, clocks are unlocked afterwards.
+        machine (or on ``zeus restore``). A clock lock set by another program is known only
+        if the driver reports it. NVIDIA's does not: there, clocks are unlocked afterwards.
 
         Args:
             power_limit: Watts.
@@ -425,7 +422,7 @@ class Gpu:
             memory_clock: MHz, or (lowest, highest) MHz.
 
         Raises:
-            KnobError: If a value lies outside what this GPU accepts.
+            KnobError: If a value is outside the range that this GPU accepts.
             CapabilityError: If the GPU or the permissions do not allow it.
         """
         from zeus.device.hold import Hold  # noqa: PLC0415  (hold builds on this module)
@@ -433,7 +430,7 @@ class Gpu:
         return Hold(self, power_limit, graphics_clock, memory_clock)
 
     def apply(self, setter: Callable[[], None]) -> None:
-        """Run a driver setter under the guard. For holds: everyone else uses `hold`."""
+        """Run a driver setter under the guard. For holds only: other callers use `hold`."""
         self._ask(setter)
 
     def support(self, capability: Capability) -> Support:
@@ -448,15 +445,15 @@ class Gpu:
 
 
 def _rewrite_power_limit(gpu: Gpu) -> None:
-    # Setting what is set already changes nothing and tells whether setting is allowed.
+    # Setting the current value changes nothing and shows whether setting is allowed.
     from zeus.device.hold import rewrite_power_limit  # noqa: PLC0415  (hold builds on this module)
 
     rewrite_power_limit(gpu)
 
 
 def _clock_control(gpu: Gpu) -> None:
-    # A lock cannot be read back everywhere, so trying one could undo somebody else's. Locking
-    # clocks takes the same right as setting the power limit, which can be tried safely.
+    # Not every driver reports locks, so trying one could undo another program's. Locking clocks
+    # needs the same permission as setting the power limit, which can be tried safely.
     gpu.supported_clocks()
     if type(gpu.driver).lock_graphics_clock is GpuDriver.lock_graphics_clock:
         raise unsupported(Capability.LOCK_CLOCKS)
@@ -485,17 +482,17 @@ _PROBES: dict[Capability, Callable[[Gpu], object]] = {
 
 
 class CpuDriver:
-    """What a back end knows about one CPU package. Undoes wraparound, if asked often enough."""
+    """Back end of one CPU package. Corrects counter wraparound, if polled often enough."""
 
     #: Seconds in which the counter can wrap at most once, at any power a package can draw.
     wrap_period: float = float("inf")
 
     def energy(self) -> float:
-        """Joules of the package, monotonic: wraparound is already undone."""
+        """Joules of the package, monotonic: wraparound is corrected."""
         raise unsupported("package energy counter")
 
     def dram_energy(self) -> float:
-        """Joules of the memory behind this package."""
+        """Joules of the memory attached to this package."""
         raise unsupported("DRAM energy counter")
 
 
@@ -504,7 +501,7 @@ class Cpu:
 
     Attributes:
         index: Number of the package.
-        name: What the platform calls it.
+        name: Its name on this platform.
         driver: The back end.
     """
 
@@ -521,7 +518,7 @@ class Cpu:
         return self.driver.energy()
 
     def dram_energy(self) -> float:
-        """Joules of its memory since some fixed moment."""
+        """Joules of its DRAM since some fixed moment."""
         return self.driver.dram_energy()
 
 
@@ -529,9 +526,9 @@ class Soc:
     """A system on a chip whose parts share one power meter (Apple silicon, Jetson).
 
     Attributes:
-        name: What it is.
+        name: Product name.
         total_rail: The part that feeds all others, which therefore must not be added to them.
-        estimated: Whether its figures are the chip's own estimate rather than metered.
+        estimated: Whether its values are the chip's own estimate rather than metered.
     """
 
     name: str = "SoC"
@@ -549,7 +546,7 @@ class Soc:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that could not be used on this machine, and what mends it."""
+    """Something that could not be used on this machine, and how to fix it."""
 
     what: str
     error: CapabilityError
@@ -562,7 +559,7 @@ D = TypeVar("D", bound=Gpu | Cpu)
 
 
 class DeviceSet(Sequence[D]):
-    """Devices of one kind in index order, with what was found but cannot be used."""
+    """Devices of one kind in index order, and the problems with those that cannot be used."""
 
     def __init__(self, devices: Sequence[D] = (), problems: Sequence[Problem] = ()) -> None:
         self._devices: tuple[D, ...] = tuple(devices)
@@ -585,17 +582,17 @@ class DeviceSet(Sequence[D]):
         return f"DeviceSet({list(self._devices)})"
 
     def select(self, indices: Sequence[int] | None) -> tuple[D, ...]:
-        """The devices with these indices, in this order; all of them for `None`.
+        """Return the devices with these indices, in this order; all of them for `None`.
 
         Raises:
-            UnknownDeviceError: If an index is repeated or names no device here.
+            UnknownDeviceError: If an index is repeated or matches no device here.
         """
         if indices is None:
             return self._devices
         known = {device.index: device for device in self._devices}
         wrong = [index for index in indices if isinstance(index, bool) or index not in known]
         if wrong:
-            rule = f"must be among {sorted(known)}" if known else "name what is here, and none is"
+            rule = f"must be among {sorted(known)}" if known else "must be empty without devices"
             raise UnknownDeviceError(
                 f"device indices {rule}, but got {wrong}"
                 + "".join(f"; {problem}" for problem in self.problems)

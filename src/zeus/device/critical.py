@@ -1,4 +1,4 @@
-"""One change of knobs at a time in this process, and no signal in the middle of it."""
+"""Section for changes of knobs: one at a time in this process, not interrupted by signals."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 class CriticalSection:
     """Serializes changes of knobs in this process, and lets signal handlers wait for the end.
 
-    A handler runs on top of whatever the main thread does. Restoring knobs from within a handler
-    while the same thread is changing one would wait for itself for ever; so the handler asks to be
-    called back when the section ends. Ctrl-C waits for the end as well: an exception from the
-    middle would leave a knob changed that no hold knows of. Who only waits inside, with nothing
-    changed yet, asks `interrupt_pending` and gives up.
+    A handler interrupts the main thread anywhere. Restoring knobs in a handler while the same
+    thread is changing one would deadlock; so the handler registers a callback for the end of the
+    section. Ctrl-C is deferred as well: an exception in the middle would leave a changed knob that
+    no hold records. Code that only waits inside, with nothing changed yet, polls
+    `interrupt_pending` and gives up.
     """
 
     def __init__(self) -> None:
@@ -35,30 +35,30 @@ class CriticalSection:
     def __exit__(self, *_: object) -> None:
         self._lock.release()
         if self._inside() or threading.current_thread() is not threading.main_thread():
-            return  # handlers run in the main thread, so only there is anything waiting
+            return  # handlers run in the main thread, so only there can actions be deferred
         self._allow_interrupts()
         with ExitStack() as actions:  # each of them runs, whatever the others raise
             while self._afterwards:
                 actions.callback(self._afterwards.pop())
 
     def interrupt_pending(self) -> bool:
-        """Whether a Ctrl-C waits for this thread to leave the section."""
+        """Whether a Ctrl-C is deferred until this thread leaves the section."""
         return self._interrupted_inside and threading.current_thread() is threading.main_thread()
 
     def when_free(self, action: Callable[[], None]) -> None:
-        """Run the action now, or, if this very thread is inside the section, when it leaves."""
+        """Run the action now, or, if this thread is inside the section, when it leaves."""
         if self._inside():
             self._afterwards.append(action)
         else:
             action()
 
     def reset_after_fork(self) -> None:
-        """A forked child must not wait for a thread it does not have."""
+        """Reset in a forked child, which must not wait for a thread it does not have."""
         self._lock = threading.RLock()
         self._afterwards = []
 
     def _inside(self) -> bool:
-        # Asked of the lock itself: a handler may come between taking it and taking note of that.
+        # From the lock itself: a handler may run between acquiring it and recording that.
         return bool(self._lock._is_owned())  # type: ignore[attr-defined]
 
     def _postpone_interrupts(self) -> None:

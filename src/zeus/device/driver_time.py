@@ -1,4 +1,4 @@
-"""When a driver says that a counter was refreshed, in our own time."""
+"""Conversion of a driver's counter timestamps to the monotonic clock."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _RECENT = 256  # refreshes
 
 
 class DriverTime:
-    """Maps a driver's timestamps, of a clock that runs as ours does, to our monotonic clock.
+    """Maps a driver's timestamps, of a clock that runs at the same rate, to the monotonic clock.
 
     A timestamp is never later than the moment at which it is read. So the smallest difference
-    between the two, over many readings, is how far apart the clocks are.
+    between the two, over many readings, is the offset of the clocks.
     """
 
     def __init__(self) -> None:
@@ -25,21 +25,21 @@ class DriverTime:
         self._last: tuple[int, float] | None = None
 
     def instant(self, joules: float, timestamp: int, now: float) -> float:
-        """The monotonic instant of a timestamp.
+        """Return the monotonic instant of a timestamp.
 
         Args:
-            joules: What the counter shows.
+            joules: Value of the counter.
             timestamp: Nanoseconds of the driver's clock.
             now: The monotonic instant after both were read.
 
         Raises:
-            CapabilityError: If there is no timestamp, or it does not go with the counter.
+            CapabilityError: If there is no timestamp, or it contradicts the counter.
         """
         if timestamp in (0, _ALL_BITS):
-            raise unsupported(_WHAT, "this part does not fill them in")
+            raise unsupported(_WHAT, "this part does not report them")
         last, self._last = self._last, (timestamp, joules)
         if last is not None and timestamp < last[0]:
-            self._apart.clear()  # another clock, perhaps: it is learned again
+            self._apart.clear()  # perhaps another clock: estimate its offset again
             raise _implausible(f"went back from {last[0]} to {timestamp} ns")
         if last is None or timestamp != last[0] or not self._apart:
             self._apart.append(now - timestamp * _NANO)

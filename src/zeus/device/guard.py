@@ -1,7 +1,7 @@
-"""Driver calls that hang must not take the program with them.
+"""Protection against driver calls that hang.
 
-A guarded call runs in a daemon thread that belongs to one device. If it does not come back in
-time the caller gets an error, and the device is left alone until the stuck call returns.
+A guarded call runs in a daemon thread that belongs to one device. If it does not return in time
+the caller gets an error, and no more calls are made to the device until the stuck call returns.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ DEFAULT_TIMEOUT = 3.0
 
 
 class _Call:
-    """A call on its way. Waits on a bare lock, because releasing one can never block.
+    """A pending call. Waits on a bare lock, because releasing one can never block.
 
-    An event could not be set while its waiter is interrupted at a bad moment; and that waiter may
-    be in a signal handler which needs the next call of this very device.
+    Setting an event could block while its waiter is interrupted at a bad moment; and that waiter
+    may be in a signal handler that needs the next call of the same device.
     """
 
     def __init__(self, function: Callable[[], Any]) -> None:
@@ -40,7 +40,7 @@ class _Call:
 
     def run(self) -> None:
         try:
-            # Nobody waits for it any more: what it would set now, nobody would know of.
+            # Its caller has given up, so no hold would record what it sets now.
             if not self.abandoned:
                 self.result = self._function()
         except BaseException as error:  # handed to the caller, whatever it is
@@ -53,7 +53,7 @@ class _Call:
 
 
 class _Worker:
-    """The thread of a device and the calls it is to make."""
+    """The thread of a device and its queue of calls."""
 
     def __init__(self) -> None:
         self.calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
@@ -72,16 +72,16 @@ class _Worker:
 class Guard:
     """Runs the driver calls of one device, one at a time, each with a time limit.
 
-    No lock is held while a call is under way. A signal handler may interrupt a caller at any point
-    and call again, and other threads may wait for what that handler's thread holds.
+    No lock is held during a call. A signal handler may interrupt a caller at any point and call
+    again, and other threads may wait for a lock that the handler's thread holds.
     """
 
     def __init__(self, device: str, timeout: float | None = None) -> None:
         """Guard a device.
 
         Args:
-            device: Its name, for the error.
-            timeout: Seconds; `DEFAULT_TIMEOUT` as it is at the time of a call if not given.
+            device: Name of the device, for the error.
+            timeout: Seconds; if not given, the value of `DEFAULT_TIMEOUT` at the time of a call.
         """
         self._device = device
         self._timeout = timeout
@@ -115,7 +115,7 @@ class Guard:
         worker.calls.put(call)
         left = timeout
         while not call.wait(left):
-            # The time limit is that of the call under way, which may be somebody else's.
+            # The time limit applies to the call in progress, which may be another caller's.
             now = time.monotonic()
             current = worker.current
             left = timeout if current is None else current.since + timeout - now
@@ -130,7 +130,7 @@ class Guard:
 
     def _ready_worker(self) -> _Worker:
         if self._process != os.getpid():
-            self._begin()  # a fork keeps the objects, but neither threads nor who held the lock
+            self._begin()  # a fork keeps the objects, but neither threads nor lock owners
         if self._worker is not None:
             return self._worker
         with self._starting:

@@ -1,8 +1,8 @@
 """Holds: the only way knobs are changed.
 
-A hold sets knobs of one GPU and puts back exactly what was there before when it ends: at the end
-of its block, on an exception, at interpreter exit, on SIGTERM or SIGHUP, and, after a crash, when
-Zeus next starts on the machine.
+A hold sets knobs of one GPU and restores exactly the previous values when it ends: at the end of
+its block, on an exception, at interpreter exit, on SIGTERM or SIGHUP, and, after a crash, when Zeus
+next starts on the machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class Hold:
-    """Knobs of one GPU, changed for a while. Made by `Gpu.hold`.
+    """Temporarily changed knobs of one GPU. Made by `Gpu.hold`.
 
     Nothing is changed before the block is entered (or `acquire` called). A hold can be used again
     after it has ended.
@@ -59,11 +59,11 @@ class Hold:
         self.release()
 
     def acquire(self) -> None:
-        """Set the knobs. If one is refused, those set already are put back."""
+        """Set the knobs. If one is refused, those already set are restored."""
         if self._entries:
             raise KnobError("the hold is in force already")
         try:
-            # Around all of it: a signal must not find a knob set that this hold knows nothing of.
+            # Around all of it: a signal must not find a knob set that this hold has not recorded.
             with critical_section:
                 self._owner = os.getpid()
                 _holds.add(self)
@@ -84,15 +84,15 @@ class Hold:
         graphics_clock: int | tuple[int, int] | None = None,
         memory_clock: int | tuple[int, int] | None = None,
     ) -> bool:
-        """Set knobs of this hold again; what comes back at the end stays the same.
+        """Set knobs of this hold again; the values restored at the end stay the same.
 
         Returns:
-            Whether all values are in force. They are not while another hold, perhaps another
-            process's, lies above this one; they will be when that one ends.
+            Whether all values are in force. They are not while a later hold, perhaps another
+            process's, overrides this one; they will be when that one ends.
 
         Raises:
             KnobError: If the hold is not in force (a forked child has no part in it), does not
-                hold that knob, or the value lies outside what this GPU accepts.
+                hold that knob, or the value is outside the range that this GPU accepts.
         """
         wanted = _checked(self.gpu, power_limit, graphics_clock, memory_clock)
         with critical_section:
@@ -100,17 +100,17 @@ class Hold:
                 raise KnobError(f"the hold must be in force in this process to change {[*wanted]}")
             for knob in wanted:
                 if knob not in self._entries:
-                    raise KnobError(f"the hold holds {sorted(self._entries)}, but got {knob}")
+                    raise KnobError(f"the hold covers {sorted(self._entries)}, but got {knob}")
             in_force = True
             for knob, value in wanted.items():
                 in_force &= self._journal.change(knob, self._entries[knob], value)
             return in_force
 
     def overridden_by(self) -> Entry | None:
-        """The hold that lies above this one, so that its value is in force instead.
+        """Return the later hold whose value is in force instead of this one's.
 
         Returns:
-            Its process and value among others; `None` if all values of this hold are in force.
+            Its record, with process and value; `None` if all values of this hold are in force.
 
         Raises:
             CapabilityError: If the record of holds cannot be used.
@@ -123,14 +123,14 @@ class Hold:
         return None
 
     def retune(self, lowest: int, highest: int) -> bool:
-        """Lock the graphics clock again, as often as many times a second.
+        """Lock the graphics clock again, up to many times a second.
 
-        As `change`, but quicker: the bounds are taken at their word, and the record keeps the clock
-        that was set by `acquire` or `change`. What comes back at the end stays the same.
+        As `change`, but faster: the bounds are not checked, and the record keeps the clock set by
+        `acquire` or `change`. The value restored at the end stays the same.
 
         Args:
             lowest: MHz, a clock that the GPU supports.
-            highest: MHz, likewise.
+            highest: MHz, a clock that the GPU supports.
 
         Returns:
             Whether the clock is in force, as for `change`.
@@ -146,7 +146,7 @@ class Hold:
             return self._journal.change(GRAPHICS_CLOCK, entry, [lowest, highest], lasting=False)
 
     def release(self) -> None:
-        """Put everything back. Safe to call more than once, and in a forked child (no effect)."""
+        """Restore all knobs. Safe to call more than once, and in a forked child (no effect)."""
         if self._owner != os.getpid():
             return
         with critical_section:
@@ -157,7 +157,7 @@ class Hold:
                 _holds.discard(self)
 
     def _put_back(self, knob: str, entry: Entry) -> bool:
-        """End the hold on one knob; returns whether there is nothing left to try here."""
+        """End the hold on one knob; returns whether nothing is left to retry in this process."""
         try:
             try:
                 self._journal.pop(knob, entry.id)
@@ -166,10 +166,10 @@ class Hold:
                     raise
                 self.gpu.apply(lambda: _set(self.gpu.driver, knob, entry.original))
         except (CapabilityError, KnobError, OSError) as error:
-            # Nobody takes it off the record as long as this process lives: so it tries again.
+            # No other process removes the entry while this process lives: so this one tries again.
             again = isinstance(error, CapabilityError) and error.reason is Reason.BLOCKED
             logger.error(
-                "could not put back the %s of %s: %s; %s tries again",
+                "could not restore the %s of %s: %s; %s tries again",
                 knob.replace("_", " "),
                 self.gpu,
                 error,
@@ -179,7 +179,7 @@ class Hold:
         return True
 
     def _untouched(self, knob: str, entry: Entry) -> bool:
-        """Whether the GPU still has what this hold set, although the record cannot tell."""
+        """Whether the GPU still has the value of this hold; for when the record is unreadable."""
         with contextlib.suppress(CapabilityError, KnobError):
             return _read(self.gpu, knob) == entry.value
         return False
@@ -192,7 +192,7 @@ def _journal(gpu: Gpu) -> Journal:
 
 
 def knob_setter(driver: GpuDriver, gpu: Gpu | None = None) -> Any:
-    """A function that sets a knob of this GPU to a recorded value."""
+    """Return a function that sets a knob of this GPU to a recorded value."""
 
     def apply(knob: str, value: Value) -> None:
         if gpu is None:
@@ -222,14 +222,14 @@ def _read(gpu: Gpu, knob: str) -> Value:
 
 
 def rewrite_power_limit(gpu: Gpu) -> None:
-    """Set the power limit to what it is, which tells whether setting it is allowed.
+    """Set the power limit to its current value, which shows whether setting it is allowed.
 
     Raises:
-        CapabilityError: If it is not.
-        KnobError: If the driver does not even take its own value.
+        CapabilityError: If setting is not allowed.
+        KnobError: If the driver does not accept its own value.
     """
     with contextlib.ExitStack() as alone:
-        # Between reading and writing somebody else's hold could begin, and would be undone.
+        # Between reading and writing, another program's hold could begin and would be undone.
         with contextlib.suppress(OSError):  # no place for records: then there are no holds either
             alone.enter_context(_journal(gpu).exclusive())
         current = gpu.power_limit()
@@ -271,7 +271,7 @@ def _checked_clock(gpu: Gpu, knob: str, clock: int | tuple[int, int]) -> list[in
     clocks = gpu.supported_clocks()
     supported = clocks.graphics if knob == GRAPHICS_CLOCK else clocks.memory
     if not supported:
-        raise KnobError(f"{gpu.name} names no {knob} that could be locked")
+        raise KnobError(f"{gpu.name} reports no {knob} that can be locked")
     if not min(supported) <= low <= high <= max(supported):
         raise KnobError(
             f"{min(supported)} MHz <= lowest <= highest <= {max(supported)} MHz must hold for the "
@@ -281,7 +281,7 @@ def _checked_clock(gpu: Gpu, knob: str, clock: int | tuple[int, int]) -> list[in
 
 
 class _Holds:
-    """The holds in force in this process, and the handlers that end them with it."""
+    """The holds in force in this process, and the handlers that end them when it exits."""
 
     _SIGNALS = tuple(
         getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -300,7 +300,7 @@ class _Holds:
             for number in self._SIGNALS:
                 current = signal.getsignal(number)
                 if isinstance(current, _Handler) or current in (signal.SIG_IGN, None):
-                    continue  # ours already; or the user wants to survive it; or not Python's
+                    continue  # ours already; or the user ignores it; or not set by Python
                 signal.signal(number, _Handler(self, current))
 
     def discard(self, hold: Hold) -> None:
@@ -316,15 +316,15 @@ class _Holds:
         for hold in list(self._active):
             try:
                 hold.release()
-            except Exception:  # the next one deserves its try; the record has the rest
+            except Exception:  # try the others too; the record keeps this one
                 logger.exception("could not end %s", hold)
 
 
 class _Handler:
-    """Ends all holds, then does what would have been done about the signal without Zeus.
+    """Signal handler that ends all holds, then does what would happen without Zeus.
 
-    Each one remembers the handler it replaced. So a program that chains its own handler between
-    two of these does not send the signal round in circles.
+    Each instance keeps the handler it replaced. So a program that chains its own handler between
+    two of these does not cause an endless loop.
     """
 
     def __init__(self, holds: _Holds, previous: Any) -> None:

@@ -1,8 +1,7 @@
 """Power of the rails of an NVIDIA Jetson board, from its INA3221 power monitors.
 
-Each monitor chip meters up to three rails. Kernels show them in one of two ways: newer ones as
-`hwmon` voltage and current, older ones as `iio` power. There is no energy counter, so energy is
-for a sampler to integrate.
+Each monitor chip meters up to three rails. Newer kernels expose them as `hwmon` voltage and
+current, older ones as `iio` power. There is no energy counter, so a sampler must integrate power.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _IIO_CHANNELS = (0, 1, 2)
 
 #: Labels of channels to which nothing is connected.
 _NOTHING = ("", "nc")
-#: What boards call the rail that feeds all others, the outermost first: the development kit of
+#: Labels of the rail that feeds all others, the outermost first: the development kit of
 #: the TX2 meters both its own input (VDD_MUX) and that of the module on it (VDD_IN).
 _TOTAL_RAILS = ("vdd_mux", "sys_vin", "vin", "pom_5v_in", "vdd_in")
 
@@ -38,9 +37,9 @@ class Channel:
     """One channel of a monitor chip.
 
     Attributes:
-        label: The file that names the rail behind it.
+        label: The file with the name of its rail.
         files: The files whose product is the power: voltage and current, or power itself.
-        divisor: What turns that product into watts.
+        divisor: Divisor that converts that product to watts.
     """
 
     label: Path
@@ -48,10 +47,10 @@ class Channel:
     divisor: float
 
     def power(self) -> float:
-        """Watts now. Around 0 the noise of the meter may make it slightly negative.
+        """Current watts. Around 0, noise of the meter may make it slightly negative.
 
         Raises:
-            CapabilityError: If a file cannot be read or holds no number.
+            CapabilityError: If a file cannot be read or contains no number.
         """
         return math.prod(_integer(path) for path in self.files) / self.divisor
 
@@ -60,7 +59,7 @@ class JetsonSoc(Soc):
     """A Jetson board.
 
     Attributes:
-        name: The model, as its device tree says.
+        name: The model from its device tree.
         rails: The rails that can be read, by the lower-case label.
         total_rail: The rail that feeds all others, or `None` if the board has no such meter. It
             contains the other rails (which may contain each other): never add it to them.
@@ -72,7 +71,7 @@ class JetsonSoc(Soc):
         self.total_rail = next((total for total in _TOTAL_RAILS if total in self.rails), None)
 
     def powers(self) -> dict[str, float]:
-        """Watts of each rail now. A rail that cannot be read now is left out.
+        """Current watts of each rail. A rail that cannot be read now is omitted.
 
         Raises:
             CapabilityError: If no rail can be read.
@@ -93,11 +92,11 @@ def discover(root: Path = Path("/")) -> tuple[Soc | None, list[Problem]]:
     """Find the power rails of this board.
 
     Args:
-        root: The directory that holds `sys` and `proc`.
+        root: The directory that contains `sys` and `proc`.
 
     Returns:
-        The board (a `JetsonSoc`), or `None` if it has no rail that can be read, and what could
-        not be used. Both are empty on a machine that is no Jetson.
+        The board (a `JetsonSoc`), or `None` if it has no readable rail, and problems. Both are
+        empty on a machine that is not a Jetson.
     """
     rails: dict[str, Channel] = {}
     problems: list[Problem] = []
@@ -107,7 +106,7 @@ def discover(root: Path = Path("/")) -> tuple[Soc | None, list[Problem]]:
         problems += obstacles
         for name, channel in named:
             seen[name] += 1
-            # Two chips may use one label; neither rail may hide the other.
+            # Two chips may use the same label; both rails must be listed.
             rails[name if seen[name] == 1 else f"{name}_{seen[name]}"] = channel
     if rails:
         return JetsonSoc(_device_tree(root, "model") or "Jetson", rails), problems
@@ -124,7 +123,7 @@ def _no_monitor(root: Path) -> CapabilityError:
 
 
 def _chips(root: Path) -> Iterator[Path]:
-    """The directories of the monitor chips, each named by bus and address."""
+    """Yield the directories of the monitor chips, each named by bus and address."""
     for driver in _DRIVERS:
         for chip in _listing(root / driver):
             if _CHIP.fullmatch(chip.name):
@@ -132,9 +131,9 @@ def _chips(root: Path) -> Iterator[Path]:
 
 
 def _readable(chip: Path) -> tuple[list[tuple[str, Channel]], list[Problem]]:
-    """The channels of a chip that can be read, with their names, and what keeps the others back.
+    """Return the readable channels of a chip with their names, and problems with the others.
 
-    A kernel may show the same chip in both layouts: the first with anything in it counts.
+    A kernel may expose the same chip in both layouts: the first with any channel is used.
     """
     for layout in (_hwmon_channels, _iio_channels):
         named = []
@@ -197,7 +196,7 @@ def _integer(path: Path) -> int:
         return int(text)
     except ValueError:
         raise CapabilityError(
-            Reason.IMPLAUSIBLE, f"{path} must hold a number, but holds {text!r}"
+            Reason.IMPLAUSIBLE, f"{path} must contain a number, but contains {text!r}"
         ) from None
 
 
@@ -209,7 +208,7 @@ def _obstacle(path: Path, error: Exception) -> CapabilityError:
 def _problem(channel: Channel, error: CapabilityError) -> Problem:
     cure = ""
     if error.reason is Reason.NO_PERMISSION:
-        # The numbers of the channels become wildcards, so that one line mends them all.
+        # The numbers of the channels become wildcards, so that one command fixes them all.
         directory = shlex.quote(str(channel.label.parent))
         names = [re.sub(r"\d+", "*", path.name) for path in (channel.label, *channel.files)]
         cure = "sudo chmod a+r " + " ".join(f"{directory}/{name}" for name in names)
@@ -229,7 +228,7 @@ def _text(path: Path) -> str:
 
 
 def _device_tree(root: Path, name: str) -> str:
-    """A property of the device tree, whose strings end in NUL; empty if there is none."""
+    """Return a property of the device tree, whose strings end in NUL; empty if missing."""
     try:
         return (root / _DEVICE_TREE / name).read_text().replace("\0", " ").strip()
     except (OSError, ValueError):

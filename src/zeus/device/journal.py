@@ -1,10 +1,10 @@
-"""A crash-safe record of what knobs were set to before somebody changed them.
+"""A crash-safe record of the values of knobs before Zeus changed them.
 
-For every GPU and knob there is a stack of the holds on it; all know the value from before the
-lowest. A hold that ends takes itself out; if it was the highest, the one below it is in force
-again, or the value from before. That makes the order of ending irrelevant, across threads,
-processes and users, and a process that was killed is simply a hold that ended: whoever comes next
-takes it out the same way.
+Every GPU and knob has a stack of holds; each entry has the original value, which preceded the first
+hold. A hold that ends removes itself; if it was on top, the value of the one below is in force
+again, or the original one. So the order of ending is irrelevant, across threads, processes and
+users. A process that was killed is simply a hold that ended: the next process removes it the same
+way.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Journal:
         """Open the record.
 
         Args:
-            gpu_key: Names the GPU for ever.
-            apply: Sets a knob to a value, for real.
-            memory: Where to keep it instead of on disk, for a GPU that lives in this process only.
+            gpu_key: Permanent key of the GPU.
+            apply: Sets a knob of the device to a value.
+            memory: Keeps the record instead of the disk, for a GPU of this process only.
             private: Whether no other user can see the GPU, as a simulated one.
         """
         self._gpu_key = gpu_key
@@ -48,21 +48,21 @@ class Journal:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Keep everybody, here and in other processes, from changing knobs of this GPU."""
+        """Keep all threads and processes from changing knobs of this GPU."""
         with self._open():
             yield
 
     def push(self, knob: str, value: Value, read: Callable[[], Value]) -> Entry:
-        """Set a knob, remembering what it was.
+        """Set a knob, recording its previous value.
 
         Args:
-            knob: Its name.
-            value: What to set.
-            read: Reads the present value; `None` where the hardware cannot tell.
+            knob: Name of the knob.
+            value: Value to set.
+            read: Reads the current value; returns `None` where the hardware cannot report it.
         """
         with self._open() as stacks:
             stack = stacks.setdefault(knob, [])
-            with suppress(CapabilityError, KnobError):  # refused: then it stays on record
+            with suppress(CapabilityError, KnobError):  # refused: then it stays recorded
                 self._end_abandoned(stacks, knob)
             previous = read()
             if previous is None and stack:
@@ -75,7 +75,7 @@ class Journal:
                 entry.sign_of_life = self._record.sign_of_life()
             stack.append(entry)
             try:
-                # On disk before the knob moves: a crash in between restores what is set already.
+                # On disk before the knob changes: a crash in between then restores the same value.
                 self._save(stacks)
                 self._apply(knob, value)
             except BaseException as error:
@@ -84,7 +84,7 @@ class Journal:
             return entry
 
     def _take_back(self, stack: list[Entry], knob: str, entry: Entry, error: BaseException) -> None:
-        """Forget a hold that did not come about, unless the knob may have moved for all that."""
+        """Drop a hold that failed, unless the knob may have changed nevertheless."""
         refused = isinstance(error, KnobError | OSError) or (
             isinstance(error, CapabilityError) and error.reason is not Reason.HANGS
         )
@@ -92,37 +92,37 @@ class Journal:
             try:
                 self._apply(knob, entry.previous)
             except Exception:
-                entry.abandon()  # stays on record: the next to come puts the value back
+                entry.abandon()  # stays recorded: the next process restores the value
                 return
         stack.remove(entry)
 
     def change(self, knob: str, entry: Entry, value: Value, *, lasting: bool = True) -> bool:
-        """Set a knob again under a hold that exists.
+        """Set a knob again under an existing hold.
 
         Args:
-            knob: Its name.
-            entry: The hold's.
-            value: What to set.
-            lasting: Whether the record tells of it, which costs a write to disk. What was there
-                before the hold is on record in any case.
+            knob: Name of the knob.
+            entry: Entry of the hold.
+            value: Value to set.
+            lasting: Whether to record the value, which costs a write to disk. The value from
+                before the hold is recorded in any case.
 
         Returns:
-            Whether the value is in force; not so while another hold lies above this one, and then
-            it will be when that one ends.
+            Whether the value is in force. It is not while a later hold overrides this one; it
+            will be when that one ends.
         """
         with self._open() as stacks:
             stack = stacks.setdefault(knob, [])
             at = _position(stack, entry.id)
-            if at is None:  # the record was lost, not the hold: what it remembers, it still knows
+            if at is None:  # the record was lost, not the hold: its entry still has all values
                 entry.order = max((each.order for each in stack), default=0) + 1
                 stack.append(entry)
                 self._save(stacks)
                 at = len(stack) - 1
             if at + 1 < len(stack):
                 with suppress(CapabilityError, KnobError):
-                    self._end_abandoned(stacks, knob)  # what lies above may be of the dead
+                    self._end_abandoned(stacks, knob)  # holds above may be of processes that ended
                 at = _position(stack, entry.id)
-                assert at is not None  # this process lives
+                assert at is not None  # this process is alive
             highest = at + 1 == len(stack)
             if highest:
                 self._apply(knob, value)
@@ -131,19 +131,19 @@ class Journal:
             return highest
 
     def above(self, knob: str, entry_id: str) -> Entry | None:
-        """The hold that is in force instead of this one; `None` if this one is."""
+        """Return the hold that is in force instead of this one; `None` if this one is."""
         with self._open() as stacks:
             stack = stacks.get(knob, [])
             return None if not stack or stack[-1].id == entry_id else stack[-1]
 
     def pop(self, knob: str, entry_id: str) -> None:
-        """End a hold: put back what it remembers, unless another hold lies above it.
+        """End a hold: restore its previous value, unless a later hold overrides it.
 
-        Unlike the others, it does not give way to Ctrl-C while it waits for its turn.
+        Unlike the other methods, it does not yield to Ctrl-C while it waits for the lock.
         """
         with self._open(patient=True) as stacks:
             with suppress(CapabilityError, KnobError):
-                # Killed while this one held: nothing else would bring the first value back now.
+                # Killed while this one held: nothing else would restore the original value now.
                 self._end_abandoned(stacks, knob)
             self._remove(stacks, knob, entry_id)
 
@@ -151,8 +151,8 @@ class Journal:
         """End the holds of processes that are gone; return how many there were.
 
         Raises:
-            CapabilityError: If the GPU refuses; the record of that knob stays for another try.
-            KnobError: If the GPU does not take the value any more; likewise.
+            CapabilityError: If the GPU refuses; the record of that knob is kept for a retry.
+            KnobError: If the GPU no longer accepts the value; the record is kept, too.
         """
         ended = 0
         refusal: CapabilityError | KnobError | None = None
@@ -161,7 +161,7 @@ class Journal:
                 try:
                     ended += self._end_abandoned(stacks, knob)
                 except (CapabilityError, KnobError) as error:
-                    refusal = refusal or error  # one knob's obstacle is not another's
+                    refusal = refusal or error  # go on with the other knobs
         if refusal is not None:
             raise refusal
         return ended
@@ -170,7 +170,7 @@ class Journal:
         abandoned = [entry for entry in stacks.get(knob, []) if entry.abandoned()]
         for entry in abandoned:
             if entry.boot != boot_id():
-                stacks[knob].remove(entry)  # a reboot has put the knob back already
+                stacks[knob].remove(entry)  # a reboot has reset the knob already
             else:
                 self._remove(stacks, knob, entry.id)
         return len(abandoned)
@@ -181,7 +181,7 @@ class Journal:
         if at is None:
             return
         if at + 1 == len(stack):
-            # If this fails the entry stays, and whoever comes next tries again.
+            # If this fails the entry stays, and the next process tries again.
             try:
                 self._apply(knob, stack[at - 1].value if at else stack[at].original)
             except BaseException:
@@ -231,7 +231,7 @@ def _blocked(error: LockTimeoutError) -> CapabilityError:
     return CapabilityError(
         Reason.BLOCKED,
         f"the record of changed knobs cannot be used: {error}",
-        "let that process go on, or end it",
+        "let that process continue, or end it",
     )
 
 
@@ -239,9 +239,9 @@ def recover(gpu_key: str, apply: Apply, *, private: bool = False) -> int:
     """End the holds of processes that are gone on one GPU; return how many there were.
 
     Raises:
-        CapabilityError: If the GPU refuses, or its record cannot be used; that stays for another
-            try.
-        KnobError: If the GPU does not take the value any more; likewise.
+        CapabilityError: If the GPU refuses, or its record cannot be used; the record is kept for a
+            retry.
+        KnobError: If the GPU no longer accepts the value; the record is kept, too.
     """
     if record_name(gpu_key) not in recorded_gpus():
         return 0

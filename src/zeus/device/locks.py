@@ -1,7 +1,7 @@
 """Locks between processes, each with a deadline.
 
-Whoever holds a lock may be stopped: by a debugger, a paused container, a stalled disk. Nobody waits
-for that without end: after a few seconds the wait is an error that names the holder.
+The process that holds a lock may be stopped: by a debugger, a paused container, a stalled disk. No
+process waits for it forever: after a few seconds the wait ends in an error that names the holder.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from pathlib import Path
 LOCK_TIMEOUT = 3.0
 """Seconds after which a lock counts as stuck. They are held for milliseconds."""
 
-_SHORT_TIMEOUT = 0.25  # seconds, for a while after one was stuck: the others may be so, too
+_SHORT_TIMEOUT = 0.25  # seconds, for a while after one was stuck: others may be, too
 _A_WHILE = 30.0  # seconds
 _FIRST_PAUSE, _LONGEST_PAUSE = 2e-4, 0.02  # seconds between tries
 
 _last_timeout = -_A_WHILE
-# Where others may write, a pipe may lie instead of a file: opening it must not keep us waiting.
+# In a shared directory there may be a pipe instead of a file: opening it must not block.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class LockTimeoutError(TimeoutError):
-    """A lock was not free in time; names who has it, where the system tells."""
+    """A lock was not free in time; names its holder, where the system reports it."""
 
 
 @contextlib.contextmanager
 def locked(
     path: Path, give_up: Callable[[], bool] = lambda: False, *, mode: int = 0o600
 ) -> Iterator[None]:
-    """Hold an exclusive lock between processes; it ends with the process that holds it.
+    """Hold an exclusive lock between processes; it is released when its process ends.
 
     Args:
-        path: The lock's file, created if it is not there.
-        give_up: Asked while waiting: whether to stop waiting already.
+        path: The lock file, created if missing.
+        give_up: Polled while waiting: whether to stop waiting early.
         mode: Permissions of a file that is created.
 
     Raises:
@@ -58,8 +58,8 @@ def locked(
 
 
 def _open(path: Path, mode: int) -> int:
-    # Where everybody may create files, the kernel refuses to "create" one that is another user's;
-    # to lock a file, reading it is enough.
+    # In a world-writable directory the kernel refuses to "create" a file of another user; to lock
+    # a file, read permission is enough.
     with contextlib.suppress(FileNotFoundError):
         return os.open(path, _READ)
     with contextlib.suppress(FileExistsError):
@@ -96,7 +96,7 @@ def _try(descriptor: int) -> bool:
 
 
 def _holder(path: Path) -> str:
-    """Who has the lock, as far as the kernel tells; it may be in another container."""
+    """Return the lock's holder, if the kernel reports it; it may be in another container."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         inode = str(path.stat().st_ino)
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
@@ -110,11 +110,11 @@ def _holder(path: Path) -> str:
 
 
 class SignsOfLife:
-    """Tells whether processes live whose numbers mean nothing here, by locks on bytes of a file.
+    """Shows whether processes of other PID namespaces are alive, by locks on bytes of a file.
 
     A lock of this kind belongs to one process, is not inherited by its children, and ends with it,
-    whatever ends it; and all containers that share the file see it. A process loses its locks when
-    it closes the file, so that is never closed.
+    however it ends; and all containers that share the file see it. A process loses its locks when
+    it closes the file, so the file is never closed.
     """
 
     def __init__(self) -> None:
@@ -123,9 +123,9 @@ class SignsOfLife:
         self._lock = threading.RLock()
 
     def give(self, path: Path) -> int:
-        """Show life from now on; returns by which byte, or 0 where files cannot be locked."""
+        """Mark this process as alive; returns the locked byte, or 0 if locking fails."""
         with self._lock, contextlib.suppress(OSError):
-            mine = (path, os.getpid())  # a forked child must show its own
+            mine = (path, os.getpid())  # a forked child needs its own
             if mine not in self._given:
                 byte = uuid.uuid4().int >> 66 or 1
                 descriptor = self._descriptor(path, os.O_RDWR | os.O_CREAT)
@@ -135,13 +135,13 @@ class SignsOfLife:
         return 0
 
     def seen(self, path: Path, byte: int) -> bool:
-        """Whether another process lives that shows life by this byte. If unsure, it does."""
+        """Whether the process that locked this byte is alive; true if unknown."""
         if not byte or byte in self._given.values():
             return True
         with self._lock:
             try:
-                # Shared, because the file of another user can only be read; it meets the other's
-                # exclusive lock all the same.
+                # Shared, because the file of another user can only be read; it conflicts with the
+                # other's exclusive lock all the same.
                 descriptor = self._descriptor(path, os.O_RDONLY)
                 fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, byte)
                 fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, byte)
@@ -150,7 +150,7 @@ class SignsOfLife:
         return False
 
     def reset_after_fork(self) -> None:
-        """A thread of the parent may have held our lock."""
+        """Replace the lock: a thread of the parent may have held it."""
         self._lock = threading.RLock()
 
     def _descriptor(self, path: Path, flags: int) -> int:

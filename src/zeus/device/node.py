@@ -1,7 +1,7 @@
 """The machine as a whole: its clock, GPUs, CPUs and system on a chip.
 
-Discovered once per process and environment. A simulated node takes the machine's place for the
-length of a ``with`` block.
+Discovered once per process and environment. A simulated node replaces the machine within a
+``with`` block.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _VARIABLES = (
 
 
 class Node:
-    """What this machine offers.
+    """Devices and clock of a machine.
 
     Attributes:
-        clock: The time that all measuring on it goes by.
+        clock: Clock of all measurements on it.
         gpus: The GPUs a framework sees, in its order.
         cpus: CPU packages.
         soc: The system on a chip, if the machine is one.
         drivers: All GPUs of the machine, visible or not.
-        simulated: What `ZEUS_SIMULATE` asked for, or an empty string.
-        problems: What was found but cannot be used.
+        simulated: Value of `ZEUS_SIMULATE`, or an empty string.
+        problems: Devices and readings that were found but cannot be used.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class Node:
         self.problems = tuple(problems)
 
     def restore(self) -> tuple[int, list[Problem]]:
-        """Put back the knobs that processes left behind which are gone.
+        """Restore the knobs that processes left changed when they ended.
 
         Returns:
-            How many holds were ended, and what refused.
+            Number of holds that were ended, and the failures.
         """
         ended = 0
         problems: list[Problem] = []
@@ -101,7 +101,7 @@ def _obstacle(error: CapabilityError | KnobError | OSError) -> CapabilityError:
 
 
 def current_node() -> Node:
-    """The node in force: the innermost ``with`` block's, else this machine (or its simulation)."""
+    """Return the node of the innermost ``with`` block, else this machine (or its simulation)."""
     if _overrides:
         return _overrides[-1]
     key = (os.getpid(), *(os.environ.get(name) for name in _VARIABLES))
@@ -114,12 +114,12 @@ def current_node() -> Node:
 
 @contextmanager
 def override(node: Node) -> Iterator[Node]:
-    """Let a node stand in for this machine, for all threads."""
+    """Replace this machine by a node, for all threads."""
     _overrides.append(node)
     try:
         yield node
     finally:
-        # The latest of its kind: the same node may stand in twice, with another one in between.
+        # The last occurrence: the same node may be active twice, with another one in between.
         at = next(i for i in reversed(range(len(_overrides))) if _overrides[i] is node)
         del _overrides[at]
 
@@ -130,7 +130,7 @@ _overrides: list[Node] = []
 
 
 def _reset_after_fork() -> None:
-    # The thread that was looking for devices, if any, is not in the child.
+    # A thread that was discovering devices does not exist in the child.
     global _lock  # noqa: PLW0603
     _lock = threading.RLock()
 
@@ -144,7 +144,7 @@ def _discover() -> Node:
     if recorded_gpus():
         ended, problems = node.restore()
         if ended:
-            logger.warning("put back what %d ended process(es) had changed on GPUs", ended)
+            logger.warning("restored GPU settings that %d ended process(es) had changed", ended)
         for problem in problems:
             logger.warning("%s; `zeus restore` tries again", problem)
     return node
@@ -156,16 +156,16 @@ def simulated_node(
     load: float | None = None,
     sensors: Sensors | str | None = None,
 ) -> Node:
-    """A node with simulated GPUs; in real time if no clock is given.
+    """Return a node with simulated GPUs; in real time if no clock is given.
 
     Raises:
-        SimulationError: If the specification names no known GPU, or no known sensors are named.
+        SimulationError: If the specification names an unknown GPU, or the sensors are unknown.
     """
     clock = clock or MonotonicClock()
     if load is None:
         load = simulated.parse_load(os.environ.get(simulated.LOAD_VARIABLE))
     drivers = simulated.build(spec, clock, load, sensors)
-    # Numbered as they were written, unless CUDA's other order is asked for by name.
+    # Numbered as written, unless CUDA's fastest-first order is requested explicitly.
     fastest_first = os.environ.get("CUDA_DEVICE_ORDER") == "FASTEST_FIRST"
     candidates = [
         Candidate(driver.identity.key, driver.model.speed if fastest_first else 0.0)
@@ -196,7 +196,7 @@ def _real_gpus() -> tuple[list[GpuDriver], list[Candidate], list[Problem]]:
 
 
 def find_drivers() -> dict[str, GpuDriver]:
-    """All GPUs of the machine (or of its simulation) by key, to look at them and no more."""
+    """Return all GPUs of the machine (or of its simulation) by key, for reading only."""
     spec = os.environ.get(simulated.SIMULATE_VARIABLE, "").strip()
     found = simulated.build(spec, MonotonicClock(), None) if spec else _real_gpus()[0]
     return {driver.identity.key: driver for driver in found}
@@ -215,7 +215,7 @@ def _host() -> tuple[DeviceSet[Cpu], Soc | None, list[Problem]]:
 
 
 def _visible(drivers: Sequence[GpuDriver], candidates: Sequence[Candidate]) -> list[Gpu]:
-    """NVIDIA GPUs first, then AMD, each by the rules of its runtime."""
+    """Return NVIDIA GPUs first, then AMD, each by the rules of its runtime."""
     found: list[GpuDriver] = []
     for vendor, rule in (("NVIDIA", visible_nvidia), ("AMD", visible_amd)):
         own = [i for i, driver in enumerate(drivers) if driver.identity.vendor == vendor]

@@ -35,23 +35,23 @@ _Sample = tuple[float | CapabilityError, float | CapabilityError]
 
 _CONTROL_CURE = "run as root, or in a container with CAP_SYS_ADMIN"
 _READ_CURE = "let this user read the /dev/nvidia* devices"
-_INIT_TIMEOUT = 30.0  # seconds; without persistence mode a node of eight takes many
+_INIT_TIMEOUT = 30.0  # seconds; without persistence mode a node of eight GPUs is slow
 
 _MILLI = 1e-3
 _MICRO = 1e-6
 _NO_32 = 0xFFFFFFFF
 _NO_64 = 0xFFFFFFFFFFFFFFFF
-_MOST_GPUS = 1024  # far more than a machine has; a driver that counts more counts wrong
+_MOST_GPUS = 1024  # far more than a machine has; a higher count is wrong
 _HIGHEST_CLOCK = 100_000  # MHz
-_MAX_AHEAD = 1.0  # seconds by which a dated sample may seem to come from the future
+_MAX_AHEAD = 1.0  # seconds by which a sample's timestamp may lie in the future
 _FIRST_COMPUTE_CAPABILITY_WITH_AVERAGED_POWER = (8, 6)
 
 
 def discover() -> tuple[list[GpuDriver], list[Candidate], list[Problem]]:
-    """All NVIDIA GPUs of the machine by PCI address. Never raises.
+    """Find all NVIDIA GPUs of the machine, by PCI address. Never raises.
 
     Returns:
-        Drivers, what visibility rules need to know of each, and what stood in the way.
+        Drivers, the input of the visibility rules for each, and problems.
     """
     guard = Guard("the NVIDIA driver", _INIT_TIMEOUT)
     try:
@@ -67,15 +67,15 @@ def discover() -> tuple[list[GpuDriver], list[Candidate], list[Problem]]:
             identity = GpuIdentity(f"nvml-index-{index}", f"NVIDIA GPU {index}", "NVIDIA")
             driver, candidate = AbsentGpuDriver(identity, error), Candidate(identity.key)
             if error.reason is Reason.HANGS:
-                guard = Guard("the NVIDIA driver", _INIT_TIMEOUT)  # the others may still answer
+                guard = Guard("the NVIDIA driver", _INIT_TIMEOUT)  # the others may still respond
         drivers.append(driver)
         candidates.append(candidate)
     return drivers, candidates, []
 
 
 def _start() -> int:
-    """Load the library; the number of GPUs."""
-    import pynvml  # noqa: PLC0415  (costs 25 ms; only who looks for GPUs pays)
+    """Load the library; returns the number of GPUs."""
+    import pynvml  # noqa: PLC0415  (costs 25 ms; only for GPU discovery)
 
     try:
         pynvml.nvmlInit()
@@ -129,7 +129,7 @@ def _translated(error: Any, what: str, permission_cure: str) -> CapabilityError:
     reasons = {
         nvml.NVML_ERROR_NOT_SUPPORTED: Reason.UNSUPPORTED,
         nvml.NVML_ERROR_FUNCTION_NOT_FOUND: Reason.UNSUPPORTED,
-        # The arguments are ours and fit newer drivers: this one does not know them.
+        # Our arguments are valid for newer drivers: this one does not support them.
         nvml.NVML_ERROR_INVALID_ARGUMENT: Reason.UNSUPPORTED,
         nvml.NVML_ERROR_NO_DATA: Reason.UNSUPPORTED,
         nvml.NVML_ERROR_NO_PERMISSION: Reason.NO_PERMISSION,
@@ -138,8 +138,8 @@ def _translated(error: Any, what: str, permission_cure: str) -> CapabilityError:
         nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: Reason.DRIVER_ABSENT,
         nvml.NVML_ERROR_TIMEOUT: Reason.HANGS,
     }
-    # Everything else means that the GPU does not answer as a GPU should: fallen off the bus,
-    # in need of a reset, gone from the list.
+    # Every other error means that the GPU does not respond properly: fallen off the bus, in need
+    # of a reset, no longer listed.
     reason = reasons.get(error.value, Reason.LOST)
     cures = {
         Reason.NO_PERMISSION: permission_cure,
@@ -161,14 +161,14 @@ class NvmlGpuDriver(GpuDriver):
             vendor="NVIDIA",
             pci_address=self._pci_address(),
         )
-        # Both are asked up to a hundred times a second: look everything up once.
+        # Both are polled up to a hundred times a second: resolve everything once.
         self._read_counter = nvml.nvmlDeviceGetTotalEnergyConsumption
         self._read_instant: Callable[[], float] | None = None
         self._read_sample: Callable[[], _Sample] | None = None
 
     def seen_as_slice(self, slice_uuid: str) -> NvmlGpuDriver:
-        """The same GPU for somebody who sees one MIG slice of it: slices have no meter."""
-        driver = copy.copy(self)  # without asking the GPU again, which may hang by now
+        """Return this GPU for a process that sees one MIG slice of it: slices have no meter."""
+        driver = copy.copy(self)  # without another driver call, which may hang by now
         name = f"{self.identity.name} (whole GPU of {slice_uuid})"
         driver.identity = replace(self.identity, name=name, whole_module=True)
         return driver
@@ -215,11 +215,11 @@ class NvmlGpuDriver(GpuDriver):
             self._read_sample = together
             return found
         if any(error.reason is Reason.UNSUPPORTED for error in errors):
-            self._read_sample = apart  # each has another way to be asked
+            self._read_sample = apart  # each has another driver call
         return apart()
 
     def _sample_in_one_call(self) -> Callable[[], _Sample]:
-        """A reader of energy and power, between which no refresh can fall."""
+        """Return a reader of energy and power without a refresh between the two."""
         nvml = self._nvml
         fields = (nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, nvml.NVML_FI_DEV_POWER_INSTANT)
         scope = nvml.NVML_POWER_SCOPE_GPU
@@ -242,9 +242,9 @@ class NvmlGpuDriver(GpuDriver):
         return read
 
     def power_samples(self, since: float) -> list[tuple[float, float]]:
-        """Samples of power that the driver dates by the system's time of day.
+        """Power samples, which the driver timestamps by wall-clock time.
 
-        Setting that time in between moves them.
+        Setting the wall clock in between shifts them.
         """
         nvml = self._nvml
         offset = time.time() - time.monotonic()
@@ -255,14 +255,14 @@ class NvmlGpuDriver(GpuDriver):
         except nvml.NVMLError as error:
             if error.value == nvml.NVML_ERROR_NOT_FOUND:
                 return []  # none since then
-            raise _translated(error, "dated samples of power", _READ_CURE) from None
+            raise _translated(error, "timestamped power samples", _READ_CURE) from None
         if kind != nvml.NVML_VALUE_TYPE_UNSIGNED_INT:
-            raise _implausible("type of dated samples of power", kind)
-        # Parts of the ring that have not been filled yet have no date.
+            raise _implausible("type of timestamped power samples", kind)
+        # Unused entries of the ring buffer have no timestamp.
         stamps = [int(sample.timeStamp) for sample in samples if sample.timeStamp]
         latest = (time.time() + _MAX_AHEAD) / _MICRO
         if stamps != sorted(set(stamps)) or any(stamp > latest for stamp in stamps):
-            raise _implausible("date of a sample of power", max(stamps))
+            raise _implausible("timestamp of a power sample", max(stamps))
         dated = [
             (sample.timeStamp * _MICRO - offset, _watts(sample.sampleValue.uiVal))
             for sample in samples
@@ -284,8 +284,8 @@ class NvmlGpuDriver(GpuDriver):
         except CapabilityError as error:
             if error.reason is not Reason.UNSUPPORTED:
                 raise
-        # Older drivers have one power reading. What it means depends on the chip: since GA10x it
-        # is a mean over a second, before that (and on GA100) the power now.
+        # Older drivers have one power reading. Its meaning depends on the chip: since GA10x it is a
+        # mean over a second, before that (and on GA100) the instantaneous power.
         if self._compute_capability() >= _FIRST_COMPUTE_CAPABILITY_WITH_AVERAGED_POWER:
             raise unsupported(Capability.INSTANT_POWER, "this driver reports a mean over 1 s only")
         return self._power_usage
@@ -306,7 +306,7 @@ class NvmlGpuDriver(GpuDriver):
             if error.reason is not Reason.UNSUPPORTED:
                 raise
         if self._compute_capability() < _FIRST_COMPUTE_CAPABILITY_WITH_AVERAGED_POWER:
-            raise unsupported(Capability.AVERAGE_POWER, "this GPU reports power now, no mean")
+            raise unsupported(Capability.AVERAGE_POWER, "this GPU reports instantaneous power only")
         return self._power_usage()
 
     def memory_power(self) -> float:
@@ -318,22 +318,22 @@ class NvmlGpuDriver(GpuDriver):
         return _watts(milliwatts)
 
     def _field_reader(self, field: int, scope: int) -> Callable[[], float]:
-        """A reader of one power field."""
+        """Return a reader of one power field, in watts."""
         values = self._fields_reader((field, scope))
         return lambda: _watts(self._checked(values()[0]).value.uiVal)
 
     def _fields_reader(self, *fields: tuple[int, int]) -> Callable[[], Sequence[Any]]:
-        """A reader of fields, each with its scope, that reuses its memory from call to call."""
+        """Return a reader of fields, each with its scope, that reuses its buffer between calls."""
         nvml, handle = self._nvml, self._handle
-        # The binding's own wrapper builds this array anew each time; the entry point it uses is
+        # The binding's own wrapper rebuilds this array each time; the entry point it uses is
         # public in NVML and the same.
         try:
             entry = nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
         except nvml.NVMLError as error:
             raise _translated(error, "power", _READ_CURE) from None
         count, check = ctypes.c_int(len(fields)), nvml._nvmlCheckReturn
-        # Per thread: a sampler and a caller may ask at the same time, and an answer under way is
-        # no answer.
+        # Per thread: a sampler and a caller may read at the same time, and must not see a buffer
+        # that the other's call is filling.
         memory = threading.local()
 
         def read() -> Sequence[Any]:
@@ -352,10 +352,10 @@ class NvmlGpuDriver(GpuDriver):
         return read
 
     def _checked(self, value: Any) -> Any:
-        """A field as the driver has filled it in.
+        """Return a field that the driver has filled in.
 
         Raises:
-            CapabilityError: If it has not.
+            CapabilityError: If the driver reports an error for the field.
         """
         try:
             self._nvml._nvmlCheckReturn(value.nvmlReturn)
@@ -364,7 +364,7 @@ class NvmlGpuDriver(GpuDriver):
         return value
 
     def _field_error(self, error: Any, field: int) -> CapabilityError:
-        # Fields were added to drivers over time: those that know one not call it invalid.
+        # Fields were added to drivers over time: older drivers report an unknown one as invalid.
         if error.value == self._nvml.NVML_ERROR_INVALID_ARGUMENT:
             return unsupported("power field", f"{field} is unknown to the driver")
         counted = field == self._nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION
@@ -398,12 +398,12 @@ class NvmlGpuDriver(GpuDriver):
         try:
             listed += self._call(Capability.PROCESSES, nvml.nvmlDeviceGetGraphicsRunningProcesses)
         except CapabilityError as error:
-            if error.reason is not Reason.UNSUPPORTED:  # parts that only compute have none
+            if error.reason is not Reason.UNSUPPORTED:  # compute-only parts have none
                 raise
         found: dict[int, GpuProcess] = {}
         for process in listed:
             pid, used = int(process.pid), process.usedGpuMemory
-            if found.get(pid, GpuProcess(pid, None)).memory is None:  # in both lists, told in one
+            if found.get(pid, GpuProcess(pid, None)).memory is None:  # in both lists, memory in one
                 found[pid] = GpuProcess(pid, None if used in (None, _NO_64) else int(used))
         return tuple(found.values())
 

@@ -1,10 +1,10 @@
 """CPU and DRAM energy through Linux powercap (RAPL), on Intel and AMD.
 
-The kernel keeps a tree of zones, each with a counter in microjoules that wraps. A zone says in
-its `name` what it measures, and only that is believed: directory numbers follow the order in
-which drivers were loaded. Counted are the packages of the control type `intel-rapl` and the
-memory below them. The same packages seen through `intel-rapl-mmio`, the whole platform (`psys`)
-and the parts of a package (`core`, `uncore`) would count the same joules twice.
+The kernel keeps a tree of zones, each with a counter in microjoules that wraps. A zone is
+identified by its `name` only: directory numbers follow the order in which drivers were loaded.
+Counted are the packages of the control type `intel-rapl` and the memory below them. The same
+packages through `intel-rapl-mmio`, the whole platform (`psys`) and the parts of a package (`core`,
+`uncore`) would count the same joules twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from zeus.errors import CapabilityError, Reason
 
 POWERCAP = Path("/sys/class/powercap")
 
-#: More than any package or its memory draws, in watts: how fast a counter might fill up.
+#: More than any package or its memory draws, in watts: bounds how fast a counter wraps.
 _GENEROUS_POWER = 1000.0
 _MICRO = 1e6
 
@@ -37,14 +37,14 @@ _X86 = frozenset({"x86_64", "amd64", "i386", "i686"})
 class EnergyCounter:
     """One `energy_uj` file, made monotonic.
 
-    The file stays open: reading it costs one system call, which gives the same answer in every
-    thread and forked process because it carries its own position. Between two readings the
+    The file stays open: reading it costs one system call, which works alike in every thread and
+    forked process because it passes its own position. Between two readings the
     counter may wrap once. A counter that restarts at 0 (some machines do so on suspend) cannot be
-    told from one that wrapped: such a reading is up to one range too high.
+    distinguished from one that wrapped: such a reading is up to one range too high.
 
     Args:
         path: The `energy_uj` file.
-        range_uj: The highest value the counter reaches before it starts again at 0, in µJ.
+        range_uj: The highest value of the counter before it wraps to 0, in µJ.
 
     Raises:
         OSError: If the file cannot be opened.
@@ -66,14 +66,14 @@ class EnergyCounter:
         """Microjoules since the counter was at 0 before the first reading.
 
         Raises:
-            CapabilityError: If the file is gone or holds no plausible number.
+            CapabilityError: If the file is gone or contains no plausible number.
         """
         if os.getpid() != self._process:
-            # The fork may have happened while another thread held the lock, for ever in here.
+            # Another thread may have held the lock at the fork: it would stay locked here.
             self._lock = threading.Lock()
             self._process = os.getpid()
-        # The system call belongs inside: an older value processed after a newer one looks like
-        # a wrap.
+        # The system call belongs inside: an older value processed after a newer one would count
+        # as a wrap.
         with self._lock:
             raw = self._raw()
             previous, wrapped = self._state
@@ -95,7 +95,7 @@ class RaplCpuDriver(CpuDriver):
     """The energy of one package: the sum over its dies.
 
     Args:
-        dies: The package counters, one for each die.
+        dies: The package counters, one per die.
         dram: The memory counters, if there are any.
         dram_obstacle: Why the memory counters that exist cannot be used.
     """
@@ -117,7 +117,7 @@ class RaplCpuDriver(CpuDriver):
         return _joules(self._dies)
 
     def dram_energy(self) -> float:
-        """Joules of the memory behind this package, which the package's own do not contain."""
+        """Joules of the memory attached to this package, which `energy` does not contain."""
         if self._dram_obstacle is not None:
             raise _fresh(self._dram_obstacle)
         if not self._dram:
@@ -131,14 +131,14 @@ def discover(
     """Find the CPU packages whose energy can be read.
 
     Args:
-        root: Where the kernel shows its powercap zones.
+        root: Directory of the kernel's powercap zones.
         system: Name of the operating system, by default this one's.
         machine: Name of the processor architecture, by default this one's.
 
     Returns:
-        The packages in the order of their numbers, and what could not be used. On platforms
-        that never have RAPL both are empty. A package of which one die cannot be read is not
-        listed: part of its energy would pass for all of it.
+        The packages in the order of their numbers, and problems. On platforms that never have
+        RAPL both are empty. A package with an unreadable die is not listed: its energy would be
+        incomplete.
     """
     try:
         directories, hidden = _zone_directories(root)
@@ -179,9 +179,9 @@ class _Package:
 
 
 def _zone_directories(root: Path) -> tuple[dict[str, Path], bool]:
-    """Every zone once, parents first, and whether there are links that lead nowhere.
+    """Return every zone once, parents first, and whether there are dangling links.
 
-    The kernel shows a subzone inside its zone and again beside it; the directory name is the
+    The kernel lists a subzone inside its zone and again beside it; the directory name is the
     same and unique.
     """
     found: dict[str, Path] = {}
@@ -213,11 +213,11 @@ def _entries(directory: Path, *, may_refuse: bool) -> list[str]:
 
 
 def _absence(root: Path, hidden: bool, system: str, machine: str) -> CapabilityError | None:
-    """Why there are no zones, unless none are to be expected."""
+    """Return why there are no zones, unless none are expected."""
     if hidden:
         return CapabilityError(
             Reason.DRIVER_ABSENT,
-            f"the zones in {root} lead nowhere: this container hides them",
+            f"the zones in {root} are dangling links: this container hides them",
             "docker run --security-opt systempaths=unconfined ...",
         )
     if system != "Linux" or machine.lower() not in _X86:
@@ -230,7 +230,7 @@ def _absence(root: Path, hidden: bool, system: str, machine: str) -> CapabilityE
 
 
 def _packages(root: Path, directories: dict[str, Path]) -> tuple[list[_Package], list[Problem]]:
-    """Sort the zones into packages, by what their names say."""
+    """Sort the zones into packages, by their names."""
     packages: dict[int, _Package] = {}
     owners: dict[str, _Package] = {}
     problems = []
@@ -249,7 +249,7 @@ def _packages(root: Path, directories: dict[str, Path]) -> tuple[list[_Package],
         if package_name:
             number = int(package_name[1])
             package = packages.setdefault(number, _Package(number))
-            # The same die under a second directory is a twin: its joules are counted already.
+            # The same die under a second directory is a duplicate: its joules are counted already.
             if name not in package.dies:
                 package.dies[name] = path
                 owners[entry] = package
@@ -287,7 +287,7 @@ def _counters(zones: Iterable[Path], cure: str) -> list[EnergyCounter]:
         except OSError as error:
             raise _obstacle(path, error, cure) from error
         if counter is not None:
-            # Some obstacles show only in reading.
+            # Some failures appear only on reading.
             counter.read()
             counters.append(counter)
     return counters
@@ -303,7 +303,7 @@ def _range(zone: Path) -> int:
         raise _obstacle(path, error, f"sudo chmod a+r {shlex.quote(str(path))}") from error
     value = _integer(path, content)
     if value == 0:
-        raise CapabilityError(Reason.IMPLAUSIBLE, f"{path} says 0")
+        raise CapabilityError(Reason.IMPLAUSIBLE, f"{path} contains 0")
     return value
 
 
@@ -315,7 +315,7 @@ def _integer(path: Path, content: bytes, highest: int | None = None) -> int:
     if value < 0 or (highest is not None and value > highest):
         bounds = "0 or more" if highest is None else f"from 0 to {highest}"
         raise CapabilityError(
-            Reason.IMPLAUSIBLE, f"{path} must hold a number {bounds}, but holds {content!r}"
+            Reason.IMPLAUSIBLE, f"{path} must contain a number {bounds}, but contains {content!r}"
         )
     return value
 
@@ -326,7 +326,7 @@ def _joules(counters: Iterable[EnergyCounter]) -> float:
 
 
 def _obstacle(path: Path, error: Exception, cure: str = "") -> CapabilityError:
-    """What a failed access to a file means."""
+    """Return the error for a failed access to a file."""
     if isinstance(error, PermissionError):
         known = path.name == "energy_uj"
         why = "; Linux lets only root read it since CVE-2020-8694" if known else ""
@@ -335,7 +335,7 @@ def _obstacle(path: Path, error: Exception, cure: str = "") -> CapabilityError:
 
 
 def _chmod(mode: str, root: Path, paths: Iterable[Path]) -> str:
-    """The line that changes the mode of these files in every zone, until the next boot."""
+    """Return the command that changes the mode of these files in every zone, until reboot."""
     patterns = {
         "/".join(
             f"{_CONTROL_TYPE}:*" if _ZONE_DIRECTORY.fullmatch(part) else part
@@ -349,5 +349,5 @@ def _chmod(mode: str, root: Path, paths: Iterable[Path]) -> str:
 
 
 def _fresh(error: CapabilityError) -> CapabilityError:
-    """The same obstacle without a traceback, which would keep counters alive and open."""
+    """Return a copy without the traceback, which would keep counters alive and open."""
     return CapabilityError(error.reason, error.detail, error.cure)

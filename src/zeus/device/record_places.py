@@ -1,7 +1,7 @@
-"""Where the holds on GPUs are on record.
+"""Directories of the records of holds on GPUs.
 
-Records of real GPUs lie in one place per machine, so that users and containers that share it see
-each other's holds; those of simulated GPUs lie with the state of these GPUs, which is the user's.
+Records of real GPUs are in one place per machine, so that users and containers that share it see
+each other's holds; those of simulated GPUs are with the state of these GPUs, per user.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from zeus.device.state import STATE_VARIABLE, state_directory
 
 SHARED_PLACES = (Path("/run/zeus"), Path("/dev/shm"))
-"""Directories that all users of a machine may write. The first is an administrator's to make."""
+"""Directories that all users of a machine may write. An administrator must create the first."""
 
 _PREFIX = "zeus-holds-"
 
@@ -26,9 +26,9 @@ class Place:
     """A directory for records.
 
     Attributes:
-        own: For this user's files.
-        shared: Whether other users have theirs beside it.
-        old: Where this user's files may have been before.
+        own: Directory of this user's files.
+        shared: Whether other users have their directories beside it.
+        old: Previous directories of this user's files.
     """
 
     own: Path
@@ -37,26 +37,26 @@ class Place:
 
     @property
     def directory(self) -> Path:
-        """What people call the place."""
+        """Directory to show to users."""
         return self.own.parent if self.shared else self.own
 
     def lock(self, name: str) -> Path:
-        """What all who change the knobs of a GPU lock, by the name of its record."""
+        """Return the lock file for changes to a GPU's knobs, by the name of its record."""
         if self.shared:
             return self.own.parent / f"{_PREFIX}{name}.lock"
         return self.own / f"{name}.lock"
 
     def moved_from(self, name: str) -> list[Path]:
-        """Where this user's record of a GPU may have been before."""
+        """Return the previous paths of this user's record of a GPU."""
         return [directory / f"{name}.json" for directory in self.old]
 
     def files(self, name: str) -> list[Path]:
-        """Everybody's records of one GPU that we act upon, our own first."""
+        """Return the records of one GPU, of all trusted users, this user's first."""
         others = [directory / f"{name}.json" for directory in self._others()]
         return [self.own / f"{name}.json", *self.moved_from(name), *others]
 
     def all_files(self) -> Iterator[Path]:
-        """Everybody's records of all GPUs that we act upon."""
+        """Yield the records of all GPUs, of all trusted users."""
         for directory in (self.own, *self.old, *self._others()):
             with contextlib.suppress(OSError):
                 yield from sorted(directory.glob("*.json"))
@@ -71,7 +71,7 @@ class Place:
 
 
 def places() -> list[Place]:
-    """All places where there may be records for this user."""
+    """Return all places where there may be records for this user."""
     found: list[Place] = []
     with contextlib.suppress(OSError):
         found.append(machine_place())
@@ -83,7 +83,7 @@ def places() -> list[Place]:
 
 
 def private_place() -> Place:
-    """Where only this user's records are.
+    """Return the place for records of this user only.
 
     Raises:
         OSError: If no directory can be written.
@@ -92,7 +92,7 @@ def private_place() -> Place:
 
 
 def machine_place() -> Place:
-    """The first of the shared places that this user may write; else the user's own.
+    """Return the first shared place that this user may write; else the user's own.
 
     Raises:
         OSError: If no directory can be written.
@@ -109,7 +109,7 @@ def machine_place() -> Place:
 
 
 def _usable(own: Path) -> bool:
-    """Whether this user may have a directory there: nobody else may have made it."""
+    """Whether this user can use that directory: no other user may have created it."""
     with contextlib.suppress(FileNotFoundError):
         return _owned_by(own, os.getuid()) and os.access(own, os.W_OK | os.X_OK)
     return own.parent.is_dir() and os.access(own.parent, os.W_OK | os.X_OK)
@@ -118,9 +118,9 @@ def _usable(own: Path) -> bool:
 def _trusted(directory: Path) -> bool:
     """Whether to act on the records of another user.
 
-    Whoever writes a record decides what a process sets later that has the right to. In a place that
-    everybody may write, the superuser therefore acts on nobody else's; in one that an administrator
-    keeps for those who may turn knobs, on everybody's.
+    The author of a record decides what a privileged process sets later. In a world-writable place,
+    root therefore acts on no other user's records; in one that an administrator restricts to users
+    who may change knobs, on all of them.
     """
     number = directory.name.removeprefix(_PREFIX)
     with contextlib.suppress(OSError):  # gone meanwhile

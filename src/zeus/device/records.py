@@ -1,7 +1,7 @@
-"""The form in which the holds on a GPU are on record.
+"""File format of the record of holds on a GPU.
 
-A record is one small JSON file per user and GPU. Nobody writes another user's file: that somebody
-else's hold has been ended is noted in one's own. What cannot be read is kept, and named.
+A record is one small JSON file per user and GPU. No process writes another user's file: the end of
+another user's hold is noted in the own file. Unreadable files are kept and reported.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from zeus.device.record_places import machine_place, places, private_place
 from zeus.device.state import boot_id, process_namespace, process_start, write_atomically
 from zeus.errors import CapabilityError, Reason
 
-#: A knob's value as JSON knows it: watts, a [lowest, highest] clock pair, a switch, or "free".
+#: A knob's value in JSON: watts, a [lowest, highest] clock pair in MHz, a switch, or null (free).
 Value = float | list[int] | bool | None
 
 POWER_LIMIT, GRAPHICS_CLOCK, MEMORY_CLOCK = "power_limit", "graphics_clock", "memory_clock"
 KNOBS = (POWER_LIMIT, GRAPHICS_CLOCK, MEMORY_CLOCK)
 
 _VERSION = 1
-_ENDED = "ended"  # in the place of a start time, which is a number: fits no process
+_ENDED = "ended"  # instead of a start time, which is a number: matches no process
 _MAX_BYTES = 1 << 20
 _MAX_WATTS = 1e6
 
@@ -39,12 +39,12 @@ class Entry:
     """One hold on one knob.
 
     Attributes:
-        value: What it set.
-        previous: What comes back when it ends and none lies above it.
-        original: What the knob was before the lowest hold.
-        order: Holds lie above all holds of a lower number.
-        file: Where it is on record; empty for a hold that is in memory only.
-        more: What a later version has noted.
+        value: Value that it set.
+        previous: Value restored when it ends and no later hold overrides it.
+        original: Value of the knob before the earliest hold.
+        order: A hold overrides all holds of a lower number.
+        file: File that records it; empty for a hold that is in memory only.
+        more: Fields written by a later version, kept as they are.
     """
 
     value: Value
@@ -61,7 +61,7 @@ class Entry:
     more: dict[str, Any] = field(default_factory=dict)
 
     def abandoned(self) -> bool:
-        """Whether the process behind it is gone."""
+        """Whether its process has ended."""
         if self.boot != boot_id() or self.started == _ENDED:
             return True
         if self.namespace == process_namespace():
@@ -71,7 +71,7 @@ class Entry:
         return not signs_of_life.seen(Path(self.file).parent / "alive", self.sign_of_life)
 
     def abandon(self) -> None:
-        """Let whoever comes next end it, although this process lives on."""
+        """Let the next process end it, although this process lives on."""
         self.started = _ENDED
 
 
@@ -84,8 +84,8 @@ class UnreadableRecord:
 
     Attributes:
         gpu: Name of the GPU's record.
-        path: Its file.
-        why: What is wrong with it.
+        path: Path of the file.
+        why: What is wrong with it, as the end of a sentence.
     """
 
     gpu: str
@@ -93,11 +93,11 @@ class UnreadableRecord:
     why: str
 
     def to_dict(self) -> dict[str, str]:
-        """As JSON knows it."""
+        """Return it as a JSON object."""
         return {"gpu": self.gpu, "path": str(self.path), "why": self.why}
 
     def error(self) -> CapabilityError:
-        """Why nobody may turn the knobs of that GPU."""
+        """Return the error that blocks changes to the knobs of that GPU."""
         return CapabilityError(
             Reason.UNREADABLE,
             f"the record of changed knobs {self.path} {self.why}: its GPU's knobs are left alone",
@@ -110,11 +110,11 @@ class GpuRecord:
     """The record of one GPU: this user's own file, and those of others beside it.
 
     Args:
-        gpu_key: Names the GPU for ever.
-        private: Whether the GPU is this user's own (simulated): its holds are, too.
+        gpu_key: Permanent key of the GPU.
+        private: Whether only this user sees the GPU (simulated), and so its holds.
 
     Raises:
-        OSError: If there is no place for it.
+        OSError: If there is no directory for it.
     """
 
     def __init__(self, gpu_key: str, *, private: bool) -> None:
@@ -124,24 +124,24 @@ class GpuRecord:
         self.path = self._place.own / f"{self._name}.json"
         self._on_disk = ""
         self._more: dict[str, Any] = {}
-        self._others: set[str] = set()  # holds that stand in files of other users
+        self._others: set[str] = set()  # holds recorded in files of other users
 
     @property
     def lock_path(self) -> Path:
-        """What all who change this GPU's knobs lock."""
+        """Lock file that every process takes to change this GPU's knobs."""
         return self._place.lock(self._name)
 
     @property
     def lock_mode(self) -> int:
-        """Permissions of the lock's file."""
+        """Permissions of the lock file."""
         return 0o644 if self._place.shared else 0o600
 
     def sign_of_life(self) -> int:
-        """Show from now on, to processes that do not know our number, that we live."""
+        """Mark this process as alive for processes in other PID namespaces; returns the mark."""
         return signs_of_life.give(self._place.own / "alive")
 
     def load(self) -> Stacks:
-        """The holds of all users on this GPU, the lowest first.
+        """Return the holds of all users on this GPU, the earliest first.
 
         Raises:
             CapabilityError: If a file cannot be used.
@@ -160,7 +160,7 @@ class GpuRecord:
             if file == self.path:
                 self._more, self._on_disk = found.more, found.text
             for knob, stack in found.stacks.items():
-                # One may stand twice: moved from where it was before, and not yet gone there.
+                # One may occur twice: moved here, and not yet deleted at its previous place.
                 known = {entry.id for entry in stacks.setdefault(knob, [])}
                 stacks[knob] += [entry for entry in stack if entry.id not in known]
                 if file not in own:
@@ -170,7 +170,7 @@ class GpuRecord:
         return stacks
 
     def save(self, stacks: Stacks) -> None:
-        """Write what has changed of this user's holds, and which holds of others have ended."""
+        """Write this user's holds, if changed, and which holds of other users have ended."""
         text = self._encoded(stacks)
         if text == self._on_disk:
             return
@@ -183,7 +183,7 @@ class GpuRecord:
         self._on_disk = text
 
     def _encoded(self, stacks: Stacks) -> str:
-        """This user's file; empty if there is nothing to record."""
+        """Return the content of this user's file; empty if there is nothing to record."""
         mine = {str(self.path), *map(str, self._place.moved_from(self._name)), ""}
         own = {
             knob: [_encode(entry) for entry in stack if entry.file in mine]
@@ -199,10 +199,10 @@ class GpuRecord:
 
 
 def record_signature(gpu_key: str, *, private: bool) -> tuple[tuple[int, int], ...]:
-    """Changes whenever the record of a GPU does; costs less than reading it.
+    """Return a value that changes whenever the record of a GPU does; cheaper than reading it.
 
     Raises:
-        OSError: If there is no place for records.
+        OSError: If there is no directory for records.
     """
     place = private_place() if private else machine_place()
     found = []
@@ -214,19 +214,19 @@ def record_signature(gpu_key: str, *, private: bool) -> tuple[tuple[int, int], .
 
 
 def record_name(gpu_key: str) -> str:
-    """The name of the record of a GPU: that of its file, without the ending."""
+    """Return the name of the record of a GPU: its file name without the suffix."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", gpu_key)
 
 
 def recorded_gpus() -> set[str]:
-    """Names of all records that exist; cheap, for the start of every process."""
+    """Return the names of all records; cheap enough for the start of every process."""
     return {file.stem for place in places() for file in place.all_files()}
 
 
 def recorded_stacks() -> tuple[dict[str, Stacks], list[UnreadableRecord]]:
-    """The holds on record, by the name of the GPU's record and the knob; and what is unreadable.
+    """Return the holds by name of the GPU's record and by knob, and the unreadable records.
 
-    Records are replaced as a whole, so reading needs no lock.
+    Records are replaced atomically, so reading needs no lock.
     """
     found: dict[str, Stacks] = {}
     unreadable: list[UnreadableRecord] = []
@@ -250,8 +250,8 @@ def recorded_stacks() -> tuple[dict[str, Stacks], list[UnreadableRecord]]:
 
 
 def linked(stack: list[Entry]) -> list[Entry]:
-    """In order; what each puts back follows from what lies below it now."""
-    stack.sort(key=lambda entry: entry.order)  # keeps the order of a file whose holds have none
+    """Sort holds by order, and set the value each restores to that of the hold before it."""
+    stack.sort(key=lambda entry: entry.order)  # stable, for holds without an order
     for below, entry in pairwise(stack):
         entry.previous, entry.original = below.value, below.original
     if stack:
@@ -261,13 +261,13 @@ def linked(stack: list[Entry]) -> list[Entry]:
 
 @dataclass(frozen=True)
 class _File:
-    """What one file says.
+    """Content of one file.
 
     Attributes:
         stacks: Holds of its user.
         ended: Holds of other users that its user has ended.
-        more: What a later version has noted.
-        text: As it was read.
+        more: Fields written by a later version, kept as they are.
+        text: The text as read.
     """
 
     stacks: Stacks
@@ -277,9 +277,9 @@ class _File:
 
 
 def _read(file: Path) -> _File | UnreadableRecord | None:
-    """What a file says; `None` if there is none."""
+    """Return the content of a file; `None` if there is no file."""
     try:
-        # Where others may write, a pipe may lie instead of a file: it must not keep us waiting.
+        # In a shared directory there may be a pipe instead of a file: opening it must not block.
         with open(file, "rb", opener=_without_waiting) as opened:
             raw = opened.read(_MAX_BYTES + 1)
         if len(raw) > _MAX_BYTES:
@@ -291,9 +291,9 @@ def _read(file: Path) -> _File | UnreadableRecord | None:
     except RecursionError:
         why = "is nested too deeply"
     except json.JSONDecodeError as error:
-        why = f"is no JSON ({error})"
+        why = f"is not JSON ({error})"
     except UnicodeDecodeError:
-        why = "is no text"
+        why = "is not UTF-8 text"
     except OSError as error:
         why = f"cannot be read ({error.strerror or error})"
     except ValueError as error:
@@ -305,26 +305,26 @@ def _without_waiting(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ValueError("is no file")
+        raise ValueError("is not a regular file")
     return descriptor
 
 
 def _no_constant(text: str) -> float:
-    raise ValueError(f"has a value that is no number ({text})")
+    raise ValueError(f"has a value that is not a number ({text})")
 
 
 def _decode(record: Any, file: Path, text: str) -> _File:
     if not isinstance(record, dict) or not isinstance(record.get("knobs"), dict):
-        raise ValueError("is no record")
+        raise ValueError("is not a record of holds")
     if record.get("version") != _VERSION:
         raise ValueError(
-            f"was written by another version of Zeus (format {record.get('version')!r:.20}, known "
-            f"is {_VERSION})"
+            f"was written by another version of Zeus (format {record.get('version')!r:.20}, "
+            f"this version reads {_VERSION})"
         )
     stacks: Stacks = {}
     for knob, stack in record["knobs"].items():
         if knob not in KNOBS:
-            raise ValueError(f"names the knob {knob!r:.40}, and known are {', '.join(KNOBS)}")
+            raise ValueError(f"has the unknown knob {knob!r:.40} (known: {', '.join(KNOBS)})")
         if not isinstance(stack, list):
             raise ValueError(f"has no list of holds on the {knob}")
         stacks[knob] = [_entry(knob, found, file) for found in stack]
@@ -349,7 +349,7 @@ def _entry(knob: str, found: Any, file: Path) -> Entry:
     if not all(isinstance(known.get(name, ""), str) for name in _TEXTS) or not all(
         type(known.get(name, 0)) is int for name in _NUMBERS
     ):
-        raise ValueError(f"has a hold on the {knob} that names no process")
+        raise ValueError(f"has a hold on the {knob} that does not identify its process")
     more = {name: value for name, value in found.items() if name not in known}
     return Entry(**known, file=str(file), more=more)
 

@@ -1,9 +1,9 @@
-"""What the sensors of GPUs make of the power that is really drawn.
+"""Models of GPU sensors: readings as functions of the actual power draw.
 
-A driver's power reading and energy counter are not live: each is refreshed every so often, at a
-phase of its own, as a mean over some time that has passed already. Simulated GPUs have the sensors
-that are published of the real parts (presets below), so that whoever measures right here measures
-right there. Energies are functions of time: joules drawn up to an instant.
+A driver's power reading and energy counter are not live: each is refreshed periodically, at a
+phase of its own, as a mean over some past time. Simulated GPUs have the sensor behavior published
+for the real parts (presets below), so that code that measures correctly here does so there.
+Energies are functions of time: joules drawn up to an instant.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 JoulesAt = Callable[[float], float]
 WattsAt = Callable[[float], float]
 
-_INSTANT = 1e-5  # seconds over which a reading without a window is a mean
-_LIVE_NOISE = 1e-3  # seconds for which the noise of a sensor that is always fresh stays the same
+_INSTANT = 1e-5  # averaging time of a reading without a window, in seconds
+_LIVE_NOISE = 1e-3  # seconds for which the noise of a live sensor stays the same
 
 # Added to the salt of a GPU, so that its sensors differ.
 COUNTER, POWER, AVERAGE = 0, 8, 16
@@ -24,20 +24,20 @@ COUNTER, POWER, AVERAGE = 0, 8, 16
 
 @dataclass(frozen=True)
 class Sensor:
-    """How a power reading or an energy counter follows what is drawn.
+    """How a power reading or an energy counter follows the actual power.
 
     Attributes:
-        period: Seconds between refreshes; 0 for a sensor that is always fresh.
-        phase: How far refreshes lie after multiples of the period, as a share of it, from 0 to
-            below 1; `None` for one that differs from GPU to GPU and from sensor to sensor.
-        window: Seconds over which a power reading is a mean. Shorter than the period, the sensor
-            samples part of the time only.
-        lag: Seconds by which the reading is late.
-        jitter: Seconds by which a refresh may come late; a different amount each time.
+        period: Seconds between refreshes; 0 for a live sensor.
+        phase: Offset of refreshes from multiples of the period, as a share of it, from 0 to below
+            1; `None` for one that differs by GPU and sensor.
+        window: Averaging time of a power reading, in seconds. If shorter than the period, the
+            sensor samples part of the time only.
+        lag: Delay of the reading, in seconds.
+        jitter: Maximum random delay of a refresh, in seconds.
         noise: Standard deviation of a power reading, as a share of it; counters have none.
-        gain: Reading over truth: an error of calibration, which cannot be seen from inside.
-        part_time: For a counter: seconds before each refresh whose mean power it takes for all the
-            time since the refresh before; 0 for one that misses nothing.
+        gain: Reading divided by true value: a calibration error, which software cannot detect.
+        part_time: For a counter: seconds before each refresh whose mean power it extrapolates to
+            the whole time since the previous refresh; 0 for one that counts all energy.
     """
 
     period: float = 0.0
@@ -71,27 +71,27 @@ class Sensor:
 
     @property
     def reach(self) -> float:
-        """Seconds of the past that a reading may depend on."""
+        """Seconds of history that a reading may depend on."""
         return 2 * self.period + self.jitter + self.lag + max(self.window, self.part_time)
 
     def placed(self, salt: int) -> Sensor:
-        """This sensor with the phase that it has on one GPU."""
+        """Return this sensor with its phase on one GPU."""
         return replace(self, phase=scatter(0, salt)) if self.phase is None else self
 
     def refresh(self, number: int, salt: int) -> float:
-        """The instant of a refresh, by its number.
+        """Return the instant of a refresh, by its number.
 
         Args:
-            number: Any whole number; instants ascend with it.
-            salt: Of the GPU and sensor: others have other phases, jitter and noise. Salts of two
-                sensors differ by four or more.
+            number: Any integer; instants ascend with it.
+            salt: Seed of this GPU and sensor, for phase, jitter and noise. Salts of two sensors
+                differ by four or more.
         """
         phase = scatter(0, salt) if self.phase is None else self.phase
         late = self.jitter * scatter(number, salt + 1) if self.jitter else 0.0
         return (number + phase) * self.period + late
 
     def last_refresh(self, now: float, salt: int) -> int:
-        """The number of the last refresh at or before an instant; for a sensor with a period."""
+        """Return the number of the last refresh at or before an instant; needs a period."""
         number = math.floor(now / self.period) + 1  # one too far, as the quotient is rounded
         while self.refresh(number, salt) > now:
             number -= 1
@@ -100,13 +100,13 @@ class Sensor:
     def power(
         self, joules_at: JoulesAt, now: float, salt: int = 0, watts_at: WattsAt | None = None
     ) -> float:
-        """What a power meter of this kind reads, in watts.
+        """Return the reading of a power meter of this kind, in watts.
 
         Args:
-            joules_at: What is really drawn.
-            now: When it is read.
-            salt: Of the GPU and sensor.
-            watts_at: Likewise, for a meter without a window; by default a mean over 10 µs.
+            joules_at: Energy actually drawn up to an instant.
+            now: Instant of the reading, in seconds.
+            salt: Seed of this GPU and sensor.
+            watts_at: Actual power, for a meter without a window; by default a mean over 10 µs.
         """
         if self.period:
             number = self.last_refresh(now, salt)
@@ -125,12 +125,12 @@ class Sensor:
         return self.gain * watts
 
     def energy(self, joules_at: JoulesAt, now: float, salt: int = 0) -> float:
-        """What an energy counter of this kind stands at that misses nothing, in joules."""
+        """Return the value, in joules, of an energy counter of this kind that counts all energy."""
         instant = self.refresh(self.last_refresh(now, salt), salt) if self.period else now
         return self.gain * joules_at(instant - self.lag)
 
     def increment(self, joules_at: JoulesAt, number: int, salt: int = 0) -> float:
-        """The joules that a part-time counter adds at a refresh, by the refresh's number."""
+        """Return the joules that a part-time counter adds at a refresh, by its number."""
         end, begin = self.refresh(number, salt), self.refresh(number - 1, salt)
         window = min(self.part_time, end - begin)
         seen = joules_at(end - self.lag) - joules_at(end - self.lag - window)
@@ -139,14 +139,14 @@ class Sensor:
     def part_time_energy(
         self, joules_at: JoulesAt, since: int, until: int, steady: float, salt: int = 0
     ) -> float:
-        """What a part-time counter adds at the refreshes after one up to another, in joules.
+        """Return the joules that a part-time counter adds at a range of refreshes.
 
         Args:
-            joules_at: What is really drawn.
-            since: The number of the last refresh that is counted already.
+            joules_at: Energy actually drawn up to an instant.
+            since: The number of the last refresh already counted.
             until: The number of the last refresh to count.
             steady: The instant from which power is constant, so that not all need be visited.
-            salt: Of the GPU and sensor.
+            salt: Seed of this GPU and sensor.
         """
         joules = 0.0
         for number in range(since + 1, until + 1):
@@ -163,9 +163,9 @@ class Sensors:
     """The sensors of one GPU.
 
     Attributes:
-        counter: Energy; `None` if there is none.
-        power: Instantaneous power, as far as it is.
-        average: The mean over a longer time, if the driver has one apart.
+        counter: Energy counter; `None` if there is none.
+        power: Instantaneous power, or the closest reading to it.
+        average: Mean over a longer time, if the driver has a separate one.
         timestamps: Whether the counter comes with the instant of its refresh (AMD).
     """
 
@@ -176,12 +176,12 @@ class Sensors:
 
     @property
     def reach(self) -> float:
-        """Seconds of the past that a reading may depend on."""
+        """Seconds of history that a reading may depend on."""
         sensors = (self.counter, self.power, self.average)
         return max(sensor.reach for sensor in sensors if sensor is not None)
 
     def placed(self, salt: int) -> Sensors:
-        """These sensors with the phases that they have on one GPU."""
+        """Return these sensors with their phases on one GPU."""
         return replace(
             self,
             counter=self.counter and self.counter.placed(salt + COUNTER),
@@ -190,17 +190,17 @@ class Sensors:
         )
 
     def with_live_power(self) -> Sensors:
-        """The same energy counter, with power readings that are always fresh."""
+        """Return the same energy counter with live power readings."""
         average = self.average and Sensor(window=self.average.window)
         return replace(self, power=Sensor(), average=average)
 
 
 LIVE = Sensors(Sensor(), Sensor())
-"""Sensors that no GPU has: always fresh."""
+"""Ideal sensors that no GPU has: always live."""
 PART_SENSORS = "part"
-"""The name for the sensors that are published of a GPU's part."""
+"""Name for the sensors published for a GPU's part."""
 LIVE_POWER = "live-power"
-"""The name for the energy counter of a GPU's part, and power readings that are always fresh."""
+"""Name for the energy counter of a GPU's part with live power readings."""
 
 _SECOND = Sensor(period=0.1, window=1.0)
 
@@ -222,11 +222,11 @@ PRESETS: dict[str, Sensors] = {
         Sensor(period=0.001), Sensor(period=0.001, window=0.03, lag=0.01), timestamps=True
     ),
 }
-"""Sensors by GPU. What is not published of a part is that of its nearest relative."""
+"""Sensors by GPU. Values not published for a part are those of the most similar one."""
 
 
 def scatter(number: int, salt: int) -> float:
-    """A number in [0, 1) that depends on its arguments only, as random as they differ."""
+    """Return a pseudorandom number in [0, 1), a hash of the arguments."""
     mask = 2**64 - 1
     mixed = number * 0xDF7C85303DD46B6B + salt * 0xF820571E8B29C9DD + 0x3C4F9A1D70E6B285 & mask
     mixed = (mixed ^ (mixed >> 31)) * 0x94C5AD41FD4DAED1 & mask
@@ -236,6 +236,6 @@ def scatter(number: int, salt: int) -> float:
 
 
 def normal(number: int, salt: int) -> float:
-    """Likewise, with mean 0 and standard deviation 1."""
+    """Return a normal pseudorandom number of mean 0 and standard deviation 1, a hash likewise."""
     radius = math.sqrt(-2 * math.log(1 - scatter(number, salt + 2)))
     return radius * math.cos(2 * math.pi * scatter(number, salt + 3))

@@ -1,9 +1,9 @@
-"""A simulated node: GPUs that behave, for machines that have none.
+"""A simulated node: GPUs with realistic behavior, for machines that have none.
 
 Power follows load, power limit and clocks; temperature follows power; energy counters and power
 meters are refreshed as on the real part (`sensors.py`). `ZEUS_SIMULATE=v100x4` gives every program
-such a node in real time: its state lives in a small file shared by all processes of the user, so
-that a limit set in one is seen in another, as on hardware. In virtual time the node lives in the
+such a node in real time: its state is in a small file shared by all processes of the user, so that
+a limit set in one is seen in another, as on hardware. In virtual time the state is local to the
 process (`zeus.testing.SimulatedNode`).
 """
 
@@ -61,7 +61,7 @@ SENSORS_VARIABLE = "ZEUS_SIMULATE_SENSORS"
 DEFAULT_SENSORS = PART_SENSORS
 
 IDLE = -1.0
-"""Activity of a GPU that nothing uses. Zero is a resident but waiting job, one is full load."""
+"""Activity of an unused GPU. Zero is a resident but waiting job, one is full load."""
 
 _AMBIENT = 28.0  # degrees Celsius
 _THERMAL_TIME = 40.0  # seconds
@@ -69,7 +69,7 @@ _LEAST_HISTORY = 1.5  # seconds
 
 
 def parse_spec(spec: str) -> list[GpuModel]:
-    """Read "v100x4" or "a40x2,a100x8".
+    """Parse `ZEUS_SIMULATE`: "v100x4" or "a40x2,a100x8".
 
     Raises:
         SimulationError: If a part is not a known model with an optional count.
@@ -95,7 +95,7 @@ def parse_spec(spec: str) -> list[GpuModel]:
 
 
 def parse_load(value: str | None) -> float | None:
-    """Read `ZEUS_SIMULATE_LOAD`: "idle", or a share of full load."""
+    """Parse `ZEUS_SIMULATE_LOAD`: "idle", or a share of full load."""
     if value is None or not value.strip():
         return None
     if value.strip().lower() == "idle":
@@ -112,7 +112,7 @@ def parse_load(value: str | None) -> float | None:
 
 
 def parse_sensors(value: str | None) -> str | None:
-    """Read `ZEUS_SIMULATE_SENSORS`: the name of a preset, or of a rule for all parts."""
+    """Parse `ZEUS_SIMULATE_SENSORS`: the name of a preset, or of a rule for all parts."""
     if value is None or not value.strip():
         return None
     name, known = value.strip().lower(), (PART_SENSORS, LIVE_POWER, *PRESETS)
@@ -124,7 +124,7 @@ def parse_sensors(value: str | None) -> str | None:
 
 
 def sensors_of(model: GpuModel, chosen: Sensors | str) -> Sensors:
-    """The sensors of a GPU: those given, or by a name as `parse_sensors` returns it."""
+    """Return the sensors of a GPU: those given, or by a name that `parse_sensors` returns."""
     if isinstance(chosen, Sensors):
         return chosen
     if chosen == PART_SENSORS:
@@ -145,10 +145,10 @@ _SLOT = 1 + 2 * _COPY  # the number of changes so far, and two copies of the sta
 
 @dataclass
 class GpuState:
-    """Everything that is true of one simulated GPU from `time` on, until something changes.
+    """State of one simulated GPU from `time` on, until the next change.
 
-    `counter`, `power_reading` and `average_reading` are what the sensors showed at their last
-    refresh before `time`. `share` is the part of time in which kernels run; the rest waits at
+    `counter`, `power_reading` and `average_reading` are the sensor values at their last refresh
+    before `time`. `share` is the share of time in which kernels run; in the rest the GPU waits at
     static power.
     """
 
@@ -172,9 +172,9 @@ class GpuState:
 class StateMemory:
     """Numbers of all GPUs of a node, in this process or shared through a file.
 
-    Writers are serialised. They fill in the copy that is not in use and make it the one in use by
-    storing one number, so a writer that dies half-way has changed nothing. Readers never wait: they
-    take the copy in use, and take it again if it has gone out of use meanwhile.
+    Writers are serialized. They write the inactive copy and activate it by storing one number, so
+    a writer that dies half-way has changed nothing. Readers never wait: they read the active copy,
+    and read again if it was deactivated meanwhile.
     """
 
     def __init__(self, gpus: int, file: Path | None = None) -> None:
@@ -191,11 +191,11 @@ class StateMemory:
         # The name carries boot and size: a file from another boot holds another clock's times.
         with file.open("a+b") as opened:
             if opened.tell() < size:
-                opened.truncate(size)  # by several processes at once, too: to the same size
+                opened.truncate(size)  # safe in several processes at once: all use the same size
             return mmap.mmap(opened.fileno(), size)
 
     def read(self, gpu: int) -> GpuState | None:
-        """The state of one GPU; `None` before the first write."""
+        """Return the state of one GPU; `None` before the first write."""
         base = gpu * _SLOT
         while True:
             changes = self._numbers[base]
@@ -231,7 +231,7 @@ class StateMemory:
     def exclusive(self) -> Iterator[None]:
         """Keep other writers out, in this process and others.
 
-        Signal handlers that set knobs wait for the end, as they do for any change of a knob.
+        Signal handlers that set knobs are deferred to the end, as for any change of a knob.
         """
         with critical_section, ExitStack() as alone:
             if self._file is not None:
@@ -247,16 +247,16 @@ def _first_number(base: int, changes: float) -> int:
 
 
 def node_name(spec: str) -> str:
-    """One name for all ways to write a specification."""
+    """Return one canonical name for all spellings of a specification."""
     return re.sub(r"[^a-z0-9,]", "", spec.lower())
 
 
 def shared_memory(spec: str, gpus: int) -> StateMemory:
-    """The state shared by all processes of this user that simulate the same node."""
+    """Return the state shared by all processes of this user that simulate the same node."""
     directory = state_directory() / "simulated"
     directory.mkdir(parents=True, exist_ok=True)
     boot = boot_id()[:8] or "0"
-    for old in directory.glob("*.state"):  # of another boot, whose GPUs are no more
+    for old in directory.glob("*.state"):  # of another boot, whose simulated GPUs are gone
         if f"-{boot}-" not in old.name:
             with suppress(OSError):
                 old.unlink()
@@ -280,17 +280,16 @@ class SimulatedGpuDriver(GpuDriver):
         activity: float = IDLE,
         sensors: Sensors | None = None,
     ) -> None:
-        """Take part in simulating one GPU.
+        """Attach to the state of one simulated GPU.
 
         Args:
-            model: What it is.
-            slot: Its place in the node.
-            memory: Where its state lives.
-            clock: Its time.
+            model: Model of the GPU.
+            slot: Its index in the node.
+            memory: State of the node.
+            clock: Clock of the simulation.
             node: The node's name: slot 0 of one node is not slot 0 of another.
-            activity: The load it begins with, if this is the first to simulate it.
-            sensors: How it measures; the same for all who take part. By default as is published
-                of its part.
+            activity: Initial load, if no other process simulates it yet.
+            sensors: Its sensors; the same in all processes. By default as published for its part.
         """
         self.model = model
         self.shared = not clock.virtual
@@ -311,7 +310,7 @@ class SimulatedGpuDriver(GpuDriver):
         self.sensors = (sensors or sensors_of(model, DEFAULT_SENSORS)).placed(self._salt)
         self._history_kept = max(_LEAST_HISTORY, self.sensors.reach)
         self.counter_period = self.sensors.counter.period if self.sensors.counter else None
-        # Nobody tells it of a meter that is not live, as on real GPUs.
+        # As on real GPUs, the driver does not report the period of a meter that is not live.
         self.meter_period = None if self.sensors.power.period else 0.0
         if memory.read(slot) is None:
             with memory.exclusive():
@@ -321,7 +320,7 @@ class SimulatedGpuDriver(GpuDriver):
     def _fresh(self, activity: float) -> GpuState:
         now = self.clock.now()
         state = GpuState(time=now, power_limit=self.model.maximum_limit, activity=activity)
-        # It has drawn this before, too: sensors show a GPU that begins loaded as loaded at once.
+        # The same power in the past, so that sensors show an initial load at once.
         kept = self._history_kept
         state.history.append(now - kept, -kept * self._power(state), kept)
         state.history.append(now, 0.0, kept)
@@ -331,7 +330,7 @@ class SimulatedGpuDriver(GpuDriver):
         state.temperature = _AMBIENT + self.model.thermal_resistance * self.model.idle_power
         return state
 
-    # --- what is true now -------------------------------------------------------------------
+    # --- current state ----------------------------------------------------------------------
 
     def _state(self) -> GpuState:
         state = self._memory.read(self._slot)
@@ -349,12 +348,12 @@ class SimulatedGpuDriver(GpuDriver):
         return state.share * busy + (1 - state.share) * self.model.static_power
 
     def relative_clock(self, activity: float, state: GpuState | None = None) -> float:
-        """The share of the highest clock at which work of this activity would run now."""
+        """Return the share of the highest clock at which work of this activity would run now."""
         state = state or self._state()
         return self.model.relative_clock(activity, state.power_limit, self._highest(state))
 
     def exact_energy(self) -> float:
-        """Joules up to this very instant: what the counter would show if it did not tick."""
+        """Return the exact joules up to now: a counter without ticks."""
         state = self._state()
         return state.energy + self._power(state) * (self.clock.now() - state.time)
 
@@ -363,7 +362,7 @@ class SimulatedGpuDriver(GpuDriver):
         return Drawn(state.history, state.time, state.energy, power, self.model.idle_power)
 
     def _counter_at(self, state: GpuState, now: float) -> float:
-        """What the energy counter shows at an instant from `state.time` on."""
+        """Return the value of the energy counter, in joules, at an instant from `state.time` on."""
         sensor, salt = self.sensors.counter, self._salt + COUNTER
         if sensor is None:
             return 0.0
@@ -379,12 +378,12 @@ class SimulatedGpuDriver(GpuDriver):
         return max(state.counter, sensor.energy(joules_at, now, salt))
 
     def _refreshed(self, sensor: Sensor, meter: int, state: GpuState, now: float) -> float:
-        """What a power meter shows since its last refresh, if it was after `state.time`."""
+        """Return the watts on a power meter whose last refresh was after `state.time`."""
         drawn = self._drawn(state)
         return sensor.power(drawn.joules_at, now, self._salt + meter, drawn.watts_at)
 
     def _latched(self, sensor: Sensor, meter: int, state: GpuState, now: float) -> bool:
-        """Whether a power meter shows what it showed at `state.time`."""
+        """Whether a power meter still shows its reading of `state.time`."""
         salt, latest = self._salt + meter, sensor.last_refresh
         return bool(sensor.period) and latest(now, salt) == latest(state.time, salt)
 
@@ -402,7 +401,7 @@ class SimulatedGpuDriver(GpuDriver):
         elapsed = now - state.time
         power = self._power(state)
         target = _AMBIENT + self.model.thermal_resistance * power
-        # Readings are kept, not worked out again later: what is left of the past is coarser then.
+        # Readings are stored, not recomputed later: the history gets coarser with time.
         state.counter, state.power_reading, state.average_reading = (
             self._counter_at(state, now),
             self._power_at(state, now),
@@ -424,17 +423,17 @@ class SimulatedGpuDriver(GpuDriver):
             self._memory.write(self._slot, state)
 
     def load(self) -> tuple[float, float]:
-        """Activity of the kernels that run now, and the share of the time in which they do."""
+        """Return the activity of the current kernels, and the share of time in which they run."""
         state = self._state()
         return state.activity, state.share
 
     def set_load(self, activity: float, share: float = 1.0) -> None:
-        """From now on, run kernels of this activity for this share of the time."""
+        """Run kernels of this activity for this share of the time, from now on."""
         with self._change() as state:
             state.activity = activity
             state.share = share
 
-    # --- the driver's questions -------------------------------------------------------------
+    # --- driver interface -------------------------------------------------------------------
 
     def energy(self) -> float:
         return self._counted()[0]
@@ -452,7 +451,7 @@ class SimulatedGpuDriver(GpuDriver):
         return joules, now
 
     def _counted(self) -> tuple[float, float]:
-        """What the energy counter shows, and the instant at which it was read."""
+        """Return the joules of the energy counter, and the instant at which it was read."""
         if self.sensors.counter is None:
             raise unsupported(Capability.ENERGY_COUNTER, f"{self.model.name} has none")
         state = self._state()
@@ -465,7 +464,7 @@ class SimulatedGpuDriver(GpuDriver):
 
     def average_power(self) -> float:
         if self.sensors.average is None:
-            raise unsupported(Capability.AVERAGE_POWER, f"{self.model.name} reports power now")
+            raise unsupported(Capability.AVERAGE_POWER, f"{self.model.name} reports no mean")
         state = self._state()
         return round(self._average_at(state, self.clock.now()), 3)
 
@@ -556,13 +555,13 @@ class SimulatedGpuDriver(GpuDriver):
 def build(
     spec: str, clock: Clock, load: float | None, sensors: Sensors | str | None = None
 ) -> list[SimulatedGpuDriver]:
-    """The GPUs of a simulated node.
+    """Return the GPUs of a simulated node.
 
     Args:
         spec: Such as "v100x4".
         clock: A real clock shares the node between processes; a virtual one keeps it private.
-        load: Activity to put on the GPUs; `None` leaves a shared node as it is, or full if new.
-        sensors: How the GPUs measure, or a name as in `ZEUS_SIMULATE_SENSORS`, which is the
+        load: Activity of the GPUs; `None` leaves a shared node as it is, or at full load if new.
+        sensors: Sensors of the GPUs, or a name as in `ZEUS_SIMULATE_SENSORS`, which is the
             default. A node with other sensors is another node.
     """
     models = parse_spec(spec)

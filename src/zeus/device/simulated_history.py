@@ -1,6 +1,6 @@
-"""The recent past of a simulated GPU, which its sensors still look at.
+"""The recent power history of a simulated GPU, which its sensors still depend on.
 
-Power changes in steps, so the energy drawn is a line through a few points: one for each change.
+Power changes in steps, so the energy drawn is piecewise linear: one point per change.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class History:
         """Add a change of power.
 
         Args:
-            time: When it happened.
-            joules: What was drawn up to then.
-            keep: Seconds of the past that are still needed.
+            time: Instant of the change, in seconds.
+            joules: Energy drawn up to then.
+            keep: Seconds of history that are still needed.
         """
         if self.times and time <= self.times[-1]:
             return  # several changes at one instant: nothing was drawn between them
@@ -42,7 +42,7 @@ class History:
             self._merge(keep / (MAX_POINTS // 4))
 
     def _merge(self, length: float) -> None:
-        """Merge segments of the older half into ones of some length, each of the same energy."""
+        """Merge segments of the older half into ones of `length` seconds, keeping their energy."""
         half = MAX_POINTS // 2
         stay = [0]
         for at in range(1, half):
@@ -54,7 +54,7 @@ class History:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What one GPU draws, at any instant.
+    """Power and energy drawn by one GPU, at any instant.
 
     Attributes:
         history: Changes of power up to `time`.
@@ -71,21 +71,21 @@ class Drawn:
     watts_before: float
 
     def joules_at(self, instant: float) -> float:
-        """Joules up to an instant."""
+        """Return the joules drawn up to an instant."""
         if instant >= self.time:
             return self.energy + self.watts * (instant - self.time)
         begin, joules, watts = self._segment(instant)
         return joules + watts * (instant - begin)
 
     def watts_at(self, instant: float) -> float:
-        """Power at an instant; when it changes, the new one."""
+        """Return the watts at an instant; at a change, the new power."""
         times = self.history.times
         if instant >= (times[-1] if times else self.time):
             return self.watts
         return self._segment(instant)[2]
 
     def _segment(self, instant: float) -> tuple[float, float, float]:
-        """When the segment around an instant before `time` begins, joules up to then, and watts."""
+        """Return start, joules up to it, and watts of the segment at an instant before `time`."""
         times, joules = self.history.times, self.history.joules
         at = bisect_right(times, instant)
         end = (times[at], joules[at]) if at < len(times) else (self.time, self.energy)

@@ -1,8 +1,8 @@
-"""The GPUs that the simulated node can stand in for, and the physics they share.
+"""The GPU models of the simulated node, and the physics they share.
 
 Names, limits and clocks are those of the real parts. The shape of power over clock is fitted to
-recorded power sweeps for V100 and A40 (`benchmarks/fit_simulated.py`); the other parts take the
-shape of their nearest relative. Dynamic power is proportional to activity x clock x voltage²,
+recorded power sweeps for V100 and A40 (`benchmarks/fit_simulated.py`); the other parts use the
+shape of the most similar one. Dynamic power is proportional to activity x clock x voltage²,
 with a voltage that is flat up to a knee and rises linearly from there to the highest clock.
 """
 
@@ -17,7 +17,7 @@ from zeus.device.sensors import PRESETS, Sensors
 
 @dataclass(frozen=True)
 class GpuModel:
-    """Figures of one product.
+    """Parameters of one product.
 
     Attributes:
         key: Short name used in `ZEUS_SIMULATE`.
@@ -59,7 +59,7 @@ class GpuModel:
 
     @property
     def sensors(self) -> Sensors:
-        """How it measures its energy and power."""
+        """Its sensors of energy and power."""
         return PRESETS[self.key]
 
     @property
@@ -89,11 +89,11 @@ class GpuModel:
         ) * self.relative_power(x)
 
     def relative_clock(self, activity: float, power_limit: float, highest_clock: float) -> float:
-        """The relative clock the GPU settles at: the highest that limit and lock allow."""
+        """Return the relative clock the GPU settles at: the highest that limit and lock allow."""
         return _settled_clock(self, activity, power_limit, highest_clock)
 
 
-# Asked with every look at a GPU, again and again for the same load.
+# Computed on every reading of a GPU, mostly for the same load.
 @functools.lru_cache(maxsize=4096)
 def _settled_clock(
     model: GpuModel, activity: float, power_limit: float, highest_clock: float
@@ -103,7 +103,7 @@ def _settled_clock(
     if model.busy_power(high, activity) <= power_limit:
         return high
     if model.busy_power(lowest, activity) >= power_limit:
-        return lowest  # the limit cannot be kept: the clock has a floor
+        return lowest  # the limit cannot be met: the clock has a minimum
     low = lowest
     while high - low > 1e-9:
         middle = (low + high) / 2

@@ -1,4 +1,4 @@
-"""Where Zeus keeps the little it must remember between processes."""
+"""State directory, for the little that Zeus keeps between processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re
 
 
 def state_directory() -> Path:
-    """The directory for state that outlives a process, created on first use.
+    """Return the directory for state that outlives a process, created on first use.
 
     `ZEUS_STATE_DIR` if set, else the user's state directory, else one in the temporary directory
     for accounts without a writable home.
@@ -48,15 +48,15 @@ def _private_temporary() -> Path:
 
 
 def _nobody_elses(directory: Path) -> bool:
-    # Whoever can write here decides what knobs are set to, and in the temporary directory anybody
-    # may have been first.
+    # A user who can write here decides what knobs are set to, and in the temporary directory any
+    # user may have created it first.
     status = directory.lstat()
     others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not others_write
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
-    """Replace a file so that every reader, and every crash, sees the old or the new one whole."""
+    """Replace a file so that readers see the old or the new one whole, even after a crash."""
     _remove_leftovers(path)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".new")
     try:
@@ -72,14 +72,14 @@ def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
         raise
     directory = os.open(path.parent, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):  # some network file systems cannot; the file is there
+        with contextlib.suppress(OSError):  # some network file systems cannot; the file exists
             os.fsync(directory)
     finally:
         os.close(directory)
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove what processes that were killed amid writing this file have left."""
+    """Remove temporary files of processes that were killed while writing this file."""
     with contextlib.suppress(OSError):
         for leftover in path.parent.glob(f"{glob.escape(path.name)}*.new"):
             with contextlib.suppress(OSError):
@@ -88,41 +88,41 @@ def _remove_leftovers(path: Path) -> None:
 
 
 def boot_id() -> str:
-    """Names this boot of the machine: knobs do not survive the next one."""
+    """Return the ID of this boot of the machine: knobs do not survive the next one."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return ""
 
 
 def job_wide(gpu_key: str) -> str:
-    """A GPU's key that no GPU of another machine has: some are known by PCI address only."""
+    """Return a GPU's key, unique across machines: some are known by PCI address only."""
     return f"{boot_id()} {gpu_key}" if _PCI_ADDRESS.fullmatch(gpu_key) else gpu_key
 
 
 def in_container() -> bool:
-    """Whether this is a container, as far as its runtime shows it."""
+    """Whether this is a container, as far as its runtime reveals it."""
     signs = (Path("/.dockerenv"), Path("/run/.containerenv"))
     return any(sign.exists() for sign in signs) or "KUBERNETES_SERVICE_HOST" in os.environ
 
 
 def process_namespace() -> str:
-    """Names the processes whose numbers mean anything here: a container has its own."""
+    """Return the ID of this process's PID namespace: a container has its own."""
     with contextlib.suppress(OSError):
-        return os.readlink("/proc/self/ns/pid")  # noqa: PTH115  (what it says, not where it leads)
+        return os.readlink("/proc/self/ns/pid")  # noqa: PTH115  (the link's text, not its target)
     return ""
 
 
 def process_start(pid: int) -> str | None:
-    """When a process started, to tell it from a later one with the same number.
+    """Return the start time of a process, as its PID may be reused later.
 
     Returns:
-        `None` if it is gone, an empty text if it is there but nothing more can be told.
+        `None` if it is gone, an empty string if it exists but its start time is unknown.
     """
     try:
-        # The command name may hold spaces and parentheses: fields are counted after the last one.
+        # The command name may have spaces and parentheses: fields are counted after the last one.
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         fields = stat.rpartition(")")[2].split()
-        # A zombie has ended already; only its parent has not noticed.
+        # A zombie has ended already; only its parent has not reaped it.
         return None if fields[0] == "Z" else fields[19]
     except OSError:
         pass

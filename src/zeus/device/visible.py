@@ -18,7 +18,7 @@ class Candidate:
 
     Attributes:
         uuid: Such as "GPU-8932f937-...".
-        speed: Any figure that grows with the GPU's throughput; decides who is first. Zero if
+        speed: Any number that grows with the GPU's throughput; decides which is first. Zero if
             unknown.
         mig_uuids: UUIDs of its MIG slices.
     """
@@ -47,7 +47,7 @@ def visible_nvidia(
     if value is not None:
         uuids = [candidates[position].uuid for position in order]
         order = [order[ordinal] for ordinal in _ordinals(value, uuids)]
-    # A GPU that is cut into slices shows itself as the first of them.
+    # A GPU that is partitioned into slices appears as the first of them.
     first_slices = [next(iter(candidate.mig_uuids), None) for candidate in candidates]
     return [Visible(position, first_slices[position]) for position in order]
 
@@ -56,7 +56,7 @@ def visible_amd(candidates: Sequence[Candidate], environment: Mapping[str, str])
     """Apply `ROCR_VISIBLE_DEVICES` first, then `HIP_` or `CUDA_VISIBLE_DEVICES` to what is left."""
     positions = list(range(len(candidates)))
     rocr = environment.get("ROCR_VISIBLE_DEVICES")
-    # HIP understands the CUDA name too, but its own name wins.
+    # HIP accepts the CUDA name too, but its own name takes precedence.
     hip = environment.get("HIP_VISIBLE_DEVICES", environment.get("CUDA_VISIBLE_DEVICES"))
     for value in (rocr, hip):
         if value is not None:
@@ -70,7 +70,7 @@ def _cuda_order(candidates: Sequence[Candidate], device_order: str | None) -> li
     if device_order == "PCI_BUS_ID" or not candidates:
         return positions
     if not all(candidate.speed for candidate in candidates):
-        return positions  # one does not answer: rather no guess than one that renumbers the rest
+        return positions  # one does not respond: keep the order rather than guess
     # By default CUDA puts the fastest GPU first and promises nothing about the rest; in practice
     # they stay in PCI order. `max` keeps the first of equals, so equal GPUs are not reordered.
     fastest = max(positions, key=lambda position: candidates[position].speed)
@@ -88,7 +88,7 @@ def _ordinals(value: str, uuids: Sequence[str]) -> list[int]:
         ordinals = list(takewhile(lambda number: number >= 0, numbers))
         repeated = len(set(ordinals)) < len(ordinals)
     found = list(takewhile(lambda ordinal: 0 <= ordinal < len(uuids), ordinals))
-    # Repetition counts over all that is written, also behind an entry that names no GPU.
+    # Repetition counts over all entries, also after one that names no GPU.
     return [] if repeated or len(set(found)) < len(found) else found
 
 

@@ -1,5 +1,5 @@
-"""Drawing, for every room that shows something: shapes, sides of plots, labels, colours, units.
+"""Drawing for all parts of Zeus: shapes, axes, labels, colors, units.
 
-A room says what is to be seen, as a `Picture`; this one puts it on paper as SVG without any
-library, as PNG by matplotlib, or into a page, by day and by night. It knows nothing of energy.
+Other packages describe a plot as a `Picture`; this one renders it as SVG without any library, as
+PNG by matplotlib, or into a page, in light and dark mode. It is independent of energy.
 """

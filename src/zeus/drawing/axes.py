@@ -1,4 +1,4 @@
-"""The sides of a plot: from values to places, with labels at round values or at steps."""
+"""Axes of a plot: from values to positions, with labels at round values or at steps."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _TICK, _TITLE = 11.5, 12.5  # font sizes
 
 
 class Side(Protocol):
-    """One side of a plot."""
+    """One axis of a plot."""
 
     def ticks(self, most: int) -> list[tuple[float, str]]:
-        """Places with their labels, in about as many intervals at most."""
+        """Return positions with their labels, in about `most` intervals at most."""
         ...
 
 
 @dataclass(frozen=True)
 class Axis:
-    """From values in SI units to a place along one side of the plot.
+    """A linear axis, from values in SI units to pixels.
 
     Attributes:
-        unit: What the labels are in.
-        low: Where it begins, in that unit; `high` where it ends.
-        start: Place of `low`; `end` that of `high`.
-        whole: Whether only whole numbers are labelled.
+        unit: Unit of the labels.
+        low: Value at its beginning, in that unit; `high` that at its end.
+        start: Position of `low` in pixels; `end` that of `high`.
+        whole: Whether only whole numbers are labeled.
     """
 
     unit: Unit
@@ -41,19 +41,19 @@ class Axis:
 
     @classmethod
     def over(cls, values: Sequence[float], unit: Unit, start: float, end: float) -> Axis:
-        """An axis with room for all the values."""
+        """Return an axis that covers all values, with a margin."""
         low, high = min(values) / unit.size, max(values) / unit.size
-        # Equal values are put into the middle of a range of their own size.
+        # Equal values are centered in a range of their own size.
         margin = 0.09 * (high - low) if high > low * (1 + 1e-9) else 0.5 * high or 1.0
         return cls(unit, max(low - margin, 0.0), high + margin, start, end)
 
     def place(self, value: float) -> float:
-        """Where a value is; on the axis even if the value is beyond its end."""
+        """Return the position of a value, clamped to the ends of the axis."""
         share = (value / self.unit.size - self.low) / (self.high - self.low)
         return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
 
     def ticks(self, most: int) -> list[tuple[float, str]]:
-        """Places of round values, with their labels."""
+        """Return positions of round values, with their labels."""
         values = round_values(self.low, self.high, most, whole=self.whole)
         return [(self.place(value * self.unit.size), label) for value, label in values]
 
@@ -61,13 +61,13 @@ class Axis:
 def round_values(
     low: float, high: float, most: int, *, whole: bool = False
 ) -> list[tuple[float, str]]:
-    """Round values within a range, with their labels.
+    """Return round values within a range, with their labels.
 
     Args:
-        low: Where the range begins.
-        high: Where it ends.
-        most: About how many.
-        whole: Whether only whole numbers count.
+        low: Start of the range.
+        high: End of the range.
+        most: Maximum number of intervals, approximately.
+        whole: Whether to use whole numbers only.
     """
     if not high > low:
         return [(low, f"{low:g}")]
@@ -83,11 +83,11 @@ def round_values(
 
 @dataclass(frozen=True)
 class Steps:
-    """Things in a row along one side of the plot, each at the same distance from the next.
+    """A categorical axis with equal distances.
 
     Attributes:
-        labels: What they are called.
-        start: Where the row begins; `end` where it ends. None stands right there.
+        labels: Labels of the categories.
+        start: Position of its beginning in pixels; `end` that of its end. No category is on them.
     """
 
     labels: Sequence[str]
@@ -95,17 +95,17 @@ class Steps:
     end: float
 
     def place(self, index: float) -> float:
-        """Where one stands."""
+        """Return the position of a category."""
         return self.start + (index + 0.5) / len(self.labels) * (self.end - self.start)
 
     def ticks(self, most: int) -> list[tuple[float, str]]:
-        """All of them, or every second, third ... where there are too many."""
+        """Return all categories, or every second, third ... if there are too many."""
         every = max(1, math.ceil(len(self.labels) / max(most, 1)))
         return [(self.place(i), self.labels[i]) for i in range(0, len(self.labels), every)]
 
 
 def axes(frame: Frame, x: Side, y: Side, x_title: str, y_title: str) -> Iterator[Shape]:
-    """Lines, labels and titles of both sides."""
+    """Yield lines, labels and titles of both axes."""
     plot = frame.plot
     for place, _ in x.ticks(frame.ticks[0]):
         yield Path(((place, plot.top), (place, plot.bottom)), "grid")
@@ -119,7 +119,7 @@ def axes(frame: Frame, x: Side, y: Side, x_title: str, y_title: str) -> Iterator
 
 
 def lower_side(frame: Frame, x: Side, title: str) -> Iterator[Shape]:
-    """The line below the plot, its labels and its title."""
+    """Yield the line below the plot, its labels and its title."""
     plot = frame.plot
     yield Path(((plot.left, plot.bottom), (plot.right, plot.bottom)), "axis")
     for place, label in x.ticks(frame.ticks[0]):

@@ -1,4 +1,4 @@
-"""What stands above a plot: its title, what it says in words, and what its marks and lines mean."""
+"""Captions above a plot: title, summary lines, and legend."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _LINE, _LEGEND = 12.5, 12.0
 _STROKE = 20.0  # length of a sample of a line
 
 Sample = Kind | Path
-"""What a legend explains: a kind of mark, or a line like this one, wherever it is."""
+"""Item of a legend: a kind of mark, or a line in this style, whatever its position."""
 
 
 def heading(
     left: float, room: float, title: str, *lines: str, measure: Measure = estimated_width
 ) -> Iterator[Shape]:
-    """A title and lines below it; what is too long is set smaller, then cut."""
+    """Yield a title and lines below it; a title too long is set smaller, then cut."""
     size = _TITLE * room / (measure(title, _TITLE) * BOLD or 1)
     size = min(_TITLE, max(_SMALLEST_TITLE, size))
     yield Text(left, 32, fitted(title, size, room / BOLD, measure), size, "ink", bold=True)
@@ -34,13 +34,13 @@ def legend(
     entries: Iterable[tuple[Sample, str]],
     measure: Measure = estimated_width,
 ) -> Iterator[Shape]:
-    """Samples and what they mean, in a row.
+    """Yield a legend in one row.
 
     Args:
-        left: Where it begins.
-        y: Base line of its texts.
-        entries: Samples, and what each means.
-        measure: Width of a text, as exactly as it is known.
+        left: Left edge, in pixels.
+        y: Baseline of its texts, in pixels.
+        entries: Samples, and the meaning of each.
+        measure: Returns the width of a text.
     """
     for sample, meaning in entries:
         reach, indent = 5.0, 15.0
@@ -54,7 +54,7 @@ def legend(
 
 
 def swatch(sample: Sample, x: float, y: float, radius: float = 4.0) -> Shape:
-    """A sample by itself, around a place."""
+    """Return a single sample, centered at a position."""
     if isinstance(sample, Path):
         return replace(sample, corners=((x - _STROKE / 2, y), (x + _STROKE / 2, y)))
     return Mark(x, y, radius, sample)

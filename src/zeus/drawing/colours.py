@@ -1,15 +1,15 @@
-"""Colours by the role that they play, for white paper, and for pages by day and by night.
+"""Colors by role, for white paper, and for pages in light and dark mode.
 
-A shape names a role; whoever draws it has a table of roles. Colours that stand for an amount are
-literal ("#7a1450") and the same everywhere, as is the text on them. All that must be told apart is
-told apart with any kind of colour vision.
+A shape names a role; the renderer has a table of roles. Colors that encode an amount are literal
+("#7a1450") and the same everywhere, as is the text on them. All colors that must be distinguished
+are distinguishable with any kind of color vision.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-#: On white paper, and on pages by day.
+#: For white paper, and pages in light mode.
 DAY: Mapping[str, str] = {
     "paper": "#ffffff",
     "ink": "#1c2733",
@@ -36,25 +36,25 @@ NIGHT: Mapping[str, str] = {
     "panel": "#1a2027",
     "row": "#33241a",
 }
-#: In pages, whose style sheet knows day and night.
+#: For pages, whose style sheet has light and dark mode.
 VARIABLES: Mapping[str, str] = {role: f"var(--{role})" for role in DAY}
 
-#: Things side by side. Blue and orange are those of the line and of what is chosen; the others are
-#: from the palette of Okabe and Ito.
+#: For categories. Blue and orange are those of the line and of the choice; the others are from the
+#: palette of Okabe and Ito.
 BLUE, SKY, GREEN = DAY["line"], "#56b4e9", "#009e73"
 AMBER, ORANGE, PURPLE, GREY = "#e69f00", DAY["chosen"], "#cc79a7", "#98a2ae"
 
-#: From little to much, also in grey.
+#: From low to high, also in grayscale.
 HEAT = ("#fdf0d5", "#fbc37a", "#ef7f4f", "#c5364f", "#7a1450")
 
 
 def in_table(colour: str, table: Mapping[str, str]) -> str:
-    """A role's colour; a literal colour stays what it is."""
+    """Return the color of a role; a literal color is returned unchanged."""
     return colour if colour.startswith("#") else table[colour]
 
 
 def style_sheet() -> str:
-    """The roles as variables of CSS, by day and by night."""
+    """Return the roles as CSS variables, for light and dark mode."""
 
     def root(table: Mapping[str, str]) -> str:
         return f":root {{ {' '.join(f'--{role}: {colour};' for role, colour in table.items())} }}"
@@ -63,7 +63,7 @@ def style_sheet() -> str:
 
 
 def shade(share: float, colours: Sequence[str] = HEAT) -> str:
-    """A colour between several, at a share of the way from the first to the last."""
+    """Return the interpolated color at a share of the way from the first to the last."""
     place = min(max(share, 0.0), 1.0) * (len(colours) - 1)
     number = min(int(place), len(colours) - 2)
     first, second = map(parts, colours[number : number + 2])
@@ -72,12 +72,12 @@ def shade(share: float, colours: Sequence[str] = HEAT) -> str:
 
 
 def readable_on(colour: str) -> str:
-    """Dark or white, whichever is easier to read on a literal colour."""
+    """Return dark or white, whichever has more contrast on a literal color."""
     return max((DAY["ink"], DAY["paper"]), key=lambda text: contrast(text, colour))
 
 
 def contrast(one: str, other: str) -> float:
-    """Of two literal colours, as WCAG 2 counts it: 1 is none, texts need 4.5."""
+    """Return the WCAG 2 contrast of two literal colors: 1 is none, texts need 4.5."""
     dark, light = sorted(map(_luminance, (one, other)))
     return (light + 0.05) / (dark + 0.05)
 
@@ -89,5 +89,5 @@ def _luminance(colour: str) -> float:
 
 
 def parts(colour: str) -> tuple[int, int, int]:
-    """Red, green and blue of a literal colour, 0 to 255."""
+    """Return red, green and blue of a literal color, 0 to 255."""
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)

@@ -1,4 +1,4 @@
-"""Pictures as files, of the kind that a file's name asks for."""
+"""Pictures as files, of the type that the file name ends in."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ KINDS = (".svg", ".png")
 
 
 def kind_of(path: str | os.PathLike[str], kinds: Sequence[str] = KINDS) -> str:
-    """The kind of picture that a file's name asks for.
+    """Return the type of picture that a file name ends in.
 
     Raises:
-        PictureError: If it is none of them.
+        PictureError: If it is not one of `kinds`.
     """
     kind = PurePath(path).suffix.lower()
     if kind not in kinds:
@@ -30,10 +30,10 @@ def kind_of(path: str | os.PathLike[str], kinds: Sequence[str] = KINDS) -> str:
 
 
 def rendered(lay_out: Callable[[Measure], Picture], kind: str) -> bytes:
-    """What is to be in a file.
+    """Return the content of a file.
 
     Args:
-        lay_out: Makes the picture, given how wide texts are.
+        lay_out: Makes the picture, given a function for the width of texts.
         kind: One of `KINDS`.
 
     Raises:

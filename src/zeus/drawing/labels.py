@@ -1,4 +1,4 @@
-"""Where the labels of marks go: beside them and over nothing else, or off with a line."""
+"""Placement of labels: beside their marks without overlaps, or further off with a leader line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zeus.drawing.shapes import Anchor, Box
 
 @dataclass(frozen=True)
 class Spot:
-    """Where a label may be put, and the line that leads there from a mark further off."""
+    """A candidate position of a label, and the leader line from its mark if it is far."""
 
     box: Box
     anchor: Anchor
@@ -20,13 +20,13 @@ class Spot:
 
     @property
     def x(self) -> float:
-        """Where its texts are anchored."""
+        """Anchor of its texts, in pixels."""
         box = self.box
         return {"start": box.left, "end": box.right}.get(self.anchor, box.middle)
 
 
 def first_free(spots: Iterable[Spot], room: Box, taken: Sequence[Box]) -> Spot | None:
-    """The first that lies within the room and covers nothing that is taken."""
+    """Return the first spot within the room that overlaps no occupied box."""
     for spot in spots:
         if spot.box.within(room) and not any(map(spot.box.overlaps, taken)):
             return spot
@@ -34,7 +34,7 @@ def first_free(spots: Iterable[Spot], room: Box, taken: Sequence[Box]) -> Spot |
 
 
 def near_spots(mark: Box, width: float, height: float) -> Iterator[Spot]:
-    """Around a mark, best first: off a line that falls to the right."""
+    """Yield spots around a mark, best first: away from a line that falls to the right."""
     right, left = mark.right + 1, mark.left - 1
     above, beside, below = mark.top - height + 3, mark.centre - height / 2, mark.bottom - 3
     for top in (above, beside):
@@ -49,7 +49,7 @@ def near_spots(mark: Box, width: float, height: float) -> Iterator[Spot]:
 
 
 def far_spots(mark: Box, width: float, height: float) -> Iterator[Spot]:
-    """Further off, to the right first, where such a line leaves most room."""
+    """Yield spots further off, to the right first, where such a line leaves most room."""
     x, y = mark.middle, mark.centre
     reach = mark.right - x - 2
     for distance in (34.0, 52.0, 72.0, 96.0, 124.0):
@@ -64,7 +64,7 @@ def far_spots(mark: Box, width: float, height: float) -> Iterator[Spot]:
 
 
 def along(corners: Iterable[tuple[float, float]]) -> Iterator[Box]:
-    """A line as small boxes, so that no label is written across it."""
+    """Yield small boxes along a line, so that no label overlaps it."""
     for (x0, y0), (x1, y1) in pairwise(corners):
         steps = max(1, math.ceil(math.hypot(x1 - x0, y1 - y0) / 4))
         for step in range(steps + 1):

@@ -1,4 +1,4 @@
-"""How marks, bars and lines look, whatever draws them."""
+"""Styles of marks, bars and lines, for all renderers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOOKS: Mapping[Kind, tuple[str, str, float, str]] = {
     "failed": ("ink", "ink", 2.0, "ink"),
     "running": ("line", "paper", 1.5, "line"),
 }
-#: What is no circle. Kinds are told apart without any colour, too.
+#: Kinds that are not circles, so that kinds are distinguishable without color, too.
 FORMS: Mapping[Kind, Form] = {
     "reference": "square",
     "stopped": "diamond",

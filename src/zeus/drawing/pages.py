@@ -1,4 +1,4 @@
-"""What all pages of Zeus have in common: colours by day and by night, base style, and templates."""
+"""Common parts of all pages: colors for light and dark mode, base style, and templates."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from zeus.drawing.colours import style_sheet
 
 
 def resource(package: str, *path: str) -> str:
-    """The text of a file that comes with a package."""
+    """Return the text of a file that comes with a package."""
     return resources.files(package).joinpath(*path).read_text(encoding="utf-8")
 
 
 def style(own: str) -> str:
-    """A page's style sheet: colours and what all pages share, then its own rules."""
+    """Return a page's style sheet: colors and common rules, then its own rules."""
     return style_sheet() + resource("zeus.drawing", "page.css") + own
 
 
 def document(package: str, parts: Mapping[str, str], *, scripts: bool = False) -> str:
-    """One HTML file that needs nothing else, of `page.html` and `page.css` in `page_parts`.
+    """Return one self-contained HTML file, of `page.html` and `page.css` in `page_parts`.
 
     Args:
-        package: Has the folder `page_parts`.
-        parts: What is put into the page, `title` among it.
+        package: Package with the folder `page_parts`.
+        parts: Values for the placeholders of the page, `title` among them.
         scripts: Whether scripts in the page may run.
     """
     whole = {
@@ -36,7 +36,7 @@ def document(package: str, parts: Mapping[str, str], *, scripts: bool = False) -
 
 
 def filled(template: str, parts: Mapping[str, str]) -> str:
-    """A template with a part for every `{{name}}`; what is put in is not searched for names."""
+    """Return a template with every `{{name}}` replaced; inserted text is not searched for names."""
     first, *pieces = template.split("{{")
     texts = [first]
     for piece in pieces:

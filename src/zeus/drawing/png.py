@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _DENSITY = 200  # dots per inch
 _PIXELS = 100.0  # of the picture, per inch
 _POINT = 72.0 / _PIXELS  # typographic points per pixel of the picture
-#: How matplotlib calls anchors.
+#: Matplotlib's names of anchors.
 SIDES: dict[Anchor, Literal["left", "center", "right"]] = {
     "start": "left",
     "middle": "center",
@@ -38,7 +38,7 @@ _MARKERS: dict[looks.Form, str] = {
 
 
 def text_width() -> Measure:
-    """A function for the width of a text, in the font that will be used.
+    """Return a function for the width of a text, in the font that will be used.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
@@ -56,7 +56,7 @@ def text_width() -> Measure:
 
 
 def png(picture: Picture) -> bytes:
-    """The picture as an image, twice as many dots each way as the SVG has pixels.
+    """Return the picture as a PNG image, at twice the SVG's resolution in each direction.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
@@ -66,7 +66,7 @@ def png(picture: Picture) -> bytes:
     axes.set_axis_off()
     axes.set_xlim(0, picture.width)
     axes.set_ylim(picture.height, 0)
-    # What looks alike and follows each other is drawn at once: there may be thousands of them.
+    # Consecutive shapes of the same style are drawn in one call: there may be thousands.
     for depth, (_, shapes) in enumerate(groupby(picture.shapes, _look)):
         _draw(axes, list(shapes), depth)
     file = io.BytesIO()
@@ -108,11 +108,11 @@ def _draw(axes: Axes, shapes: Sequence[Shape], depth: int) -> None:
             va="baseline",
             rotation=90 if shape.rotated else 0,
             rotation_mode="anchor",
-            parse_math=False,  # a dollar sign is one
+            parse_math=False,  # a dollar sign is literal
             zorder=depth,
         )
     elif isinstance(shape, Path):
-        # Dashes are counted in widths of the line.
+        # Dashes are in units of the line width.
         dashes = (0, tuple(length / shape.width for length in looks.DASH))
         axes.plot(
             [x for x, _ in shape.corners],
@@ -174,7 +174,7 @@ def _draw_marks(axes: Axes, marks: Sequence[Mark], depth: int) -> None:
 
 @contextlib.contextmanager
 def _missing_glyphs_are_no_news() -> Iterator[None]:
-    """Characters that the font lacks become boxes, without a word about each."""
+    """Suppress warnings about characters that the font lacks, which become boxes."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield

@@ -1,7 +1,7 @@
-"""What pictures are made of: texts, lines, bars and marks, in places and in colours by their role.
+"""Elements of pictures: texts, lines, bars and marks, with positions and colors by role.
 
-Whatever draws (SVG, PNG, a page) walks over the shapes of one `Picture`, so that all of them look
-alike. Lengths are pixels; x goes to the right and y downwards.
+All renderers (SVG, PNG, a page) draw the shapes of one `Picture`, so that their results match.
+Lengths are pixels; x goes to the right and y downwards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Anchor = Literal["start", "middle", "end"]
 
 @dataclass(frozen=True)
 class Text:
-    """A line of text; `y` is its base line. A rotated one runs upwards."""
+    """A line of text; `y` is its baseline. Rotated text runs upwards."""
 
     x: float
     y: float
@@ -25,12 +25,12 @@ class Text:
     anchor: Anchor = "start"
     bold: bool = False
     rotated: bool = False
-    about: object = None  # whatever it belongs to, for who makes a page of it
+    about: object = None  # the object it belongs to, for pages
 
 
 @dataclass(frozen=True)
 class Path:
-    """Straight lines through points."""
+    """Straight lines through points; `corners` in pixels."""
 
     corners: tuple[tuple[float, float], ...]
     colour: str
@@ -53,14 +53,14 @@ class Bar:
 
 @dataclass(frozen=True)
 class Mark:
-    """Where something is, or an entry of a legend. A plain one has no edge."""
+    """A data point, or an entry of a legend. A plain one has no edge."""
 
     x: float
     y: float
     radius: float
     kind: Kind
     tooltip: str = ""
-    about: object = None  # whatever is there, for who makes a page of it
+    about: object = None  # the object it shows, for pages
     plain: bool = False
 
 
@@ -69,7 +69,7 @@ Shape = Text | Path | Bar | Mark
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle that something takes up."""
+    """A bounding box."""
 
     left: float
     top: float
@@ -78,17 +78,17 @@ class Box:
 
     @classmethod
     def around(cls, x: float, y: float, reach: float) -> Box:
-        """What reaches as far in all directions."""
+        """Return the square that reaches as far in all directions."""
         return cls(x - reach, y - reach, x + reach, y + reach)
 
     @property
     def middle(self) -> float:
-        """Half way between left and right."""
+        """Horizontal center."""
         return (self.left + self.right) / 2
 
     @property
     def centre(self) -> float:
-        """Half way between top and bottom."""
+        """Vertical center."""
         return (self.top + self.bottom) / 2
 
     def overlaps(self, other: Box) -> bool:
@@ -101,7 +101,7 @@ class Box:
         )
 
     def within(self, other: Box) -> bool:
-        """Whether all of it lies in the other."""
+        """Whether the other box contains it."""
         return (
             self.left >= other.left
             and self.right <= other.right
@@ -112,16 +112,16 @@ class Box:
 
 @dataclass(frozen=True)
 class Frame:
-    """The size of a picture, and the room around a plot in it.
+    """The size of a picture, and the margins around its plot.
 
     Attributes:
-        width: Of the picture.
-        height: Of the picture.
-        left: Room for the labels of the side that goes up.
-        right: Room beside the plot.
-        top: Room above it.
-        bottom: Room for the labels of the side that goes to the right.
-        ticks: At most how many intervals there are on each side.
+        width: Width of the picture.
+        height: Height of the picture.
+        left: Margin for the labels of the y axis.
+        right: Margin on the right of the plot.
+        top: Margin above it.
+        bottom: Margin for the labels of the x axis.
+        ticks: Maximum number of intervals on the x and y axis.
     """
 
     width: float
@@ -134,19 +134,19 @@ class Frame:
 
     @property
     def plot(self) -> Box:
-        """Where the marks are."""
+        """Area of the marks."""
         return Box(self.left, self.top, self.width - self.right, self.height - self.bottom)
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Everything there is to draw.
+    """A drawing, independent of its renderer.
 
     Attributes:
-        name: What it shows, in one line for those who cannot see it.
-        width: Of the whole.
-        height: Of the whole.
-        shapes: From back to front.
+        name: Description in one line, for screen readers.
+        width: Width in pixels.
+        height: Height in pixels.
+        shapes: Shapes from back to front.
     """
 
     name: str

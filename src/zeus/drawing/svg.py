@@ -11,7 +11,7 @@ from zeus.drawing.text import FONT, safe
 
 
 def svg(picture: Picture) -> str:
-    """The picture as a complete document."""
+    """Return the picture as a complete document."""
     size = f'width="{picture.width:g}" height="{picture.height:g}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{view_box(picture)}" {size} role="img" '
@@ -24,16 +24,16 @@ def svg(picture: Picture) -> str:
 
 
 def view_box(picture: Picture) -> str:
-    """The attribute of this name."""
+    """Return the value of the `viewBox` attribute."""
     return f"0 0 {picture.width:g} {picture.height:g}"
 
 
 def element(shape: Shape, colours: Mapping[str, str]) -> str:
-    """One shape as SVG.
+    """Return one shape as SVG.
 
     Args:
         shape: The shape.
-        colours: What stands for each role.
+        colours: Color of each role.
     """
     if isinstance(shape, Text):
         return text_element(shape, colours)
@@ -45,7 +45,7 @@ def element(shape: Shape, colours: Mapping[str, str]) -> str:
 
 
 def text_element(text: Text, colours: Mapping[str, str], attributes: str = "") -> str:
-    """A text as SVG, with further attributes."""
+    """Return a text as SVG, with further attributes."""
     place = f'x="{text.x:.1f}" y="{text.y:.1f}"'
     if text.rotated:
         place = f'transform="translate({text.x:.1f} {text.y:.1f}) rotate(-90)"'
@@ -98,7 +98,7 @@ def _mark(mark: Mark, colours: Mapping[str, str]) -> str:
     )
 
 
-#: Corners of what is no circle, in radii; strokes by themselves, for the cross has two.
+#: Corners of marks that are not circles, in radii; one tuple per stroke, as the cross has two.
 _OUTLINES: Mapping[looks.Form, tuple[tuple[tuple[float, float], ...], ...]] = {
     "square": (((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),),
     "diamond": (((-1.15, 0.0), (0.0, -1.15), (1.15, 0.0), (0.0, 1.15)),),
@@ -108,7 +108,7 @@ _OUTLINES: Mapping[looks.Form, tuple[tuple[tuple[float, float], ...], ...]] = {
 
 
 def _outline(form: looks.Form, mark: Mark) -> str:
-    """What is no circle, as large as one."""
+    """Return the path of a mark that is not a circle, of the same size as one."""
     radius, parts = mark.radius, []
     for stroke in _OUTLINES[form]:
         places = (f"{mark.x + x * radius:.1f} {mark.y + y * radius:.1f}" for x, y in stroke)

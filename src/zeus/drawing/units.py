@@ -1,4 +1,4 @@
-"""Units in which people read a quantity: the largest that leaves it a number worth reading."""
+"""Display units: the largest in which a quantity is readable."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ class Unit:
     """A unit to show a quantity in.
 
     Attributes:
-        name: Its symbol.
-        size: How many SI units it is.
+        name: Symbol of the unit.
+        size: Size in SI units.
     """
 
     name: str
     size: float
 
     def show(self, value: float, uncertainty: float | None = None, decimals: int = -1) -> str:
-        """The value in this unit, without its symbol; in four digits if no decimals are given.
+        """Return the value without the symbol; with four digits if no decimals are given.
 
-        An uncertainty that is less than the last digit shows is left out: 57.60, not 57.60 ± 3e-13.
+        An uncertainty below the last digit is omitted: 57.60, not 57.60 ± 3e-13.
         """
         value /= self.size
         text = f"{value:.4g}" if decimals < 0 else f"{value:.{decimals}f}"
@@ -32,17 +32,17 @@ class Unit:
         return f"{text} ± {uncertainty / self.size:.2g}"
 
     def text(self, value: float, uncertainty: float | None = None) -> str:
-        """The value with the symbol."""
+        """Return the value with the symbol."""
         return f"{self.show(value, uncertainty)} {self.name}"
 
     def decimals(self, values: Iterable[float]) -> int:
-        """How many make the smallest of the values, but 0, show four digits."""
+        """Return the decimals with which the smallest nonzero value has four digits."""
         smallest = min((value / self.size for value in values if value), default=1.0)
         return min(max(_decimals(smallest, 4), 0), 9)
 
 
 def _decimals(value: float, digits: int) -> int:
-    """Decimals with which a value shows so many digits; below 0 if they end before the point."""
+    """Return the decimals for this many significant digits; may be negative."""
     return digits - 1 - math.floor(math.log10(value)) if value else digits - 1
 
 
@@ -57,12 +57,12 @@ _JOULES = (Unit("GJ", 1e9), Unit("MJ", 1e6), Unit("kJ", 1e3), Unit("J", 1.0), Un
 
 
 def time_unit(seconds: float) -> Unit:
-    """The largest unit in which this and what is not much smaller are readable."""
+    """Return the largest unit in which this and slightly smaller values are readable."""
     return next((unit for unit in _SECONDS if seconds >= 2 * unit.size), _SECONDS[-1])
 
 
 def energy_unit(joules: float) -> Unit:
-    """The largest unit in which this and what is not much smaller are readable."""
+    """Return the largest unit in which this and slightly smaller values are readable."""
     if joules == 0:
         return Unit("J", 1.0)
     return next((unit for unit in _JOULES if joules >= 2 * unit.size), _JOULES[-1])

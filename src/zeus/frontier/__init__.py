@@ -1,8 +1,8 @@
-"""The narrow waist: what a fixed amount of work takes in time and energy, and which point to pick.
+"""The narrow waist: time and energy of a fixed amount of work, and the choice of a point.
 
-Whatever turns a knob (power limit, clock, batch size, a plan) produces `Point`s of a `Frontier`;
-whatever decides applies an `Objective` to it. Pure: no clock, no device, and nothing is read or
-written except by `plot`.
+Optimizers that vary a knob (power limit, clock, batch size, a plan) produce `Point`s of a
+`Frontier`; an `Objective` chooses one. Pure: no clock, no device, and nothing is read or written
+except by `plot`.
 """
 
 from __future__ import annotations

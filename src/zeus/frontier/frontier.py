@@ -1,4 +1,4 @@
-"""Points of one fixed amount of work, and what can be asked of them together."""
+"""Points of one fixed amount of work, and operations on them."""
 
 from __future__ import annotations
 
@@ -23,19 +23,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, init=False)
 class Frontier:
-    """What a fixed amount of work takes under each setting of a knob. Cannot be changed.
+    """Time and energy of a fixed amount of work at each setting of a knob. Immutable.
 
-    The points stay in the order given; that order breaks ties, and for objectives that are asked
-    whether to go on, it is the order of the walk. The same knob may occur more than once until
-    `combine` is called.
+    The points stay in the order given; that order breaks ties, and for `Objective.settled` it is
+    the order of the sweep. The same knob may occur more than once until `combine` is called.
 
     Attributes:
-        points: At least one.
-        work: What all points did, for example "one epoch of imagenet/resnet50, batch 256".
-        knob_name: What the knob is called in tables and plots.
+        points: At least one point.
+        work: Work of each point, for example "one epoch of imagenet/resnet50, batch 256".
+        knob_name: Name of the knob in tables and plots.
         knob_unit: Its unit there, for example "W".
         max_power: Highest power limit in watts, of all GPUs whose energy is in the points
-            together; `None` if it is not known that way.
+            together; `None` if not stated this way.
         max_power_per_gpu: Highest power limit of each of the GPUs, in watts. Give this or
             `max_power`, not both; `ZeusCost` says how they are used.
     """
@@ -57,7 +56,7 @@ class Frontier:
         max_power: float | None = None,
         max_power_per_gpu: float | None = None,
     ) -> None:
-        """A frontier of the given points.
+        """Make a frontier of the given points.
 
         Raises:
             FrontierError: If there is no point, or a value breaks a rule.
@@ -71,7 +70,7 @@ class Frontier:
         texts = {"work": work, "knob_name": knob_name, "knob_unit": knob_unit}
         for name, text in texts.items():
             if not isinstance(text, str):
-                raise FrontierError(f"`{name}` must be a text, but got {name}={text!r}")
+                raise FrontierError(f"`{name}` must be a string, but got {name}={text!r}")
         if max_power is not None and max_power_per_gpu is not None:
             raise FrontierError(
                 "`max_power` (of all GPUs together) and `max_power_per_gpu` exclude each other, "
@@ -91,15 +90,15 @@ class Frontier:
         return iter(self.points)
 
     def with_points(self, points: Iterable[Point]) -> Frontier:
-        """Other points of the same work."""
+        """Return a frontier of other points of the same work."""
         return replace(self, points=tuple(points))
 
     def scaled(self, factor: float, work: str = "") -> Frontier:
-        """The frontier of `factor` times the work: of a whole training from that of one epoch.
+        """Return the frontier of `factor` times the work, such as a training from one epoch.
 
         Args:
             factor: More than 0.
-            work: What that is; said with the factor if not given.
+            work: Description of the new work; by default the old one with the factor.
         """
         return replace(
             self,
@@ -107,36 +106,36 @@ class Frontier:
             work=work or f"{factor:g} x {self.work or 'the work'}",
         )
 
-    # --- which points matter ----------------------------------------------------------------
+    # --- selections of points ---------------------------------------------------------------
 
     @property
     def fastest(self) -> Point:
-        """The point of least time; of those the one of least energy, then the first given."""
+        """The point of minimum time; of those the one of minimum energy, then the first given."""
         return min(self.points, key=_by_time)
 
     @property
     def least_energy(self) -> Point:
-        """The point of least energy; of those the fastest, then the first given."""
+        """The point of minimum energy; of those the fastest, then the first given."""
         return min(self.points, key=_by_energy)
 
     def pareto(self, *, noise_aware: bool = False) -> Frontier:
-        """The points that no other point beats, by rising time.
+        """Return the points that no other point dominates, by rising time.
 
-        A point is beaten by another that takes neither more time nor more energy, and less of at
-        least one. Of points with exactly the same time and energy the first given stays.
+        A point is dominated by another that takes neither more time nor more energy, and less of
+        at least one. Of points with exactly the same time and energy the first given stays.
 
         Args:
-            noise_aware: Drop a beaten point only if the beating is proven: the other is ahead in
+            noise_aware: Drop a dominated point only if that is significant: the other is better in
                 time, or in energy, by more than the uncertainty of the difference (root of the
-                sum of squares of both uncertainties; an unknown one counts as 0). Then everything
-                that is on the frontier by the plain measure stays, and so do points that may well
-                belong to it, so energy need not fall from one point to the next.
+                sum of squares of both uncertainties; an unknown one counts as 0). Then all points
+                of the plain frontier stay, and so do points that may belong to it, so energy need
+                not fall from one point to the next.
         """
         distinct = {(point.time, point.energy): point for point in reversed(self.points)}
         ordered = sorted(distinct.values(), key=_by_time)
         kept: list[Point] = []
         if noise_aware:
-            # Only who takes less energy can beat, and who takes the least does so most often.
+            # Only points of less energy can dominate, and that of minimum energy does most often.
             faster: list[Point] = []
             for point in ordered:
                 rivals = islice(faster, bisect_right(faster, point.energy, key=_energy_of))
@@ -150,10 +149,10 @@ class Frontier:
         return self.with_points(kept)
 
     def hull(self) -> Frontier:
-        """Corners of the lower convex hull, by rising time, from the fastest to the least energy.
+        """Return the corners of the lower convex hull, from `fastest` to `least_energy`.
 
-        Between two corners lies what sharing the time between their settings would take, and
-        `ZeusCost` always picks a corner, whatever its `eta_knob` is.
+        Alternating between two settings gives any point between their corners, and `ZeusCost`
+        always picks a corner, whatever its `eta_knob` is.
         """
         corners: list[Point] = []
         for point in self.pareto():
@@ -162,10 +161,10 @@ class Frontier:
             corners.append(point)
         return self.with_points(corners)
 
-    # --- looking up -------------------------------------------------------------------------
+    # --- lookup -----------------------------------------------------------------------------
 
     def at(self, knob: Any) -> Point:
-        """The first point with this knob.
+        """Return the first point with this knob.
 
         Raises:
             FrontierError: If there is none.
@@ -178,7 +177,7 @@ class Frontier:
         raise FrontierError(f"no point has knob={knob!r}; there are {known}")
 
     def at_time(self, time: float) -> Point:
-        """The point of least energy that takes no more than `time` seconds.
+        """Return the point of minimum energy that takes at most `time` seconds.
 
         Raises:
             FrontierError: If every point takes longer.
@@ -190,7 +189,7 @@ class Frontier:
         return min(in_time, key=_by_energy)
 
     def at_energy(self, energy: float) -> Point:
-        """The fastest point that takes no more than `energy` joules.
+        """Return the fastest point that takes at most `energy` joules.
 
         Raises:
             FrontierError: If every point takes more.
@@ -202,11 +201,11 @@ class Frontier:
         return min(affordable, key=_by_time)
 
     def interpolate(self, *, time: float | None = None, energy: float | None = None) -> Point:
-        """The place on the line through the Pareto points at this time, or at this energy.
+        """Return the point on the line through the Pareto points at this time, or at this energy.
 
-        Between two points everything, the knob included, is taken to change in proportion; a
-        point that is hit exactly is returned itself. An interpolated point has `repeats=0`, and
-        its uncertainty is that of its neighbours; that of the line's shape is not in it.
+        Between two points everything, the knob included, is interpolated linearly; an exact match
+        is returned itself. An interpolated point has `repeats=0`, and its uncertainty is that of
+        its neighbors, without the error of the linear interpolation.
 
         Raises:
             FrontierError: Outside the frontier's range; if a neighbour's knob is not a real
@@ -223,7 +222,7 @@ class Frontier:
         return along(points, "energy", number("energy", energy))
 
     def between(self, knob: float) -> Point:
-        """What the work takes at a setting between measured ones, by a straight line.
+        """Return the point at a setting between measured ones, by linear interpolation.
 
         Points with the same knob are combined first; otherwise as `interpolate`.
 
@@ -234,25 +233,25 @@ class Frontier:
         return along(sorted(self.combine(), key=real_knob), "knob", wanted)
 
     def slowdown(self, point: Point, reference: Point | None = None) -> float:
-        """How many times as long as the reference (the fastest, if not given) a point takes."""
+        """Return a point's time divided by the reference's (by default the fastest's)."""
         return point.slowdown(reference or self.fastest)
 
     def savings(self, point: Point, reference: Point | None = None) -> float:
-        """Share of the reference's (the fastest's, if not given) energy that a point saves."""
+        """Return a point's share of energy saved from the reference (by default the fastest)."""
         return point.savings(reference or self.fastest)
 
-    # --- putting together -------------------------------------------------------------------
+    # --- combining --------------------------------------------------------------------------
 
     def combine(self, points: Iterable[Point] = ()) -> Frontier:
-        """Each knob once: these points and the given ones, those of the same knob averaged.
+        """Return each knob once: these points and the given ones, averaged per knob.
 
-        Time and energy, each for itself:
+        Time and energy, separately:
 
-        - All uncertainties known: mean by inverse squares of the uncertainties. Its uncertainty
-          follows from theirs, and is widened if the values lie further apart than they allow. One
-          of uncertainty 0 outweighs all that have more.
-        - Else: plain mean over all repeats, and the uncertainty is what the spread of the values
-          tells (95 % of Student's t); equal values tell none.
+        - All uncertainties known: mean weighted by the inverse squares of the uncertainties. Its
+          uncertainty follows from theirs, and is widened if the values lie further apart than
+          they allow. One of uncertainty 0 outweighs all that have more.
+        - Else: plain mean over all repeats, with the uncertainty from the spread of the values
+          (95 % of Student's t); unknown for equal values.
 
         Repeats add up, percentiles are averaged over the points that state them, and interpolated
         points (`repeats=0`) give way to measured ones. Knobs stay in order of first appearance.
@@ -263,9 +262,9 @@ class Frontier:
         return self.with_points(merge(group) for group in groups.values())
 
     def merged(self, other: Frontier) -> Frontier:
-        """Both frontiers as one, the points of a knob that is in both combined.
+        """Return both frontiers as one, with the points of the same knob combined.
 
-        What one of them does not state (`work`, `max_power`, ...) is taken from the other.
+        Attributes that one does not state (`work`, `max_power`, ...) are taken from the other.
 
         Raises:
             FrontierError: If they contradict each other, for example are of different work.
@@ -290,15 +289,15 @@ class Frontier:
     # --- JSON -------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON knows it.
+        """Return the frontier as a JSON object.
 
         Raises:
-            FrontierError: If a knob has no form in JSON; names the point.
+            FrontierError: If a knob cannot be represented in JSON; names the point.
         """
         return record.to_dict(self)
 
     def to_json(self, indent: int | None = None) -> str:
-        """The same as text."""
+        """Return the frontier as JSON text."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     @classmethod
@@ -315,7 +314,7 @@ class Frontier:
         """The inverse of `to_json`.
 
         Raises:
-            FrontierError: If it is no JSON, or not a frontier's; names the point at fault.
+            FrontierError: If it is not JSON, or not a frontier's; names the point at fault.
         """
         return cls(**record.arguments(record.parse(text)))
 
@@ -324,15 +323,15 @@ class Frontier:
     def to_svg(
         self, *, chosen: Chosen = None, title: str = "", reference: Point | None = None
     ) -> str:
-        """A plot of energy over time as a complete SVG document.
+        """Return a plot of energy over time as a complete SVG document.
 
         Args:
-            chosen: Drawn as the choice: a point, a selection, or several of them by the name of
-                what chose each.
-            title: Instead of the name of the work.
-            reference: What a single choice is compared with; the fastest if not given.
+            chosen: Highlighted as the choice: a point, a selection, or several of them by name
+                of the objective.
+            title: Replaces the name of the work.
+            reference: Point to compare a single choice with; by default the fastest.
         """
-        from zeus.frontier.plots import rendered  # noqa: PLC0415  (most who choose never plot)
+        from zeus.frontier.plots import rendered  # noqa: PLC0415  (most callers never plot)
 
         return rendered(self, ".svg", chosen=chosen, title=title, reference=reference).decode()
 
@@ -344,16 +343,16 @@ class Frontier:
         reference: Point | None = None,
         eta_knob: float = 0.5,
     ) -> str:
-        """The plot as one page of its own, with a slider over the `eta_knob` of `ZeusCost`.
+        """Return the plot as one HTML page, with a slider over the `eta_knob` of `ZeusCost`.
 
-        It needs no network and no library. Without a stated maximum power there is no such cost,
-        and so no slider.
+        It needs no network and no library. Without a stated maximum power that cost is undefined,
+        so there is no slider.
 
         Args:
-            chosen: Shown beside what the slider chooses, as in `to_svg`.
-            title: Instead of the name of the work.
-            reference: What points are compared with; the fastest if not given.
-            eta_knob: Where the slider stands at first.
+            chosen: Shown beside the slider's choice, as in `to_svg`.
+            title: Replaces the name of the work.
+            reference: Point to compare with; by default the fastest.
+            eta_knob: Initial value of the slider.
 
         Raises:
             FrontierError: If `eta_knob` is out of range.
@@ -370,7 +369,7 @@ class Frontier:
         title: str = "",
         reference: Point | None = None,
     ) -> None:
-        """Write a plot into a file, of the kind that its name ends in.
+        """Write a plot to a file, of the type that its name ends in.
 
         ".svg" (as `to_svg`) and ".html" (as `to_html`) need nothing but Zeus; ".png" needs the
         extra `plot`.
@@ -387,14 +386,14 @@ class Frontier:
         target.write_bytes(rendered(self, kind, chosen=chosen, title=title, reference=reference))
 
     def _repr_svg_(self) -> str:
-        """The plot, for notebooks."""
+        """Return the plot as SVG, for notebooks."""
         return self.to_svg()
 
     def __str__(self) -> str:
         return text_table(self)
 
     def __rich__(self) -> Any:
-        """A table for `rich`; only called by it."""
+        """Return a table for `rich`; only called by it."""
         from rich.table import Table  # noqa: PLC0415
 
         head, *body = rows(self)
@@ -419,7 +418,7 @@ def _by_energy(point: Point) -> tuple[float, float]:
 
 
 def _surely_beats(other: Point, point: Point) -> bool:
-    """Whether another, not slower point takes no more energy and is ahead beyond the noise."""
+    """Whether another, not slower point takes no more energy and is better beyond the noise."""
     if other.energy > point.energy:
         return False
     sooner = point.time - other.time

@@ -1,4 +1,4 @@
-"""Straight lines between points."""
+"""Linear interpolation between points."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Coordinate = Literal["time", "energy", "knob"]
 
 
 def along(points: Sequence[Point], name: Coordinate, wanted: float) -> Point:
-    """The place on the line through the points at which a coordinate has the wanted value.
+    """Return the point on the line through the points where a coordinate has the wanted value.
 
     Args:
-        points: In an order in which that coordinate rises or falls throughout.
+        points: In an order in which that coordinate is monotonic.
         name: Which coordinate.
         wanted: Its value.
 
     Raises:
-        FrontierError: Outside the points' range, or between knobs that are no real numbers.
+        FrontierError: Outside the points' range, or between knobs that are not real numbers.
     """
     values = [_coordinate(point, name) for point in points]
     if wanted in values:
@@ -36,10 +36,10 @@ def along(points: Sequence[Point], name: Coordinate, wanted: float) -> Point:
 
 
 def real_knob(point: Point) -> float:
-    """The knob as a number.
+    """Return the knob as a number.
 
     Raises:
-        FrontierError: If it is none.
+        FrontierError: If it is not one.
     """
     if not is_real(point.knob):
         raise FrontierError(

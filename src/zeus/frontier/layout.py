@@ -1,4 +1,4 @@
-"""What a plot of a frontier shows, and where: axes, marks, and labels where there is room."""
+"""Layout of a frontier's plot: axes, marks, and labels where there is room."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 SHEET = Frame(760, 480, 76, 28, 88, 62, (8, 6))
 
-_LABEL, _REASON = 12.0, 11.0  # font sizes: of a knob, of what chose it
+_LABEL, _REASON = 12.0, 11.0  # font sizes: of a knob, of the objective
 _LONGEST_REASON = 30  # characters in a line
-_MOST_LABELS = 150  # of more points on the frontier only the ends are labelled
+_MOST_LABELS = 150  # of more points on the frontier only the ends are labeled
 _CROWD = 40  # more points than this are drawn as plain dots
-_FEW = 12  # beaten points are labelled only if they are no more than this
-_REACH = 6.0  # beaten points further off than this many times the frontier's extent are left out
+_FEW = 12  # dominated points are labeled only up to this many
+_REACH = 6.0  # dominated points beyond this many times the frontier's extent are omitted
 
 _Line = tuple[str, float, bool]  # text, size, whether bold
 
@@ -36,7 +36,7 @@ class Plot(Picture):
     """A frontier's picture.
 
     Attributes:
-        outside: How many beaten points are too far off to be in it.
+        outside: Number of dominated points too far off to be in it.
     """
 
     outside: int = 0
@@ -53,16 +53,16 @@ def lay_out(
     headed: bool = False,
     interactive: bool = False,
 ) -> Plot:
-    """Place everything.
+    """Return the plot of a frontier.
 
     Args:
-        frontier: What to draw.
-        choices: Points to highlight, by what chose them; they need not be the frontier's.
-        title: Instead of the name of the work.
-        reference: What a choice is compared with; the fastest point if not given.
-        frame: How large.
-        measure: Width of a text, as exactly as it is known.
-        headed: Whether a title and a legend stand on top.
+        frontier: Frontier to draw.
+        choices: Points to highlight, by objective; they need not be the frontier's.
+        title: Replaces the name of the work.
+        reference: Point to compare a choice with; by default the fastest.
+        frame: Size and margins.
+        measure: Returns the width of a text.
+        headed: Whether to draw a title and a legend on top.
         interactive: Whether any mark may become the chosen one later. Then choices are named, but
             drawn as any other point, and every mark has room for the ring of a chosen one.
     """
@@ -105,7 +105,7 @@ class _Layout:
         self.x = Axis.over(times, time_unit(max(times)), plot.left, plot.right)
         self.y = Axis.over(energies, energy_unit(max(energies)), plot.bottom, plot.top)
         self.drawn = tuple(dict.fromkeys(drawn))
-        # Edges of many marks would wipe out the line and each other.
+        # Edges of many marks would cover the line and each other.
         self.crowded = len(frontier) > _CROWD
         self.radius = 2.0 if self.crowded else 4.5
 
@@ -198,7 +198,7 @@ class _Layout:
         return f"{knob}: {time}, {energy}, {point.average_power:.4g} W"
 
     def labels(self) -> Iterator[Shape]:
-        """Each knob beside its point, where there is room; the chosen ones first."""
+        """Yield each knob beside its point, where there is room; the chosen ones first."""
         places = {point: self.at(point) for point in self.drawn}
         queue = [*self.best] if len(self.best) <= _MOST_LABELS else [self.best[0], self.best[-1]]
         queue += self.others if len(self.others) <= _FEW else ()
@@ -211,7 +211,7 @@ class _Layout:
             spots = list(near_spots(mark, *size))
             if point in self.chosen:
                 spots += far_spots(mark, *size)
-                # Where there is no room for what chose it, there may be some for the knob.
+                # Where there is no room for the objective, there may be some for the knob.
                 spots += near_spots(mark, *self.extent(lines[:1]))
             spot = first_free(spots, self.frame.plot, taken)
             if spot is not None:
@@ -232,7 +232,7 @@ class _Layout:
             yield Text(spot.x, y - 3, text, size, colour, spot.anchor, bold, about=point)
 
     def extent(self, lines: Sequence[_Line]) -> tuple[float, float]:
-        """Width and height of a label; on a page, any may become bold."""
+        """Return width and height of a label; on a page, any may become bold."""
         widths = (
             self.measure(text, size) * (BOLD if bold or self.interactive else 1)
             for text, size, bold in lines
@@ -240,7 +240,7 @@ class _Layout:
         return max(widths), sum(size + 3 for _, size, _ in lines)
 
     def lines_of(self, point: Point) -> list[_Line]:
-        """A label's lines: the knob, then what chose it."""
+        """Return a label's lines: the knob, then the objectives that chose it."""
         reasons = [reason for reason in self.chosen.get(point, ()) if reason]
         label = knob_label(point.knob, self.frontier.knob_unit)
         lines = [(label, _LABEL, point in self.chosen and not self.interactive)]
@@ -259,7 +259,7 @@ class _Layout:
 
 
 def _near(point: Point, best: Sequence[Point]) -> bool:
-    """Whether a beaten point may be drawn without squeezing the frontier into a corner."""
+    """Whether a dominated point can be drawn without squeezing the frontier into a corner."""
     first, last = best[0], best[-1]
     return len(best) == 1 or (
         point.time - first.time <= _REACH * (last.time - first.time)
@@ -268,5 +268,5 @@ def _near(point: Point, best: Sequence[Point]) -> bool:
 
 
 def beaten_text(drawn: int, outside: int) -> str:
-    """How many points are beaten, and how many of them lie too far off to be drawn."""
-    return f"beaten ({drawn + outside}{f', {outside} of them off the plot' if outside else ''})"
+    """Return a text with the number of dominated points, and of those not drawn."""
+    return f"dominated ({drawn + outside}{f', {outside} of them off the plot' if outside else ''})"

@@ -1,23 +1,24 @@
-"""What "optimal" means: objectives that choose a point from a frontier.
+"""Objectives, which choose a point from a frontier.
 
-Every objective here minimizes a cost over the points that it admits, by the same rules:
+Every objective here minimizes a cost over its feasible points, by the same rules:
 
 - *Ties.* Of points with the same cost the faster is chosen, then the one of less energy, then the
   first given.
 - *Noise.* Costs that differ by no more than the uncertainty of the difference, and by no more than
-  0.1 %, are the same; so are times and energies within their uncertainty. So no small gain that is
-  not proven is paid for with time, and a setting that does nothing (a power limit above what the
-  job draws) gives way to the first given. Of costs that differ by more the least is the best guess,
-  proven or not. `Selection.tie` and `Selection.note` say what was a tie.
-- *Nothing admitted.* The least bad point is chosen, as each class documents, and the selection is
-  marked `feasible=False`. A limit is compared with the value as measured.
+  0.1 %, are equal; so are times and energies within their uncertainty. So no insignificant gain
+  costs time, and of settings without effect (power limits above the job's draw) the first given is
+  chosen. Of costs that differ by more the minimum is the best guess, significant or not.
+  `Selection.tie` and `Selection.note` report ties.
+- *No feasible point.* The point that violates the constraint least is chosen, as each class
+  documents, and the selection is marked `feasible=False`. A limit is compared with the measured
+  value.
 
-Every objective also tells a walk when to stop, through `settled`. The walk must be one on which,
-from each point to the next, time does not get shorter and average power does not get higher, as
-with power limits or clocks from high to low; and the cost must fall to one valley and rise from
-there. Then `settled` is true only once no later point can win: because a bound says so, or because
-the last two points both cost more than the best before them, beyond the uncertainty. (Once would
-do; twice, since uncertainties hold in 19 of 20 cases.) A later point that only ties goes unseen.
+Every objective also decides when a sweep can stop, through `settled`. In a sweep, from each point
+to the next, time must not decrease and average power must not increase, as with power limits or
+clocks from high to low; and the cost must be unimodal. Then `settled` is true only once no later
+point can win: because of a bound, or because the last two points both cost more than the best
+before them, beyond the uncertainty. (One would do; two, since uncertainties hold in 19 of 20
+cases.) A later point that only ties is not visited.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from zeus.frontier.frontier import Frontier
 from zeus.frontier.point import Point, combined_uncertainty, is_real, number, whole
 from zeus.frontier.selection import Selection
 
-# Costs are sums of products; what differs only by rounding is equal.
+# Costs are sums of products; differences from rounding alone are ignored.
 _ROUNDING = 1e-12
 # Costs that differ by more than this share do not tie, however uncertain they are: the lower one is
 # still the better guess, and always guessing the faster would add up.
 _NEAR = 0.001
-# A limit such as 1.15 times 100 s is 114.99999999999999 s; such a point keeps it.
+# A limit such as 1.15 times 100 s is 114.99999999999999 s; a point of 115 s satisfies it.
 _SLACK = 1e-9
-# Power limits are overshot, and other parts than GPUs may be in the energy; beyond this, it is
-# the energy of more GPUs than the maximum power is of.
+# Power may overshoot its limit, and the energy may include more than GPUs; beyond this factor, it
+# is the energy of more GPUs than the maximum power covers.
 _IMPLAUSIBLE = 1.5
 
 
@@ -53,25 +54,25 @@ class Objective(Protocol):
     """
 
     def select(self, frontier: Frontier) -> Selection:
-        """The point to use."""
+        """Return the point to use."""
         ...
 
     def settled(self, walk: Frontier) -> bool:  # noqa: ARG002
-        """Whether no later point of a walk can win; see above for what a walk is.
+        """Whether no later point of a sweep can win; the module documents sweeps.
 
         Args:
-            walk: The points so far, in the order of the walk.
+            walk: The points so far, in the order of the sweep.
         """
         return False
 
 
 def as_objective(chooser: Any) -> Objective:
-    """An objective from whatever can choose.
+    """Return an objective for an object or a function that can choose.
 
     Args:
         chooser: An objective; something with only a `select` method; or a function that takes a
-            `Frontier` and returns one of its points, or a `Selection`. A walk is settled by the
-            latter two only at its end.
+            `Frontier` and returns one of its points, or a `Selection`. The
+            latter two settle a sweep only at its end.
 
     Raises:
         FrontierError: If it cannot choose.
@@ -110,53 +111,53 @@ class _Chosen(Objective):
         return selection
 
 
-# --- the published four -------------------------------------------------------------------------
+# --- the four published objectives --------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Energy(Objective):
-    """The point of least energy. Cost: joules.
+    """The point of minimum energy. Cost: joules.
 
-    A walk is settled once energy rises.
+    A sweep is settled once energy rises.
     """
 
     def select(self, frontier: Frontier) -> Selection:
-        """The point of least energy."""
+        """Return the point of minimum energy."""
         return _cheapest(_energies(frontier), "energy", "J")
 
     def settled(self, walk: Frontier) -> bool:
-        """Whether energy has begun to rise."""
+        """Whether energy rises."""
         return _past_the_valley(_energies(walk))
 
 
 @dataclass(frozen=True)
 class Time(Objective):
-    """The fastest point; of equally fast ones that of least energy. Cost: seconds.
+    """The fastest point; of equally fast ones that of minimum energy. Cost: seconds.
 
-    A walk is settled at its first point: what follows is not faster.
+    A sweep is settled at its first point: later ones are not faster.
     """
 
     def select(self, frontier: Frontier) -> Selection:
-        """The fastest point."""
+        """Return the fastest point."""
         return _cheapest(_times(frontier), "time", "s")
 
     def settled(self, walk: Frontier) -> bool:  # noqa: ARG002
-        """Always."""
+        """Always true."""
         return True
 
 
 @dataclass(frozen=True)
 class ZeusCost(Objective):
-    """Least `eta_knob * energy + (1 - eta_knob) * max_power * time`. Cost: joules.
+    """Minimum `eta_knob * energy + (1 - eta_knob) * max_power * time`. Cost: joules.
 
     This is equation 2 of the Zeus paper (NSDI '23). The energy of a point is that of all GPUs, so
     the maximum power must be as well; with that of one GPU, time would weigh too little, and too
     low a power limit would win. The frontier states it in one of two ways:
 
-    - `max_power`: of all GPUs together. It is used as it is, whatever `world_size` is.
+    - `max_power`: of all GPUs together. It is used unchanged, whatever `world_size` is.
     - `max_power_per_gpu`: it is multiplied by `world_size`.
 
-    A walk is settled once the term of time alone exceeds the least cost so far, or the cost rises.
+    A sweep is settled once the time term alone exceeds the minimum cost so far, or the cost rises.
 
     Attributes:
         eta_knob: The paper's eta: 0 weighs only time, 1 only energy.
@@ -164,7 +165,7 @@ class ZeusCost(Objective):
 
     Raises:
         FrontierError: If a value is out of range; later, if the frontier states no maximum power,
-            or one that a point exceeds so far that it must be that of fewer GPUs.
+            or a point's power exceeds it so much that it must be that of fewer GPUs.
     """
 
     eta_knob: float
@@ -175,11 +176,11 @@ class ZeusCost(Objective):
         whole("world_size", self.world_size, least=1)
 
     def select(self, frontier: Frontier) -> Selection:
-        """The point of least cost."""
+        """Return the point of minimum cost."""
         return _cheapest(self._costs(frontier), "cost", "J")
 
     def settled(self, walk: Frontier) -> bool:
-        """Whether time alone costs more than the best, or the cost has begun to rise."""
+        """Whether the time term alone exceeds the minimum cost, or the cost rises."""
         costs = self._costs(walk)
         weight = (1 - self.eta_knob) * self.max_power(walk)
         last = walk.points[-1]
@@ -187,11 +188,11 @@ class ZeusCost(Objective):
         return _surely_less(min(costs, key=_Cost.rank), least_later) or _past_the_valley(costs)
 
     def cost(self, point: Point, frontier: Frontier) -> float:
-        """Joules that a point costs, with the maximum power that the frontier states."""
+        """Return the cost of a point in joules, with the frontier's maximum power."""
         return self._cost(point, self.max_power(frontier)).value
 
     def max_power(self, frontier: Frontier) -> float:
-        """Watts of all GPUs together.
+        """Return the maximum power of all GPUs together, in watts.
 
         Raises:
             FrontierError: If the frontier does not state it, or it is that of fewer GPUs.
@@ -233,13 +234,13 @@ class ZeusCost(Objective):
 
 @dataclass(frozen=True)
 class MaxSlowdownConstraint(Objective):
-    """Least energy among points that take at most `factor` times as long as the fastest.
+    """Minimum energy among points that take at most `factor` times as long as the fastest.
 
-    Cost: joules. Some point always qualifies. A walk is settled once time exceeds the limit beyond
-    its uncertainty, or energy rises.
+    Cost: joules. Some point is always feasible. A sweep is settled once time exceeds the limit
+    beyond its uncertainty, or energy rises.
 
     Attributes:
-        factor: 1.1 allows to be 10 % slower; at least 1.
+        factor: 1.1 allows a slowdown of 10 %; at least 1.
 
     Raises:
         FrontierError: If the factor is less than 1.
@@ -251,13 +252,13 @@ class MaxSlowdownConstraint(Objective):
         object.__setattr__(self, "factor", number("factor", self.factor, least=1))
 
     def select(self, frontier: Frontier) -> Selection:
-        """The point of least energy that is not too slow."""
+        """Return the point of minimum energy that is not too slow."""
         limit = self.factor * frontier.fastest.time
         quick = [point for point in frontier if _keeps(point.time, limit)]
         return _cheapest(_energies(quick), "energy", "J")
 
     def settled(self, walk: Frontier) -> bool:
-        """Whether what follows is too slow, or energy has begun to rise."""
+        """Whether later points are too slow, or energy rises."""
         fastest, last = walk.fastest, walk.points[-1]
         off = combined_uncertainty(
             last.time_uncertainty, self.factor * (fastest.time_uncertainty or 0.0)
@@ -267,15 +268,15 @@ class MaxSlowdownConstraint(Objective):
         )
 
 
-# --- beyond the published four ------------------------------------------------------------------
+# --- further objectives -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Deadline(Objective):
-    """Least energy among points that take at most `seconds`; if none does, the fastest point.
+    """Minimum energy among points that take at most `seconds`; if none does, the fastest point.
 
-    Cost: joules. A walk is settled once time exceeds the deadline beyond its uncertainty, or energy
-    rises.
+    Cost: joules. A sweep is settled once time exceeds the deadline beyond its uncertainty, or
+    energy rises.
 
     Raises:
         FrontierError: Unless `seconds` is more than 0.
@@ -287,7 +288,7 @@ class Deadline(Objective):
         object.__setattr__(self, "seconds", number("seconds", self.seconds, above=0))
 
     def select(self, frontier: Frontier) -> Selection:
-        """The point of least energy in time."""
+        """Return the point of minimum energy within the deadline."""
         in_time = [point for point in frontier if _keeps(point.time, self.seconds)]
         if in_time:
             return _cheapest(_energies(in_time), "energy", "J")
@@ -296,7 +297,7 @@ class Deadline(Objective):
         return _least_bad(_times(frontier), fastest.energy, note)
 
     def settled(self, walk: Frontier) -> bool:
-        """Whether what follows is late, or energy has begun to rise."""
+        """Whether later points miss the deadline, or energy rises."""
         last = walk.points[-1]
         late = _exceeds(last.time, self.seconds, last.time_uncertainty or 0.0)
         return late or _past_the_valley(_energies(walk))
@@ -304,10 +305,10 @@ class Deadline(Objective):
 
 @dataclass(frozen=True)
 class EnergyBudget(Objective):
-    """The fastest point that takes at most `joules`; if none does, the one of least energy.
+    """The fastest point that takes at most `joules`; if none does, the one of minimum energy.
 
-    Cost: seconds. A walk is settled once a point keeps the budget beyond its uncertainty (what
-    follows is not faster), or energy rises.
+    Cost: seconds. A sweep is settled once a point is within the budget beyond its uncertainty
+    (later ones are not faster), or energy rises.
 
     Raises:
         FrontierError: Unless `joules` is more than 0.
@@ -319,7 +320,7 @@ class EnergyBudget(Objective):
         object.__setattr__(self, "joules", number("joules", self.joules, above=0))
 
     def select(self, frontier: Frontier) -> Selection:
-        """The fastest point within the budget."""
+        """Return the fastest point within the budget."""
         affordable = [point for point in frontier if _keeps(point.energy, self.joules)]
         if affordable:
             return _cheapest(_times(affordable), "time", "s")
@@ -328,7 +329,7 @@ class EnergyBudget(Objective):
         return _least_bad(_energies(frontier), least.time, note)
 
     def settled(self, walk: Frontier) -> bool:
-        """Whether a point keeps the budget, or energy has begun to rise."""
+        """Whether a point is within the budget, or energy rises."""
         kept = any(
             _keeps(point.energy + (point.energy_uncertainty or 0.0), self.joules) for point in walk
         )
@@ -337,11 +338,11 @@ class EnergyBudget(Objective):
 
 @dataclass(frozen=True)
 class PowerCap(Objective):
-    """The fastest point of at most `watts` on average; if none is, the one of least power.
+    """The fastest point of at most `watts` on average; if none is, the one of minimum power.
 
-    The power of a point is its average over all devices in its energy; peaks may be higher. Cost:
-    seconds. A walk is settled once a point keeps the cap beyond its uncertainty: what follows is
-    not faster.
+    The power of a point is its time average, of all devices in its energy together; peaks may be
+    higher. Cost: seconds. A sweep is settled once a point is under the cap beyond its uncertainty:
+    later ones are not faster.
 
     Raises:
         FrontierError: Unless `watts` is more than 0.
@@ -353,7 +354,7 @@ class PowerCap(Objective):
         object.__setattr__(self, "watts", number("watts", self.watts, above=0))
 
     def select(self, frontier: Frontier) -> Selection:
-        """The fastest point under the cap."""
+        """Return the fastest point under the cap."""
         under = [point for point in frontier if _keeps(point.average_power, self.watts)]
         if under:
             return _cheapest(_times(under), "time", "s")
@@ -365,18 +366,18 @@ class PowerCap(Objective):
         return _least_bad(powers, least.point.time, note)
 
     def settled(self, walk: Frontier) -> bool:
-        """Whether a point keeps the cap."""
+        """Whether a point is under the cap."""
         powers = [_power(point) for point in walk]
         return any(_keeps(power.value + power.uncertainty, self.watts) for power in powers)
 
 
 @dataclass(frozen=True, init=False)
 class LatencyBound(Objective):
-    """Least energy among points whose latency is at most `seconds`; if none's is, the lowest one.
+    """Minimum energy among points of at most `seconds` latency; if none, the lowest latency.
 
-    Points that do not state this percentile are left out, with a note. Cost: joules. A walk, on
-    which latency is taken not to get shorter either, is settled once latency exceeds the bound
-    twice in a row, or energy rises.
+    Points that do not state this percentile are left out, with a note. Cost: joules. A sweep, in
+    which latency is assumed not to decrease either, is settled once latency exceeds the bound twice
+    in a row, or energy rises.
 
     Attributes:
         percentile: As in `Point.latencies`, "p99"; 99 and 99.9 are short for "p99" and "p99.9".
@@ -394,13 +395,13 @@ class LatencyBound(Objective):
             percentile = f"p{number('percentile', percentile, least=0, most=100):g}"
         if not isinstance(percentile, str):
             raise FrontierError(
-                f"`percentile` must be a text like 'p99' or a number, but got {percentile!r}"
+                f"`percentile` must be a string like 'p99' or a number, but got {percentile!r}"
             )
         object.__setattr__(self, "percentile", percentile)
         object.__setattr__(self, "seconds", number("seconds", seconds, above=0))
 
     def select(self, frontier: Frontier) -> Selection:
-        """The point of least energy within the bound."""
+        """Return the point of minimum energy within the bound."""
         stating = self._stating(frontier)
         notes = []
         if len(stating) < len(frontier):
@@ -420,7 +421,7 @@ class LatencyBound(Objective):
         return _least_bad(latencies, lowest.point.energy, "; ".join(notes))
 
     def settled(self, walk: Frontier) -> bool:
-        """Whether what follows exceeds the bound, or energy has begun to rise."""
+        """Whether later points exceed the bound, or energy rises."""
         stating = self._stating(walk)
         late = [not _keeps(self._latency(point), self.seconds) for point in stating[-2:]]
         return (len(late) == 2 and all(late)) or _past_the_valley(_energies(stating))
@@ -439,12 +440,12 @@ class LatencyBound(Objective):
         return stating
 
 
-# --- what they share ----------------------------------------------------------------------------
+# --- common functions ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Cost:
-    """What a point costs, and by how much that may be off."""
+    """Cost of a point, and its uncertainty."""
 
     point: Point
     value: float
@@ -494,7 +495,7 @@ def _surely_less(first: _Cost, second: _Cost) -> bool:
 
 
 def _past_the_valley(costs: Sequence[_Cost]) -> bool:
-    """Whether the last two of a walk both surely cost more than the best before them."""
+    """Whether the last two of a sweep both surely cost more than the best before them."""
     if len(costs) < 3:
         return False
     best = min(costs[:-2], key=_Cost.rank)
@@ -502,7 +503,7 @@ def _past_the_valley(costs: Sequence[_Cost]) -> bool:
 
 
 def _cheapest(costs: Sequence[_Cost], what: str, unit: str, notes: Iterable[str] = ()) -> Selection:
-    """The least cost; of those that tie with it, the fastest."""
+    """Select the minimum cost; of those that tie with it, the fastest."""
     ranked = sorted(costs, key=_Cost.rank)
     best = ranked[0]
     tied = [cost for cost in costs if _ties(cost, best)]
@@ -528,7 +529,7 @@ def _ties(cost: _Cost, best: _Cost) -> bool:
 
 
 def _least(costs: Sequence[_Cost], measure: Callable[[Point], _Cost]) -> list[_Cost]:
-    """Those of which no other surely has less, in the order given."""
+    """Return those for which no other is surely less, in the order given."""
     least = min((measure(cost.point) for cost in costs), key=lambda cost: cost.value)
     return [cost for cost in costs if not _surely_less(least, measure(cost.point))]
 
@@ -550,7 +551,7 @@ def _told_tie(chosen: _Cost, other: _Cost, what: str, unit: str) -> str:
 
 
 def _least_bad(penalties: Sequence[_Cost], cost: float, note: str) -> Selection:
-    """The choice where nothing is admitted: the point of least penalty, as measured."""
+    """Select the point of minimum penalty, as measured, where none is feasible."""
     ranked = sorted(penalties, key=_Cost.rank)
     return Selection(
         ranked[0].point,

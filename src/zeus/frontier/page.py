@@ -1,4 +1,4 @@
-"""A frontier as a page to play with: one HTML file without network and without any library.
+"""A frontier as an interactive page: one HTML file without network and without any library.
 
 A slider over the paper's eta moves the point that `ZeusCost` chooses. The plot is laid out twice,
 for wide windows and for phones, by the same code as the other plots; the page shows one of them.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _WIDE = Frame(760, 430, 70, 12, 12, 58, (8, 6))
 _NARROW = Frame(340, 400, 52, 8, 10, 56, (4, 6))
-_MANY = 100  # a longer table is unfolded only if someone asks for it
+_MANY = 100  # a longer table is collapsed at first
 
 
 def html(
@@ -40,7 +40,7 @@ def html(
     reference: Point | None,
     eta_knob: float,
 ) -> str:
-    """The page; `Frontier.to_html` documents its arguments."""
+    """Return the page; `Frontier.to_html` documents the arguments."""
     return _Page(frontier, choices, title, reference, eta_knob).document()
 
 
@@ -59,8 +59,8 @@ class _Page:
         self.reference = reference or frontier.fastest
         self.eta_knob = number("eta_knob", eta_knob, least=0, most=1)
         self.max_power, self.why_not = _max_power(frontier)
-        self.other = "" if self.max_power is None else "other"  # than that of the slider
-        # By time, as the table and the arrow keys go; points that a choice adds come along.
+        self.other = "" if self.max_power is None else "other"  # than the slider's objective
+        # By time, as in the table and for the arrow keys; with points that only a choice has.
         points = dict.fromkeys((*frontier, *(choice.point for choice in choices.values())))
         self.order = {point: index for index, point in enumerate(points)}
         self.points = sorted(points, key=lambda point: (point.time, point.energy))
@@ -99,7 +99,7 @@ class _Page:
             return ""
         watts = f"{self.max_power:.6g} W"
         return (
-            f'<p class="note">The slider chooses the least cost η · energy + (1 − η) · {watts} · '
+            f'<p class="note">The slider chooses the minimum cost η · energy + (1 − η) · {watts} · '
             f"time, where {watts} is the maximum power of all GPUs. Costs that differ by no more "
             "than their uncertainty and 0.1 % tie; then the faster is chosen.</p>"
         )
@@ -184,12 +184,12 @@ class _Page:
                 + "".join(f"<td>{cell}</td>" for cell in others)
             )
         head = ("objective", "choice", "time", "energy")
-        title = f"What {self.other} objectives choose".replace("  ", " ")
+        title = f"Choices of {self.other} objectives".replace("  ", " ")
         return f"<h2>{title}</h2>\n{_table(head, body, 'objectives')}"
 
     def table_of_points(self) -> str:
         head, *body = rows(self.frontier, self.reference)
-        # The rows come by time as well, but a point that only a choice knows has none.
+        # The rows are by time as well, but a point that only a choice has is not among them.
         listed = sorted(self.frontier, key=lambda point: (point.time, point.energy))
         lines = []
         for point, row in zip(listed, body, strict=True):
@@ -205,7 +205,7 @@ class _Page:
         return f"<details><summary>All {len(lines)} points</summary>\n{table}</details>"
 
     def data(self) -> str:
-        """What the script computes with; texts come ready, so that it formats next to nothing."""
+        """Return the data of the script as JSON; texts are formatted already."""
         time = time_unit(max(point.time for point in self.points))
         energy = energy_unit(max(point.energy for point in self.points))
         in_frontier = set(self.frontier)
@@ -247,7 +247,7 @@ class _Page:
             "maxPower": self.max_power,
             "energyUnit": {"name": energy.name, "size": energy.size},
         }
-        # "<" would let a name end the element that this stands in.
+        # "<" would let a name close the element that contains the data.
         return json.dumps(content, allow_nan=False).replace("<", "\\u003c")
 
 
@@ -263,13 +263,13 @@ def _table(head: Sequence[str], body: Iterable[str], name: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """A value; its uncertainty apart, since phones leave that to the details."""
+    """Return a value, with its uncertainty in an element that phones hide."""
     value, sign, uncertainty = safe(text).partition(" ± ")
     return f'{value}<span class="off">{sign}{uncertainty}</span>' if sign else value
 
 
 def _max_power(frontier: Frontier) -> tuple[float | None, str]:
-    """Watts of all GPUs, or why there is no cost."""
+    """Return the watts of all GPUs, or why there is no cost."""
     from zeus.frontier.objectives import ZeusCost  # noqa: PLC0415  (objectives import frontiers)
 
     try:

@@ -1,4 +1,4 @@
-"""The plots of a frontier, by kind of file."""
+"""Plots of a frontier, by file type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 KINDS = (*files.KINDS, ".html")
 
 Chosen = Selection | Point | Mapping[str, Selection | Point] | None
-"""A choice, or choices by the name of what chose them."""
+"""A choice, or choices by the name of the objective."""
 
 
 def rendered(
@@ -29,10 +29,10 @@ def rendered(
     reference: Point | None = None,
     eta_knob: float = 0.5,
 ) -> bytes:
-    """What is to be in a file of a kind; `Frontier.plot` documents the rest.
+    """Return the content of a file of a type; `Frontier.plot` documents the rest.
 
     Raises:
-        MissingExtraError: If a library is needed for it that is not installed.
+        MissingExtraError: If a required library is not installed.
     """
     if kind == ".html":
         return page(frontier, chosen, title, reference, eta_knob).encode()
@@ -51,7 +51,7 @@ def page(
     reference: Point | None = None,
     eta_knob: float = 0.5,
 ) -> str:
-    """The plot as a page to play with."""
+    """Return the plot as an interactive page."""
     from zeus.frontier.page import html  # noqa: PLC0415
 
     return html(frontier, _selections(chosen), title, reference, eta_knob)
@@ -68,7 +68,7 @@ def _selections(chosen: Chosen) -> dict[str, Selection]:
 
 
 def reasons(selections: Mapping[str, Selection]) -> dict[str, Point]:
-    """What is written beside each chosen point, with the point."""
+    """Return the chosen points by the label that is drawn beside each."""
     return {
         name if selection.feasible else f"{name} (not kept)".lstrip(): selection.point
         for name, selection in selections.items()

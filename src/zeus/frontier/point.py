@@ -1,4 +1,4 @@
-"""One setting of a knob, and the time and energy that a fixed amount of work took under it."""
+"""One setting of a knob, with the time and energy of a fixed amount of work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.22
 
 
 class Settings(Mapping[Any, Any]):
-    """Several settings by name, as one knob. Equal to the mapping it was made of; never changes."""
+    """Several settings by name, as one knob. Equal to the mapping it was made of; immutable."""
 
     __slots__ = ("_items",)
 
@@ -42,18 +42,18 @@ class Settings(Mapping[Any, Any]):
 
 @dataclass(frozen=True)
 class Point:
-    """What the work took under one setting.
+    """Time and energy of the work at one setting.
 
     Attributes:
         knob: The setting: watts, MHz, a batch size, a plan. Anything hashable, or lists and
-            mappings of such; those are kept as tuples and `Settings`, so that a point cannot
-            change and is equal to itself after a trip through JSON.
+            mappings of hashables; those are stored as tuples and `Settings`, so that a point is
+            immutable and equal to itself after a JSON round trip.
         time: Seconds, more than 0.
         energy: Joules, over all devices that do the work.
         time_uncertainty: Seconds by which `time` may be off in about 19 of 20 cases; `None` if
-            unknown. Comparisons take a value of unknown uncertainty at its word.
+            unknown. Comparisons treat a value of unknown uncertainty as exact.
         energy_uncertainty: Joules by which `energy` may be off, likewise.
-        repeats: How many measurements stand behind it; 0 if it was interpolated.
+        repeats: Number of measurements; 0 if it was interpolated.
         latencies: Seconds by percentile, for example `{"p99": 0.12}`.
 
     Raises:
@@ -87,7 +87,7 @@ class Point:
         for name in self.latencies:
             if not isinstance(name, str):
                 raise FrontierError(
-                    f"a percentile must be a text like 'p99', but got {name!r} in `latencies`{at}"
+                    f"a percentile must be a string like 'p99', but got {name!r} in `latencies`{at}"
                 )
         values["latencies"] = Settings(
             {
@@ -100,15 +100,15 @@ class Point:
 
     @property
     def average_power(self) -> float:
-        """Watts over the whole of the work."""
+        """Average watts over the work."""
         return self.energy / self.time
 
     def slowdown(self, reference: Point) -> float:
-        """How many times as long as the reference it takes: 1.1 is 10 % slower."""
+        """Return its time divided by the reference's: 1.1 is 10 % slower."""
         return self.time / reference.time
 
     def savings(self, reference: Point) -> float:
-        """Share of the reference's energy that it saves: 0.2 is 20 % less; negative if it is more.
+        """Return the saved share of the reference's energy: 0.2 is 20 % less; may be negative.
 
         Raises:
             FrontierError: If the reference took no energy.
@@ -121,7 +121,7 @@ class Point:
         return 1 - self.energy / reference.energy
 
     def scaled(self, factor: float) -> Point:
-        """The same setting for `factor` times the work; latencies stay what they are."""
+        """Return the same setting for `factor` times the work; latencies stay the same."""
         factor = number("factor", factor, above=0)
         return replace(
             self,
@@ -133,7 +133,7 @@ class Point:
 
 
 def combined_uncertainty(first: float | None, second: float | None) -> float:
-    """By how much the difference of two values may be off; an unknown one adds nothing."""
+    """Return the uncertainty of the difference of two values; an unknown one counts as 0."""
     return math.hypot(first or 0.0, second or 0.0)
 
 
@@ -149,7 +149,7 @@ def number(
     most: float | None = None,
     where: str = "",
 ) -> float:
-    """The value as a finite float within bounds.
+    """Return the value as a finite float within bounds.
 
     Raises:
         FrontierError: If it is not one; names the rule and the value.
@@ -173,7 +173,7 @@ def number(
 
 
 def whole(name: str, value: object, *, least: int, where: str = "") -> int:
-    """The value as an int that is not too small.
+    """Return the value as an int that is not too small.
 
     Raises:
         FrontierError: If it is not one; names the rule and the value.
@@ -191,17 +191,17 @@ def is_real(value: object) -> bool:
 
 
 def freeze(knob: Any) -> Any:
-    """The same setting in a form that cannot change.
+    """Return the same setting in an immutable form.
 
     Raises:
-        FrontierError: If it can neither be hashed nor be taken apart.
+        FrontierError: If it is not hashable, nor made of lists and mappings of hashables.
     """
     frozen = _freeze(knob)
     try:
         hash(frozen)
     except TypeError:
         raise FrontierError(
-            "a knob must be hashable, or lists and mappings of what is, but got "
+            "a knob must be hashable, or lists and mappings of hashables, but got "
             f"knob={knob!r} of type {type(knob).__name__}"
         ) from None
     return frozen
@@ -232,7 +232,7 @@ class _Reading:
 
 
 def merge(points: Sequence[Point]) -> Point:
-    """One point from several of the same knob; `Frontier.combine` documents the rules."""
+    """Return one point from several of the same knob; `Frontier.combine` documents the rules."""
     points = [point for point in points if point.repeats] or list(points)
     if len(points) == 1:
         return points[0]
@@ -262,7 +262,7 @@ def merge(points: Sequence[Point]) -> Point:
 
 
 def _mean(readings: Sequence[_Reading]) -> tuple[float, float | None]:
-    """Mean and its uncertainty."""
+    """Return the mean and its uncertainty."""
     exact = [reading for reading in readings if reading.uncertainty == 0]
     if exact:
         mean, spread = _plain_mean(exact)
@@ -282,13 +282,13 @@ def _mean(readings: Sequence[_Reading]) -> tuple[float, float | None]:
 
 
 def _plain_mean(readings: Sequence[_Reading]) -> tuple[float, float | None]:
-    """Mean over all repeats, with the uncertainty that the spread of the readings tells."""
+    """Return the mean over all repeats, with the uncertainty from the spread of the readings."""
     weights = [float(reading.repeats) for reading in readings]
     mean = _weighted([reading.value for reading in readings], weights)
     freedom = len(readings) - 1
     offs = [math.sqrt(r.repeats) * (r.value - mean) for r in readings]
     if freedom == 0 or not any(offs):
-        return mean, None  # equal readings tell nothing about their noise
+        return mean, None  # equal readings do not reveal their noise
     return mean, student_factor(freedom) * math.hypot(*offs) / math.sqrt(
         freedom * math.fsum(weights)
     )
@@ -301,7 +301,7 @@ def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
 
 
 def student_factor(freedom: int) -> float:
-    """Standard errors to either side of a mean that hold it in 19 of 20 cases (Student's t)."""
+    """Return the half-width of a 95 % confidence interval in standard errors (Student's t)."""
     if freedom <= len(_STUDENT):
         return _STUDENT[freedom - 1]
     return _COVERAGE + 2.372 / freedom + 2.823 / freedom**2  # the expansion's first terms

@@ -21,7 +21,7 @@ _REQUIRED = ("knob", "time", "energy")
 
 
 def to_dict(frontier: Frontier) -> dict[str, Any]:
-    """Everything, as JSON knows it."""
+    """Return a frontier as a JSON object."""
     record: dict[str, Any] = {"format": FORMAT, "version": VERSION}
     record |= {name: getattr(frontier, name) for name in _HEADER}
     record["points"] = [
@@ -43,7 +43,7 @@ def _plain(knob: Any, where: str) -> Any:
     if isinstance(knob, Mapping):
         for key in knob:
             if not isinstance(key, str):
-                raise FrontierError(f"{where}: JSON names settings by text, but got {key!r}")
+                raise FrontierError(f"{where}: names in JSON must be strings, but got {key!r}")
         return {key: _plain(value, where) for key, value in knob.items()}
     if isinstance(knob, tuple):
         return [_plain(value, where) for value in knob]
@@ -55,10 +55,10 @@ def _plain(knob: Any, where: str) -> Any:
 
 
 def arguments(record: object) -> dict[str, Any]:
-    """What `Frontier` is to be made of.
+    """Return the arguments of `Frontier` from a record.
 
     Raises:
-        FrontierError: If the record is not one of a frontier; names the point if it is one's.
+        FrontierError: If the record is not a frontier's; names the point at fault.
     """
     record = _mapping(record, "a frontier's record")
     if record.get("format") != FORMAT:
@@ -101,15 +101,15 @@ def _known(record: Mapping[str, Any], names: set[str], where: str) -> None:
     for name in record:
         if name not in names:
             raise FrontierError(
-                f"{where} has `{name}`, which is none of {', '.join(sorted(names))}"
+                f"{where} has `{name}`, which is not one of {', '.join(sorted(names))}"
             )
 
 
 def parse(text: str | bytes) -> object:
-    """The text as JSON, in which all numbers are finite.
+    """Parse JSON, in which all numbers must be finite.
 
     Raises:
-        FrontierError: If it is no JSON.
+        FrontierError: If it is not JSON.
     """
     try:
         return json.loads(text, parse_constant=_refuse)
@@ -120,4 +120,4 @@ def parse(text: str | bytes) -> object:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise FrontierError(f"not JSON: {constant} is no number in it")
+    raise FrontierError(f"not JSON: {constant} is not a JSON number")

@@ -1,4 +1,4 @@
-"""What an objective decided, and how sure it is."""
+"""The result of an objective: the choice, and its certainty."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Selection:
 
     Attributes:
         point: The choice.
-        feasible: Whether it keeps what the objective demands. If no point does, the choice is the
-            least bad one, and `note` says so.
-        cost: What the objective minimizes, at this point: joules or seconds, as the objective
-            documents; `None` if it has no such figure.
-        note: What a user should know about the choice; empty if there is nothing to say.
+        feasible: Whether it satisfies the objective's constraint. If no point does, the choice is
+            the one that violates it least, and `note` says so.
+        cost: Minimized cost at this point: joules or seconds, as the objective documents; `None`
+            if it has no cost.
+        note: Remark for users about the choice; may be empty.
         runner_up: The next best point; `None` if there is no other.
         tie: Whether another point is as good within the uncertainty of both.
     """

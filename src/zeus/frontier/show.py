@@ -1,4 +1,4 @@
-"""Frontiers for people: labels, comparisons, tables."""
+"""Frontiers as text: labels, comparisons, tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def knob_label(knob: Any, unit: str = "", longest: int = 28) -> str:
-    """A knob in a few characters."""
+    """Return a knob as a short text."""
     if isinstance(knob, Mapping):
         text = ", ".join(f"{name} {value}" for name, value in knob.items())
     elif isinstance(knob, tuple):
@@ -31,7 +31,7 @@ def knob_label(knob: Any, unit: str = "", longest: int = 28) -> str:
 
 
 def compared(point: Point, reference: Point) -> tuple[str, str]:
-    """Time and energy beside those of a reference, in percent; "-" where there is no such."""
+    """Return the change of time and energy from a reference, in percent; "-" if undefined."""
     time = 100 * (point.slowdown(reference) - 1)
     energy = None if reference.energy == 0 else -100 * point.savings(reference)
     # Adding 0 makes a rounded -0.0 a plain 0.
@@ -42,7 +42,7 @@ def compared(point: Point, reference: Point) -> tuple[str, str]:
 
 
 def compared_in_words(point: Point, reference: Point) -> str:
-    """The same as "9.6 % slower, 17.2 % less energy"."""
+    """Return the change in words: "9.6 % slower, 17.2 % less energy"."""
     time, energy = compared(point, reference)
     words = f"{time[1:]} {'faster' if time.startswith('-') else 'slower'}"
     if energy == "-":
@@ -51,22 +51,22 @@ def compared_in_words(point: Point, reference: Point) -> str:
 
 
 def headline(frontier: Frontier) -> str:
-    """One line: the work, how many points, how many of them on the frontier."""
+    """Return one line: the work, and the numbers of points and of those on the frontier."""
     return f"{frontier.work}: {count(frontier)}" if frontier.work else count(frontier)
 
 
 def count(frontier: Frontier) -> str:
-    """How many points there are, and how many of them on the frontier."""
+    """Return the numbers of points and of those on the frontier, as text."""
     points = len(frontier)
     return f"{points} point{'s' if points != 1 else ''}, {len(frontier.pareto())} on the frontier"
 
 
 def rows(frontier: Frontier, reference: Point | None = None) -> list[tuple[str, ...]]:
-    """A heading, and each point by rising time; * is the frontier.
+    """Return a heading, and each point by rising time; * marks the frontier.
 
     Args:
-        frontier: What to show.
-        reference: What the points are compared with; the fastest if not given.
+        frontier: Frontier to show.
+        reference: Point to compare with; by default the fastest.
     """
     reference = reference or frontier.fastest
     best = set(frontier.pareto().points)
@@ -112,7 +112,7 @@ def rows(frontier: Frontier, reference: Point | None = None) -> list[tuple[str, 
 
 
 def text_table(frontier: Frontier) -> str:
-    """The headline and the rows as aligned text."""
+    """Return the headline and the rows as aligned text."""
     table = rows(frontier)
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     lines = [

@@ -1,7 +1,7 @@
-"""What test suites of programs that use Zeus need, and its own.
+"""Tools for test suites, of Zeus and of programs that use it.
 
-A simulated node in virtual time, work to run on it, recorded jobs to run as such work, recorded
-profiles to play as GPUs, noisy hosts, and measurements replayed from a log::
+A simulated node in virtual time, workloads for it (synthetic or from recorded jobs), GPUs that
+reproduce recorded profiles, noisy hosts, and measurements replayed from a log::
 
     with SimulatedNode("v100x4") as node:
         monitor = ZeusMonitor()

@@ -1,4 +1,4 @@
-"""A simulated node for tests: no hardware, no waiting, and the true energy to compare with."""
+"""A simulated node for tests: no hardware, no waiting, and the exact energy to compare with."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ if TYPE_CHECKING:
 class SimulatedNode(Node):
     """A node whose GPUs are simulated, in virtual time.
 
-    As a ``with`` block it stands in for this machine, for all threads: `get_gpus()`,
-    `ZeusMonitor()` and everything else see it. Without, it can be handed to whatever takes a
-    `node`.
+    As a ``with`` block it replaces this machine, for all threads: `get_gpus()`, `ZeusMonitor()`
+    and everything else use it. Without one, pass it as the argument `node`.
 
     Args:
         spec: GPUs, such as "v100", "v100x4" or "a40x2,a100x8".
-        clock: Time to go by; a virtual clock of its own by default. With a real clock, the GPUs
+        clock: Clock to use; a virtual clock of its own by default. With a real clock, the GPUs
             are those that every process of this user shares under the same `spec`.
-        load: Activity of all GPUs from the beginning: 0 for work that waits, 1 for full load.
-            By default nothing runs on them.
+        load: Initial activity of all GPUs: 0 for a resident but waiting job, 1 for full load. By
+            default nothing runs on them.
         sensors: How the GPUs measure energy and power: a name as in `ZEUS_SIMULATE_SENSORS`,
-            which is the default, or `zeus.device.sensors.Sensors`. Without either, as is
-            published of each part: readings are refreshed every so often, and late. A node with
+            which is the default, or `zeus.device.sensors.Sensors`. Without either, each
+            part's published behavior: readings are refreshed periodically, and lag. A node with
             other sensors is another node.
 
     Raises:
-        ValueError: If the specification names no known GPU, the load is out of range, or the
-            sensors have no known name.
+        ValueError: If the specification names an unknown GPU, the load is out of range, or the
+            name of the sensors is unknown.
     """
 
     def __init__(
@@ -64,16 +63,16 @@ class SimulatedNode(Node):
         self._standing_in: list[ExitStack] = []
 
     def exact_energy(self, gpu_index: int = 0) -> float:
-        """Joules of a GPU up to this very instant: the truth that a measurement must come near.
+        """Exact joules of a GPU up to now: the ground truth for measurements.
 
         Raises:
-            ValueError: If the index names no GPU.
+            ValueError: If no GPU has this index.
         """
         (gpu,) = self.gpus.select([gpu_index])
         return simulated_driver(gpu).exact_energy()
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass; at once, if the clock is virtual."""
+        """Let time pass; returns at once if the clock is virtual."""
         self.clock.sleep(seconds)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What a host does to the steps of a training loop: jitter, late data, drift, neighbors."""
+"""Noise of a host on the steps of a training loop: jitter, late data, drift, neighbors."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ class Steps(Protocol):
     """Steps that a host can disturb: a `Workload` or a `RecordedProfile`."""
 
     def scaled(self, factor: float) -> Steps:
-        """The same work in steps that take so many times as long."""
+        """Return the same work in steps that take `factor` times as long."""
 
     def step_time(self, gpu: Gpu) -> float:
-        """Seconds of a step under the settings in force."""
+        """Seconds per step at the current settings."""
 
     def run(self, gpus: Gpu | Iterable[Gpu], steps: int = 1) -> float:
-        """Run steps; returns the seconds that passed."""
+        """Run steps; returns the seconds that elapsed."""
 
 
 @dataclass(frozen=True)
 class HostNoise:
-    """How a host disturbs a training loop. Each share of 0 switches its part off.
+    """How a host disturbs a training loop. A value of 0 switches that disturbance off.
 
     Attributes:
-        seed: Of everything that is random.
+        seed: Seed of the random numbers.
         jitter: Standard deviation of the logarithm of a step's time.
         late_share: Share of steps after which the GPU waits for data.
-        late_steps: By how many steps those are late: from, to.
+        late_steps: Range of that wait, in step times: (minimum, maximum).
         drift: Standard deviation of a slow drift of all steps' times (a first-order
             autoregressive process).
-        drift_time: Seconds in which the drift forgets: its correlation time.
-        disturbed_share: Share of stays at a setting during which a neighbor on the machine takes
-            its share, from beginning to end.
-        disturbance: By which share steps take longer then.
-        stays: Whether a neighbor is drawn for each stay at a setting; if not, once for each
-            setting, for good: no second look can tell it from the truth.
+        drift_time: Correlation time of the drift, in seconds.
+        disturbed_share: Share of stays at a setting during which a neighbor on the machine slows
+            the steps, from beginning to end.
+        disturbance: Relative slowdown of steps then.
+        stays: Whether a neighbor is drawn for each stay at a setting; if not, once per setting
+            for good, so that repeated measurements cannot detect it.
 
     Raises:
         ValueError: If a value is out of range.
@@ -68,7 +68,7 @@ class HostNoise:
             raise SimulationError(f"`drift_time > 0` must hold, but got {self.drift_time}")
 
     def around(self, work: Steps) -> NoisySteps:
-        """The same steps, disturbed: run them one by one."""
+        """Return the same steps with this noise; run them one by one."""
         return NoisySteps(work, self)
 
 
@@ -89,7 +89,7 @@ class NoisySteps:
         """Run steps one by one.
 
         Returns:
-            Seconds that passed.
+            Seconds that elapsed.
         """
         gpus = (gpus,) if isinstance(gpus, Gpu) else tuple(gpus)
         return sum(self._step(gpus) for _ in range(steps))

@@ -1,4 +1,4 @@
-"""GPUs that take and draw what was recorded under each power limit, not what physics says."""
+"""GPUs with the time and power recorded at each power limit, instead of a physical model."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _FULL = 1.0
 
 @dataclass(frozen=True)
 class RecordedProfile:
-    """A step of a job as it was recorded under each power limit, on one or more GPUs.
+    """A step of a job as recorded at each power limit, on one or more GPUs.
 
-    `ProfileNode(profile)` has the GPUs, and `run` a step on them: its time, and the power of each
-    GPU, are those recorded at the limit in force; between recorded limits in proportion.
+    `ProfileNode(profile)` provides the GPUs, and `run` runs steps on them. Time and the power of
+    each GPU are those recorded at the current limit, linearly interpolated between limits.
 
     Attributes:
-        name: For people.
+        name: Human-readable name.
         gpu: Model of the GPUs, as `SimulatedNode` calls it.
-        limits: Watts, from the lowest up.
-        times: Seconds of a step at each limit.
+        limits: Power limits in watts, ascending.
+        times: Seconds per step at each limit.
         powers: Watts of each GPU at each limit.
 
     Raises:
-        ValueError: If the figures are no profile.
+        ValueError: If the values do not form a profile.
     """
 
     name: str
@@ -64,11 +64,11 @@ class RecordedProfile:
         Args:
             path: CSV file with `window_name`, `elapsed_time` and `gpu<index>_energy`; its name
                 begins with the GPU's model and a plus sign.
-            step_time: Seconds of a step at the highest limit: how many steps a window had is not
-                recorded.
+            step_time: Seconds per step at the highest limit; the log does not record how many
+                steps a window had.
 
         Raises:
-            ValueError: If the file is no such log.
+            ValueError: If the file is not such a log.
         """
         path = Path(path)
         rows: dict[float, tuple[float, tuple[float, ...]]] = {}
@@ -81,7 +81,7 @@ class RecordedProfile:
                 except (KeyError, TypeError, ValueError):
                     limit = None
                 if limit is None:
-                    raise SimulationError(f"line {line} of {path} is no window of a power limit")
+                    raise SimulationError(f"line {line} of {path} is not a window at a power limit")
                 rows[float(limit[1])] = (time, tuple(joules / time for joules in energies))
         if not rows:
             raise SimulationError(f"{path} has no windows")
@@ -100,23 +100,23 @@ class RecordedProfile:
 
     @property
     def gpus(self) -> int:
-        """How many it was recorded on."""
+        """Number of GPUs it was recorded on."""
         return len(self.powers[0])
 
     def scaled(self, factor: float) -> RecordedProfile:
-        """The same job in steps that take `factor` times as long."""
+        """Return the same job in steps that take `factor` times as long."""
         return replace(self, times=tuple(time * factor for time in self.times))
 
     def time_at(self, limit: float) -> float:
-        """Seconds of a step."""
+        """Return the seconds per step at a power limit in watts."""
         return self._between(limit, self.times)
 
     def power_at(self, limit: float, gpu: int = 0) -> float:
-        """Watts of a GPU."""
+        """Return the power of a GPU, in watts, at a power limit in watts."""
         return self._between(limit, [powers[gpu] for powers in self.powers])
 
     def frontier(self) -> Frontier:
-        """A step on all GPUs at each recorded limit, from the highest down."""
+        """Return a step on all GPUs at each recorded limit, from the highest down."""
         return Frontier(
             [
                 Point(limit, time, time * sum(powers))
@@ -131,14 +131,14 @@ class RecordedProfile:
         )
 
     def step_time(self, gpu: Gpu) -> float:
-        """Seconds of a step under the power limit in force."""
+        """Return the seconds per step at the current power limit."""
         return self.time_at(gpu.driver.power_limit())
 
     def run(self, gpus: Gpu | Iterable[Gpu], steps: int = 1) -> float:
         """Run steps on GPUs of a `ProfileNode`: the slowest sets the pace.
 
         Returns:
-            Seconds that passed.
+            Seconds that elapsed.
         """
         gpus = (gpus,) if isinstance(gpus, Gpu) else tuple(gpus)
         time = steps * max(self.step_time(gpu) for gpu in gpus)
@@ -160,13 +160,13 @@ class RecordedProfile:
 
 
 class ProfileNode(SimulatedNode):
-    """A simulated node whose GPUs draw what a profile says while a step of it runs.
+    """A simulated node whose GPUs draw the power of a profile while its steps run.
 
-    They accept the power limits from the lowest to the highest that was recorded.
+    They accept power limits from the lowest to the highest recorded one.
 
     Args:
-        profile: Whose GPUs.
-        clock: Time to go by; a virtual clock of its own by default.
+        profile: Profile that the GPUs reproduce.
+        clock: Clock to use; a virtual clock of its own by default.
     """
 
     def __init__(self, profile: RecordedProfile, *, clock: Clock | None = None) -> None:
@@ -180,7 +180,7 @@ class ProfileNode(SimulatedNode):
 
 def _recorded_model(model: GpuModel, profile: RecordedProfile, gpu: int) -> GpuModel:
     class RecordedModel(GpuModel):
-        """Its relative clock stands for the power limit in force."""
+        """Its relative clock encodes the current power limit."""
 
         def relative_clock(
             self,

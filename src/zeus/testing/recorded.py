@@ -23,9 +23,9 @@ class RecordedJob:
 
     Attributes:
         gpu: Model it was recorded on, as `SimulatedNode` calls it.
-        dataset: What it trains on.
-        network: What it trains.
-        optimizer: By which rule.
+        dataset: Name of the dataset.
+        network: Name of the neural network.
+        optimizer: Name of the optimizer.
         batch_size: Samples per iteration.
         activity: As in `Workload`.
         compute_bound: As in `Workload`.
@@ -82,12 +82,12 @@ def recorded_workload(
 
     Args:
         gpu_model: GPU it was recorded on: "v100" or "a40".
-        dataset: What it trains on, such as "cifar100".
+        dataset: Name of the dataset, such as "cifar100".
         batch_size: Samples per iteration.
-        optimizer: By which rule; where two were recorded (cifar100), "adadelta" by default.
+        optimizer: Name of the optimizer; where two were recorded (cifar100), "adadelta" by default.
 
     Raises:
-        ValueError: If there is no such job; lists those there are.
+        ValueError: If there is no such job; lists those that exist.
     """
     jobs: Iterable[RecordedJob] = recorded_jobs()
     for field, asked in (

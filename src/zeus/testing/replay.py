@@ -1,7 +1,7 @@
 """Measurements from a log instead of from devices.
 
-What was recorded on expensive hardware once can be played back to the code that measured it, on
-any machine, as often as needed.
+Measurements recorded once on expensive hardware can be replayed to the code that made them, on any
+machine, as often as needed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from zeus.monitor.windows import WindowScope
 
 
 class ReplayMonitor:
-    """Stands in for a `ZeusMonitor` and returns the windows of its log, in order of their ends.
+    """Replaces a `ZeusMonitor` and returns the windows of its log, in order of their ends.
 
     A window that is cancelled or forgotten was never logged and so takes nothing from the log.
 
     Args:
         log_file: Log that a `ZeusMonitor` has written.
-        match_window_name: Whether a window must bear the name of the one in the log.
+        match_window_name: Whether a window's name must match the one in the log.
 
     Raises:
         ValueError: If the file is not a log.
@@ -43,7 +43,7 @@ class ReplayMonitor:
 
     @property
     def remaining(self) -> int:
-        """How many windows of the log have not been replayed."""
+        """Number of windows of the log that have not been replayed."""
         return len(self._rows) - self._next
 
     def begin_window(
@@ -55,9 +55,9 @@ class ReplayMonitor:
         """Begin a window.
 
         Args:
-            key: Names it.
-            sync_execution: Taken for the sake of the interface.
-            restart: If the window is open already, begin it anew instead of raising.
+            key: Name of the window.
+            sync_execution: Ignored; part of the interface.
+            restart: If the window is open already, begin it again instead of raising.
 
         Raises:
             ValueError: If a window of this name is open.
@@ -73,15 +73,15 @@ class ReplayMonitor:
         sync_execution: bool = True,  # noqa: ARG002  (nothing runs)
         cancel: bool = False,
     ) -> Measurement:
-        """End a window and get what the log says of it.
+        """End a window and return its measurement from the log.
 
         Args:
-            key: Names it.
-            sync_execution: Taken for the sake of the interface.
-            cancel: Forget the window; nothing is taken from the log and nothing is known of it.
+            key: Name of the window.
+            sync_execution: Ignored; part of the interface.
+            cancel: Forget the window; nothing is taken from the log, and the measurement is empty.
 
         Raises:
-            ValueError: If no window of this name is open, the log's next window bears another
+            ValueError: If no window of this name is open, the log's next window has another
                 name, or the log is at its end.
         """
         measurement = self._end(key, cancel)
@@ -104,7 +104,7 @@ class ReplayMonitor:
         return WindowScope(self, name, sync_execution, callback)
 
     def open_scope(self, name: str, sync_execution: bool) -> object:  # noqa: ARG002
-        """Begin a window that is known by the returned token instead of its name."""
+        """Begin a window that is identified by the returned token instead of its name."""
         token = object()
         with self._lock:
             self._open[token] = name

@@ -1,4 +1,4 @@
-"""Work for simulated GPUs: how long a step takes and what it draws, under the knobs in force."""
+"""Workloads for simulated GPUs: time and power of a step at the current knob settings."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ HIGHEST_ACTIVITY = 1.6
 """Kernels that would draw 1.6 times the dynamic power at the limit if the clock could stay up."""
 
 _WAITING = 0.0
-_FEW_STEPS = 8  # up to here, steps are played one by one
+_FEW_STEPS = 8  # up to here, steps are simulated one by one
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What one step of a job does to a GPU.
+    """One step of a job, as a GPU sees it.
 
-    A step runs kernels, then leaves the GPU waiting for the host. A lower clock slows down the part
-    of the kernels that is bound by compute; memory and host keep their pace.
+    A step runs kernels, then leaves the GPU waiting for the host. A lower clock slows down the
+    compute-bound part of the kernels only, not memory and host.
 
     Attributes:
-        name: For people.
+        name: Human-readable name.
         gpu_time: Seconds of kernels per step at the highest clock.
         host_time: Seconds per step in which the GPU waits, at static power.
         activity: Power of the kernels as a share of the GPU's full dynamic power, up to 1.6.
@@ -60,11 +60,11 @@ class Workload:
             raise SimulationError("a step must take some time, but gpu_time and host_time are 0")
 
     def scaled(self, factor: float, name: str | None = None) -> Workload:
-        """The same work in steps that are `factor` times as long, such as an epoch's iteration.
+        """Return the same work in steps `factor` times as long, such as one iteration of an epoch.
 
         Args:
-            factor: Of the time per step, above 0.
-            name: Of the new workload; the same by default.
+            factor: Factor on the time per step, above 0.
+            name: Name of the new workload; the same by default.
 
         Raises:
             ValueError: If the factor is not above 0.
@@ -77,16 +77,16 @@ class Workload:
         )
 
     def kernel_time(self, gpu: Gpu) -> float:
-        """Seconds of kernels per step under the GPU's present power limit and clock lock."""
+        """Seconds of kernels per step at the GPU's current power limit and clock lock."""
         clock = simulated_driver(gpu).relative_clock(self.activity)
         return self.gpu_time * (self.compute_bound / clock + 1 - self.compute_bound)
 
     def step_time(self, gpu: Gpu) -> float:
-        """Seconds per step under the GPU's present power limit and clock lock."""
+        """Seconds per step at the GPU's current power limit and clock lock."""
         return self.kernel_time(gpu) + self.host_time
 
     def average_power(self, gpu: Gpu) -> float:
-        """Watts over a step under the GPU's present power limit and clock lock."""
+        """Average watts of a step at the GPU's current power limit and clock lock."""
         driver = simulated_driver(gpu)
         busy = driver.model.busy_power(driver.relative_clock(self.activity), self.activity)
         busy_energy = self.kernel_time(gpu) * busy
@@ -95,17 +95,16 @@ class Workload:
     def run(self, gpus: Gpu | Iterable[Gpu], steps: int = 1) -> float:
         """Run steps, on several GPUs as one data-parallel job: the slowest sets the pace.
 
-        Few steps are played one by one, kernels first and the host after; many as one uniform
-        stretch of the same time and energy, so that in virtual time a day costs a millisecond.
-        Knobs count as they are when a step, or the stretch, begins. Afterwards the GPUs are loaded
-        as they were before.
+        Few steps are simulated one by one, kernels first and the host after; many as one uniform
+        segment of the same time and energy, so that a virtual day costs a millisecond. Knobs are
+        read when a step, or the segment, begins. Afterwards the GPUs' previous load is restored.
 
         Args:
             gpus: Simulated GPUs of one node.
-            steps: How many, at least 1.
+            steps: Number of steps, at least 1.
 
         Returns:
-            Seconds that passed, virtual or real as the node's clock is.
+            Seconds that elapsed, virtual or real as the node's clock is.
 
         Raises:
             ValueError: If a GPU is not simulated, or there is nothing to run or to run on.
@@ -148,7 +147,7 @@ def simulated_driver(gpu: Gpu) -> SimulatedGpuDriver:
         ValueError: If the GPU is a real one.
     """
     if not isinstance(gpu.driver, SimulatedGpuDriver):
-        raise SimulationError(f"{gpu!r} is not simulated: work runs there by itself")
+        raise SimulationError(f"{gpu!r} is not simulated: a workload runs on simulated GPUs only")
     return gpu.driver
 
 
@@ -167,7 +166,7 @@ def _common_clock(gpus: Sequence[Gpu]) -> Clock:
 
 @contextmanager
 def load_kept(gpus: Sequence[Gpu]) -> Iterator[None]:
-    """Put back whatever load the GPUs had."""
+    """Restore the load of the GPUs at the end."""
     before = [(driver, driver.load()) for driver in map(simulated_driver, gpus)]
     try:
         yield
