@@ -125,7 +125,7 @@ def test_refused_permission_with_a_saved_profile(node, warnings, tmp_path):
     loop = Loop(refused, observer, JOB, epoch=100).epochs(5)
     assert limits(refused) == [ODD, ODD]
     (said,) = warnings()
-    assert "what it would save is reported from the saved profile" in said
+    assert "the possible savings are reported from the saved profile" in said
     report = observer.report()
     assert report.observing
     assert report.chosen.knob == optimizer.selection.point.knob

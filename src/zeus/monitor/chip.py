@@ -1,4 +1,4 @@
-"""The parts of a system on a chip, which tell their figures all at once."""
+"""The parts of a system on a chip, which report their values all at once."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from zeus.errors import CapabilityError, Reason
 if TYPE_CHECKING:
     from zeus.clock import Clock
 
-_TOGETHER = 2e-3  # seconds; who asks this soon after another gets the same reading
+_TOGETHER = 2e-3  # seconds; requests this close together share one reading
 
 
 class SharedReading:
-    """Reads all parts once for all that ask about one of them in the same moment.
+    """Reads all parts once for all requests about single parts at the same moment.
 
     Args:
-        read: Reads the figures of all parts.
-        clock: The node's.
+        read: Reads the values of all parts.
+        clock: The node's clock.
     """
 
     def __init__(self, read: Callable[[], Mapping[str, float]], clock: Clock) -> None:
@@ -31,7 +31,7 @@ class SharedReading:
         self._values: Mapping[str, float] = {}
 
     def of(self, part: str) -> float:
-        """The figure of a part.
+        """Return the value of a part.
 
         Raises:
             CapabilityError: If the chip, or this part of it, does not answer now.

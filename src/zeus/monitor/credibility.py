@@ -1,8 +1,8 @@
-"""Whether an energy counter can be believed: some parts' are simply wrong.
+"""Plausibility check of energy counters: those of some parts are simply wrong.
 
-It is compared with the power meter over the long run. A meter that samples part of the time only
-may be off by the whole swing of a load that repeats in step with it, so that only a gross
-disagreement counts; and it is forgiven when it ends.
+The counter is compared with the power meter over the long run. A meter that samples only part of
+the time may be off by the whole swing of a load that repeats in step with it. So only a gross
+disagreement counts, and the counter is trusted again once the disagreement ends.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _MEMORY = 20.0  # seconds
 
 
 class Credibility:
-    """Compares a counter with power.
+    """Compares an energy counter with a power meter.
 
     Attributes:
-        note: Why the counter is not believed; empty while it is.
+        note: Why the counter is not trusted; empty while it is.
     """
 
     def __init__(self) -> None:
@@ -25,12 +25,12 @@ class Credibility:
         self._time = self._counted = self._drawn = 0.0
 
     def compare(self, seconds: float, counted: float, watts: float) -> bool:
-        """Compare over some time; returns whether the verdict has changed.
+        """Compare over an interval; returns whether the verdict has changed.
 
         Args:
-            seconds: How long.
-            counted: Joules by the counter.
-            watts: By the power meter.
+            seconds: Length of the interval.
+            counted: Joules according to the counter.
+            watts: Mean power according to the power meter.
         """
         keep = max(0.0, 1 - seconds / _MEMORY)
         self._time = keep * self._time + seconds
@@ -45,7 +45,7 @@ class Credibility:
             ""
             if believed
             else (
-                f"the energy counter is not credible: it counts {ratio:.2f} times what power says"
+                f"the energy counter is not credible: it counts {ratio:.2f} times the metered power"
             ),
         )
         return bool(before) == believed

@@ -1,7 +1,7 @@
-"""When windows began and ended, which is when load changes.
+"""The instants at which windows begin and end, which is when load changes.
 
 All windows of a process share one log of edges. Between two edges lies a segment: the same windows
-are open all through it, and segments with the same windows open are expected to draw alike.
+are open throughout, and segments with the same open windows are expected to draw similar power.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from bisect import bisect_right
 from collections import Counter, deque
 from typing import NamedTuple
 
-#: Names of the windows that are open, sorted; numbers in names count as one.
+#: Names of the open windows, sorted; names that differ only in their numbers count as the same.
 Names = tuple[str, ...]
 
 _NUMBERS = re.compile(r"\d+")
-_MAX_PIECES = 64  # of one span; more are taken together by name
+_MAX_PIECES = 64  # per time span; if there are more, they are merged by name
 
 
 class Piece(NamedTuple):
     """A part of a segment.
 
     Attributes:
-        segment: Number of the segment; below zero for parts of many that were taken together.
+        segment: Number of the segment; negative for merged parts of many segments.
         names: Windows that are open in it.
-        begin: Instant; `end` likewise.
+        begin: First instant, in seconds; `end` is the last.
     """
 
     segment: int
@@ -36,7 +36,7 @@ class Piece(NamedTuple):
 
 
 class WindowEdges:
-    """Edges of windows. They may be noted in any thread; who asks for segments takes turns."""
+    """Edges of windows. Any thread may record them; queries for segments take a lock."""
 
     def __init__(self) -> None:
         self._noted: deque[tuple[float, str, int]] = deque()
@@ -45,31 +45,31 @@ class WindowEdges:
         self._setting = ""
         self._instants = [-math.inf]
         self._names: list[Names] = [()]
-        self._first = 0  # number of the oldest segment that is kept
+        self._first = 0  # number of the oldest retained segment
         self._taken_together = 0
         self._lock = threading.Lock()
 
     def begin(self, name: str, now: float) -> None:
-        """A window begins."""
+        """Record that a window begins."""
         self._noted.append((now, name, 1))
 
     def end(self, name: str, now: float) -> None:
-        """A window ends."""
+        """Record that a window ends."""
         self._noted.append((now, name, -1))
 
     def change_setting(self, setting: str, now: float) -> None:
-        """A knob was turned: windows draw otherwise than under another setting of it."""
+        """Record that a knob was changed: windows draw different power under each setting."""
         if setting == self._setting:
             return
         if self._setting:
             self._noted.append((now, self._setting, -1))
         if setting:
-            self._keys[setting] = setting  # its numbers do count
+            self._keys[setting] = setting  # numbers in settings are significant
             self._noted.append((now, setting, 1))
         self._setting = setting
 
     def pieces(self, begin: float, end: float) -> list[Piece]:
-        """The segments between two instants, as far as they lie there."""
+        """Return the segments between two instants, clipped to them."""
         with self._lock:
             self._take_in()
             instants, names, first = self._instants, self._names, self._first
@@ -86,7 +86,7 @@ class WindowEdges:
             return found if len(found) <= _MAX_PIECES else self._together(found)
 
     def _together(self, pieces: list[Piece]) -> list[Piece]:
-        """Many short pieces as one of each kind, one after the other: lengths are what counts."""
+        """Merge many short pieces into one per kind, in sequence: only lengths matter."""
         lengths: dict[Names, float] = {}
         for piece in pieces:
             lengths[piece.names] = lengths.get(piece.names, 0.0) + piece.end - piece.begin
@@ -98,7 +98,7 @@ class WindowEdges:
         return found
 
     def forget(self, before: float) -> None:
-        """Drop edges from before an instant."""
+        """Drop edges older than an instant."""
         with self._lock:
             self._take_in()
             cut = bisect_right(self._instants, before) - 1
@@ -107,11 +107,11 @@ class WindowEdges:
                 self._first += cut
 
     def reset_after_fork(self) -> None:
-        """A thread of the parent may have held the lock."""
+        """Replace the lock: a thread of the parent may have held it."""
         self._lock = threading.Lock()
 
     def _key(self, name: str) -> str:
-        """The name without its numbers: the steps of a loop are alike, whatever their count."""
+        """Return the name without its numbers: all steps of a loop count as alike."""
         key = self._keys.get(name)
         if key is None:
             if len(self._keys) > 1000:
@@ -126,7 +126,7 @@ class WindowEdges:
             self._open[key] += change
             if self._open[key] <= 0:
                 del self._open[key]
-            # Threads may note an instant after another has noted a later one.
+            # A thread may record an instant after another thread has recorded a later one.
             now = max(now, self._instants[-1])
             names = tuple(sorted(self._open))
             if now == self._instants[-1]:

@@ -1,9 +1,9 @@
-"""The energy of windows on one GPU, from whatever its sensors are refreshed with.
+"""The energy of windows on one GPU, from the refreshes of its sensors.
 
 Every refresh of the counter or of the power meter is one equation about the integral of power over
-some time (`levels.py` has the model). A window that holds several ticks of the counter is their
-difference, plus its two ends by the model; a shorter one is by the model alone. The variance of
-what is asked for, given all refreshes around it, is the stated uncertainty.
+an interval (`levels.py` has the model). The energy of a window with several ticks of the counter is
+their difference, plus its two ends by the model; that of a shorter one is by the model alone. The
+stated uncertainty comes from the variance of the energy given all refreshes around the window.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from zeus.monitor.pacing import OFTEN_ENOUGH
 from zeus.monitor.response import LONGEST_SPAN, Response
 from zeus.monitor.samples import Energy, Method, Poll, Refresh, SensorStatus
 
-_KEPT = 15.0  # seconds for which equations are kept; windows are worked out before
-_MANY_TICKS = 4  # from which a window's ticks are taken at their word
+_KEPT = 15.0  # seconds for which equations are kept; windows are computed before
+_MANY_TICKS = 4  # ticks in a window from which their difference is used directly
 _MILLIJOULE = 1e-3
 _STATED = 2.4  # standard deviations, for 19 of 20: tails are heavier than a Gaussian's
-_MAX_POWER = 1.5  # times the highest limit: boards overshoot for a moment
+_MAX_POWER = 1.5  # times the highest limit: boards overshoot briefly
 _MAX_EQUATIONS = 12
 _WIDE = 0.5  # periods of the counter, beyond which a refresh is not located
 _NOISE = 0.003  # of a power reading
 _DIFFER = 0.2  # of the power limit, by which windows of a name may differ
-_CLEAR = 0.002  # seconds to the next edge, so that a reading is surely of one segment
-_TOGETHER = 2.5  # periods of the counter, over which windows are worked out together
-_LIVE_MARGIN = 0.03  # seconds around a window in which polls of a live meter tell of it
-_LATE = 0.02  # seconds by which a power meter is late, about, that no counter is compared with
+_CLEAR = 0.002  # seconds to the next edge, so that a reading certainly covers one segment
+_TOGETHER = 2.5  # periods of the counter, over which windows are computed together
+_LIVE_MARGIN = 0.03  # seconds around a window in which polls of a live meter are relevant to it
+_LATE = 0.02  # seconds; approximate lag of a power meter without a counter to compare it with
 _SAME = 0.02  # of power, by which neighboring intervals may differ by chance
-_OVERDUE = 1.0  # seconds after a window by which a counter that ticks at all has ticked
+_OVERDUE = 1.0  # seconds after a window within which a working counter has ticked
 _NO_POLL = Poll(-math.inf, math.nan, math.nan)
 
 
 class Tick(NamedTuple):
-    """A refresh of the counter: its instant, the standard deviation of that, and its value."""
+    """A refresh of the counter: its instant, the instant's standard deviation, and the value."""
 
     instant: float
     spread: float
@@ -49,7 +49,7 @@ class Tick(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """Between two ticks: what the counter tells, and what was known of levels before."""
+    """Interval between two ticks: the counter's integral, and the levels known before it."""
 
     end: float
     told: Integral
@@ -57,31 +57,31 @@ class Interval(NamedTuple):
 
 
 class WindowCheckpoint(NamedTuple):
-    """What a window that began long ago keeps: its energy up to its first tick, and that tick."""
+    """State kept for a window that began long ago: energy up to its first tick, and that tick."""
 
     energy: Posterior
     tick: Tick
 
 
-#: When it began, when it ended, and what it kept, if it began long ago.
+#: Begin, end, and the checkpoint if the window began long ago.
 Window = tuple[float, float, WindowCheckpoint | None]
 
 
 class EnergyEstimator:
-    """Takes in the refreshes of one GPU's sensors, answers energies of windows.
+    """Computes energies of windows from the refreshes of one GPU's sensors.
 
-    May be fed and asked from several threads.
+    Thread-safe.
 
     Args:
-        edges: Of the windows of this process.
-        max_power: Watts that the GPU draws at most.
-        response: How its power meter responds, if that is known.
+        edges: Edges of the windows of this process.
+        max_power: Maximum power of the GPU, in watts.
+        response: How its power meter responds, if known.
 
     Attributes:
         status: Which sensors can be read.
         last_poll: The latest poll.
         response: How the power meter responds.
-        period: Seconds between ticks of the counter, as seen of late.
+        period: Seconds between recent ticks of the counter.
     """
 
     def __init__(
@@ -98,43 +98,43 @@ class EnergyEstimator:
         self._offset = 0.0
         self._counted: Refresh | None = None
         self._skipped = False
-        #: Readings of power that differ from the one before, and those that do not as well.
+        #: Power readings that differ from the previous one; `_polls` also has those that do not.
         self._readings: list[Refresh] = []
         self._polls: list[Refresh] = []
-        #: What readings tell, worked out once the response is sure.
+        #: Equations from readings, cached once the response is known for certain.
         self._equations: dict[Refresh, Integral] = {}
-        self._unread = 0  # readings that no interval of the counter has reached yet
+        self._unread = 0  # readings that no counter interval covers yet
         self._restart()
 
     def _restart(self) -> None:
-        """Begin again with another source: what was learned from the one before is wrong."""
+        """Start over with another source: what was learned from the previous one is wrong."""
         self._levels = Levels(self._max_power)
         self._ticks: list[Tick] = []
-        #: One too close to the last to learn from; of a window that just ended it tells more.
+        #: A tick too close to the last to learn from, but useful for a window that just ended.
         self._latest: Tick | None = None
         self._summed: tuple[float, float] | None = None
         self._intervals: list[Interval] = []
         self._inside: tuple[int, float] | None = None
 
-    # --- taking in --------------------------------------------------------------------------------
+    # --- input ------------------------------------------------------------------------------------
 
     def take_status(self, status: SensorStatus) -> None:
-        """Which sensors can be read has changed."""
+        """Record a change in which sensors can be read."""
         self.status = status
 
     def take_poll(self, poll: Poll) -> None:
-        """The sensors showed this at the latest poll."""
+        """Record the latest poll of the sensors."""
         with self.lock:
             if not self._counts and self._polls and poll.watts == self._polls[-1].value:
                 self._sum_up(poll.instant, poll.watts, poll.watts)
             self.last_poll = poll
 
     def take_counter(self, refresh: Refresh) -> None:
-        """The counter was refreshed."""
+        """Record a refresh of the counter."""
         with self.lock:
             last, self._counted = self._counted, refresh
             if last is not None and refresh.value < last.value:
-                # The driver was reloaded and counts from zero. What it forgot is not known.
+                # The driver was reloaded and counts from zero. The lost energy is estimated.
                 watts = 0.0 if math.isnan(self.last_poll.watts) else self.last_poll.watts
                 lost = watts * (refresh.polled - last.polled)
                 self._offset += last.value - refresh.value + lost
@@ -144,14 +144,14 @@ class EnergyEstimator:
             tick = Tick(instant, spread, refresh.value + self._offset)
             if last is not None:
                 self._check(last, refresh)
-            # After a time without polls a refresh is hardly located, nor is one that may be
-            # another; the next one will be.
+            # After a time without polls a refresh is poorly located, as is one that may be
+            # another; the next one will be located well.
             self._skipped = not self._skipped and refresh.high - refresh.low > _WIDE * self.period
             if self._counts and not self._skipped:
                 self._add(tick)
 
     def take_power(self, refresh: Refresh) -> None:
-        """The power meter was refreshed; or polled without, where that tells something, too."""
+        """Record a refresh of the power meter, or a poll without one where that is informative."""
         with self.lock:
             last = self._polls[-1] if self._polls else None
             self._polls.append(refresh)
@@ -169,16 +169,15 @@ class EnergyEstimator:
 
     @property
     def _counts(self) -> bool:
-        """Whether the counter is there, and believed."""
+        """Whether the counter exists and is trusted."""
         return self.status.counter and not self._credibility.note
 
     def _sum_up(self, polled: float, before: float, after: float) -> None:
-        """Without a counter, the power meter is summed up."""
+        """Integrate the power meter in place of a counter."""
         since, joules = self._summed or (polled, 0.0)
         joules += (before + after) / 2 * max(polled - since, 0.0)
         self._summed = polled, joules
-        # Unless it is live, the meter is late, by how much nothing tells: it matters where power
-        # changes.
+        # Unless it is live, the meter lags by an unknown time, which matters where power changes.
         late = 0.0 if self.response.best.instant else _LATE
         recent = [poll.value for poll in self._polls[-8:]]
         change = min((max(recent) - min(recent)) / max(after, 1.0), 1.0)
@@ -200,7 +199,7 @@ class EnergyEstimator:
     def _add(self, tick: Tick) -> None:
         if self._ticks:
             last = self._ticks[-1]
-            # One that is not located exactly adds little to another right before it.
+            # A tick that is not located exactly adds little to one right before it.
             nearest = OFTEN_ENOUGH if tick.spread > 1e-4 else 0.0
             if tick.instant <= last.instant + nearest:
                 self._latest = max(tick, self._latest or tick)
@@ -209,7 +208,7 @@ class EnergyEstimator:
         self._ticks.append(tick)
 
     def _learn(self, one: Tick, other: Tick) -> None:
-        """From what the counter tells of the time between two ticks."""
+        """Learn levels from the counter's difference between two ticks."""
         length = other.instant - one.instant
         joules = other.joules - one.joules
         watts = joules / length
@@ -223,7 +222,7 @@ class EnergyEstimator:
         first = pieces[0]
         single = first.segment if len(pieces) == 1 else None
         if self._inside is not None and single == self._inside[0]:
-            # In the same segment as before: it says nothing new of levels.
+            # In the same segment as before: it adds nothing about levels.
             noise = 3 * (one.spread**2 + other.spread**2) * (watts / length) ** 2
             self._levels.learn_slow(first.names, watts - self._inside[1], length, noise)
         else:
@@ -232,7 +231,7 @@ class EnergyEstimator:
         self._take_readings(one.instant, other.instant)
 
     def _take_readings(self, since: float, until: float) -> None:
-        """Learn from power readings, once the counter has told of the time around."""
+        """Learn from power readings, once the counter covers the time around them."""
         while self._unread:
             reading = self._readings[-self._unread]
             if reading.polled > until:
@@ -244,12 +243,12 @@ class EnergyEstimator:
             unambiguous = self._unambiguous(reading)
             if len(around) == 1:
                 self._learn_inside(reading, around[0].names, begin > since)
-            # Only where load changes, a reading tells responses apart.
+            # A reading distinguishes responses only where load changes.
             if not unambiguous and self.response.undecided(reading.polled):
                 self._judge_response(reading)
 
     def _learn_inside(self, reading: Refresh, names: Names, recent: bool) -> None:
-        """From a reading of a time in which load does not change."""
+        """Learn from a reading that covers a time of constant load."""
         response, level = self.response, self._levels.level(names)
         if level is not None:
             response.learn_gain(reading.value, *level)
@@ -258,7 +257,7 @@ class EnergyEstimator:
             self._levels.learn_fast(names, off, response.best.window)
 
     def _judge_response(self, reading: Refresh) -> None:
-        """See which response explains a reading best, by what the counter alone tells."""
+        """Compare how well responses explain a reading, given the counter alone."""
         response = self.response
         candidates = response.candidates()
         spans = [candidate.span(reading) for candidate in candidates]
@@ -267,7 +266,7 @@ class EnergyEstimator:
         targets = [self._edges.pieces(*span) for span in spans]
         if not told or not all(targets):
             return
-        levels.tell_apart(_DIFFER)  # rather judged by more readings than too soon
+        levels.tell_apart(_DIFFER)  # better to need more readings than to decide too soon
         found = conditioned(levels, told, targets)
         expected = [
             (energy.mean / (b - a), energy.variance / (b - a) ** 2)
@@ -277,16 +276,16 @@ class EnergyEstimator:
         before = response.best
         response.judge(reading, candidates, expected, self._step(begin, end), edges)
         if response.best != before:
-            self._equations.clear()  # they were of other times
+            self._equations.clear()  # they were for other time spans
 
     def _step(self, begin: float, end: float) -> float:
-        """Watts by which load changes in some time, as far as levels are known."""
+        """Return the watts by which load changes between two instants, by the known levels."""
         pieces = self._edges.pieces(begin, end)
         levels = [known[0] for p in pieces if (known := self._levels.level(p.names)) is not None]
         return max(levels) - min(levels) if len(levels) > 1 else 0.0
 
     def forget(self, before: float) -> None:
-        """Drop what was seen before an instant."""
+        """Drop ticks and readings older than an instant."""
         with self.lock:
             cut = bisect_left(self._ticks, before, key=_instant)
             del self._ticks[: max(cut - 1, 0)]
@@ -297,10 +296,10 @@ class EnergyEstimator:
             self._unread = min(self._unread, len(self._readings))
             self._equations.clear()
 
-    # --- answering --------------------------------------------------------------------------------
+    # --- output -----------------------------------------------------------------------------------
 
     def settled(self, end: float) -> bool:
-        """Whether what is told of a window that ended then is final."""
+        """Return whether the energy of a window that ended at this instant is final."""
         with self.lock:
             if self.status.trouble is not None or self.last_poll.instant > end + _OVERDUE:
                 return True
@@ -308,16 +307,16 @@ class EnergyEstimator:
 
     @property
     def seen(self) -> bool:
-        """Whether the GPU was polled at all, or does not answer."""
+        """Whether the GPU was polled at least once, or does not respond."""
         return self.last_poll is not _NO_POLL or self.status.trouble is not None
 
     @property
     def ticks_seen(self) -> float:
-        """Changes whenever there is something new to tell of windows that are not settled."""
+        """Instant of the last tick; changes whenever unsettled windows may have new energies."""
         return self._ticks[-1].instant if self._ticks else 0.0
 
     def checkpoint(self, begin: float) -> WindowCheckpoint | None:
-        """What a window begun at `begin` must keep before it is forgotten; `None` if unknown."""
+        """Return the state a window begun at `begin` must keep; `None` if there is no tick yet."""
         with self.lock:
             first = bisect_left(self._ticks, begin, key=_instant)
             if first >= len(self._ticks):
@@ -328,14 +327,14 @@ class EnergyEstimator:
     def energy(
         self, begin: float, end: float, checkpoint: WindowCheckpoint | None = None
     ) -> Energy:
-        """Energy of a window; see `energies`."""
+        """Return the energy of one window; see `energies`."""
         return self.energies([(begin, end, checkpoint)])[0]
 
     def energies(self, windows: Sequence[Window]) -> list[Energy]:
-        """Energies of windows; of several that are near each other, at less than their price.
+        """Return energies of windows; neighboring windows are computed together, which is cheaper.
 
         Args:
-            windows: When each began, when it ended, and what it kept, if it began long ago.
+            windows: Begin and end of each, and its checkpoint if it began long ago.
         """
         with self.lock:
             found: list[Energy | None] = []
@@ -352,7 +351,7 @@ class EnergyEstimator:
             return [energy for energy in found if energy is not None]
 
     def _without_model(self, window: Window) -> Energy | None:
-        """What there is to say where nothing is known."""
+        """Return the energy of a window for which there is no tick; `None` if there are ticks."""
         begin, end, _ = window
         trouble = self.status.trouble
         if trouble is not None and end > self.last_poll.instant:
@@ -360,7 +359,7 @@ class EnergyEstimator:
         return None if self._ticks else self._by_last_power(begin, end)
 
     def _long(self, window: Window) -> Energy | None:
-        """Energy of a window that holds several ticks; `None` if it does not."""
+        """Return the energy of a window with several ticks; `None` if it has fewer."""
         begin, end, checkpoint = window
         last = bisect_right(self._ticks, end, key=_instant) - 1
         if checkpoint is None:
@@ -379,7 +378,7 @@ class EnergyEstimator:
     def _work_out(
         self, windows: Sequence[Window], which: Sequence[int], found: list[Energy | None]
     ) -> None:
-        """Energies of short windows near each other, by the model."""
+        """Compute the energies of neighboring short windows by the model."""
         if not which:
             return
         begin = min(windows[number][0] for number in which)
@@ -391,7 +390,7 @@ class EnergyEstimator:
     def _plausible(self, energy: Posterior, begin: float, end: float) -> Energy:
         joules, variance, shared = energy
         most = _MAX_POWER * self._max_power * (end - begin)
-        if not 0 <= joules <= most:  # no GPU draws that: what was learned does not fit
+        if not 0 <= joules <= most:  # impossible for a GPU: the learned model does not fit
             variance += (joules - min(max(joules, 0.0), most)) ** 2 + most**2 / 12
             joules = self._interpolated(end) - self._interpolated(begin)
         told = self._ticks[-1].instant > begin and end > self._ticks[0].instant
@@ -405,7 +404,7 @@ class EnergyEstimator:
         )
 
     def _interpolated(self, instant: float) -> float:
-        """The counter at an instant, as if power were constant between ticks."""
+        """Return the counter at an instant, as if power were constant between ticks."""
         at = bisect_right(self._ticks, instant, key=_instant)
         if 0 < at < len(self._ticks):
             one, other = self._ticks[at - 1], self._ticks[at]
@@ -422,11 +421,11 @@ class EnergyEstimator:
         counted = last.joules - first.joules
         watts = counted / max(last.instant - first.instant, 1e-9)
         untold = last >= self._ticks[-1] and last.instant > first.instant
-        untold = untold and not self.response.best.instant  # a live meter tells
+        untold = untold and not self.response.best.instant  # a live meter shows it
         if not untold or len(self._edges.pieces(first.instant, end)) != 1:
             after = self._local(last.instant, end)
         else:
-            # Nothing is told of its end yet; nothing knows that better than the window itself.
+            # No sensor covers its end yet; the best estimate is the window's own mean power.
             length = end - last.instant
             ripple = self._levels.ripple(self._edges.pieces(last.instant, end)[0].names, length)
             after = Posterior(watts * length, ripple, 0.0)
@@ -438,9 +437,9 @@ class EnergyEstimator:
         )
 
     def _local(self, begin: float, end: float) -> Posterior:
-        """Energy of one end of a long window by the model, given the refreshes around.
+        """Return the energy of one end of a long window by the model, given nearby refreshes.
 
-        The intervals next to it tell what the segments on both sides draw.
+        The neighboring intervals show what the segments on both sides draw.
         """
         pieces = self._edges.pieces(begin, end)
         energy = self._locals(begin - self.period, end + self.period, [pieces])[0]
@@ -448,11 +447,11 @@ class EnergyEstimator:
         return energy if reconstructed is None else energy._replace(mean=reconstructed)
 
     def _reconstructed(self, begin: float, end: float) -> float | None:
-        """Energy of part of an interval of the counter in which power changes at most once.
+        """Return the energy of part of a counter interval in which power changes at most once.
 
-        If the intervals before and after it lie in one segment each, they show what is drawn on
-        both sides; the energy of the interval then shows when it changed. That is exact for a load
-        that changes at an edge, and for one that changes rarely, wherever. `None` where the
+        If the intervals before and after lie in one segment each, they show the power on both
+        sides; the energy of the interval then shows when it changed. That is exact for a load that
+        changes at an edge, and for one that changes rarely, at any instant. `None` where the
         neighbors do not show it.
         """
         at = bisect_right(self._ticks, begin, key=_instant)
@@ -478,18 +477,18 @@ class EnergyEstimator:
     def _locals(
         self, begin: float, end: float, targets: Sequence[Sequence[Piece]]
     ) -> list[Posterior]:
-        """The same for several targets between two instants."""
+        """Return the energies of several targets between two instants by the model."""
         told, levels = self._counter_around(begin, end)
         power = self._power_around(begin, end, _MAX_EQUATIONS - len(told))
         told += power
         if self.response.best.instant and any(one.begin < end and one.end > begin for one in power):
-            levels.tell_apart()  # a live meter shows the very window: others say nothing of it
+            levels.tell_apart()  # a live meter shows this window itself: others are irrelevant
         return conditioned(levels, told, targets)
 
     def _counter_around(self, begin: float, end: float) -> tuple[list[Integral], Levels]:
-        """What the counter tells of some time and its neighborhood, and was known before that."""
+        """Return the counter's integrals around an interval, and the levels known before them."""
         intervals = self._intervals
-        # Of the time after the last tick nothing is told, but the segment may go on from before.
+        # No integral covers the time after the last tick, but its segment may have begun earlier.
         first = min(bisect_right(intervals, begin, key=_end), max(len(intervals) - 1, 0))
         last = bisect_left(intervals, end, key=_end)
         near = intervals[first : min(last + 1, first + _MAX_EQUATIONS)]
@@ -497,7 +496,7 @@ class EnergyEstimator:
         return [interval.told for interval in near], levels.snapshot()
 
     def _power_around(self, begin: float, end: float, most: int) -> list[Integral]:
-        """What power readings tell of some time and its neighborhood."""
+        """Return the integrals from power readings around an interval."""
         response = self.response
         if response.best.instant:
             return self._integrated(begin, end)
@@ -513,7 +512,7 @@ class EnergyEstimator:
         return found
 
     def _equation(self, reading: Refresh) -> Integral | None:
-        """What a power reading tells, of some time that depends on how the meter responds."""
+        """Return the integral for a power reading, over a span set by how the meter responds."""
         response = self.response
         since, until = response.best.span(reading)
         pieces = self._edges.pieces(since, until)
@@ -531,16 +530,16 @@ class EnergyEstimator:
         return equation
 
     def _unambiguous(self, reading: Refresh) -> bool:
-        """Whether a reading is of one segment, however the meter responds."""
+        """Return whether a reading covers one segment, however the meter responds."""
         return len(self._edges.pieces(reading.low - LONGEST_SPAN, reading.polled)) == 1
 
     def _integrated(self, begin: float, end: float) -> list[Integral]:
-        """Of a live meter every poll counts: integrate over what lies within a segment."""
+        """Integrate the polls of a live meter within each segment: every poll counts."""
         polls, gain = self._polls, self.response.gain
         found = []
         pieces: Sequence[Piece] = self._edges.pieces(begin - _LIVE_MARGIN, end + _LIVE_MARGIN)
         for piece in pieces:
-            # One at the very edge is from before it: in virtual time load changes in no time.
+            # A poll exactly at the edge precedes it: in virtual time load changes instantly.
             first = bisect_right(polls, piece.begin, key=_polled)
             last = bisect_right(polls, piece.end, key=_polled)
             if last - first < 2 or polls[last - 1].polled - polls[first].polled < 1e-3:
@@ -558,7 +557,7 @@ class EnergyEstimator:
     def _by_last_power(self, begin: float, end: float) -> Energy:
         watts = self.last_poll.watts
         if math.isnan(watts):
-            return Energy(None, Method.UNAVAILABLE, note="nothing was seen of this GPU yet")
+            return Energy(None, Method.UNAVAILABLE, note="this GPU has not been sampled yet")
         joules = watts * (end - begin)
         return Energy(joules, Method.ESTIMATED, max(joules, _MILLIJOULE), self._note(), joules)
 

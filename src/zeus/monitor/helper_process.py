@@ -1,9 +1,9 @@
 """The helper process that polls GPUs.
 
-A Python thread next to a busy training loop waits for the interpreter at every driver call, and
-makes the loop wait in turn. So the polling is done by a small process of its own: it opens the
-driver, polls the sensors when asked, and writes what it finds into shared memory. It runs this
-module only, never the user's program, and ends with its parent.
+A Python thread next to a busy training loop waits for the GIL at every driver call, and makes the
+loop wait in turn. So polling runs in a small separate process: it opens the driver, polls the
+sensors on request, and writes the samples into shared memory. It runs this module only, never the
+user's program, and exits with its parent.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from zeus.monitor.sample_ring import SampleRing, Slot, State
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_TOGETHER = 1e-3  # seconds; who is due this soon is read in the same go, for waking costs most
-_LONGEST_REST = 5.0  # seconds between looking whether the parent still lives
+_TOGETHER = 1e-3  # seconds; GPUs due this soon are read in the same round, as waking up costs most
+_LONGEST_REST = 5.0  # seconds between checks that the parent is still alive
 
 
 class HelperProcess:
@@ -48,7 +48,7 @@ class HelperProcess:
         self._next_housekeeping = self._clock.now()
 
     def run(self) -> None:
-        """Poll until the parent is gone."""
+        """Poll until the parent exits."""
         wakes = select.poll()
         wakes.register(self._requests, select.POLLIN)
         self._front[Slot.STATE] = State.READY
@@ -60,12 +60,12 @@ class HelperProcess:
             self._round()
 
     def _pause(self) -> float:
-        """Milliseconds until the next poll."""
+        """Return the milliseconds until the next poll."""
         now = self._clock.now()
         due = now + _LONGEST_REST
         active = now <= self._front[Slot.ACTIVE_UNTIL]
         if active:
-            # As late as can be: waking costs most, and more of them are due by then.
+            # As late as possible: waking up costs most, and more GPUs are due by then.
             due = min((poller.deadline for _, poller in self._pollers), default=due)
         latched = active and all(poller.latched for _, poller in self._pollers)
         self._front[Slot.NEXT_POLL] = now if latched else due
@@ -81,7 +81,7 @@ class HelperProcess:
             if youngest > poller.youngest:
                 poller.expedite(youngest)
             if poller.due > now + _LONGEST_REST:
-                poller.due = poller.deadline = now  # it has been at rest
+                poller.due = poller.deadline = now  # it was idle
         for number, poller in self._pollers:
             if poller.due <= now + _TOGETHER:
                 front[Slot.READING_SINCE] = now
@@ -98,9 +98,9 @@ class HelperProcess:
 def main() -> None:
     """Run the helper: descriptor of the memory, descriptor of the requests, keys of the GPUs."""
     memory_descriptor, requests, *keys = sys.argv[2:]
-    # A Ctrl-C at the terminal is meant for the parent; its end is noticed by the pipe's.
+    # A Ctrl-C at the terminal is meant for the parent; its exit closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Polling makes no cycles; the collector would only cost time and wake cold memory.
+    # Polling makes no reference cycles; the collector would only cost time and touch cold memory.
     gc.disable()
     ring = SampleRing(len(keys), int(memory_descriptor))
     try:

@@ -1,6 +1,6 @@
-"""Energy of what is not a GPU: CPU packages, their memory, systems on a chip.
+"""Energy of devices other than GPUs: CPU packages, their memory, systems on a chip.
 
-Their counters are quick to read and tick a thousand times a second, so they are read at the
+Their counters are quick to read and tick a thousand times per second, so they are read at the
 window's edges. Where only power is metered (Jetson), the sampler integrates it.
 """
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 _TICK = 1e-3  # seconds; RAPL counters move about this often
 _RAIL_PERIOD = 0.02  # seconds between polls of power rails
-_RAIL_SAMPLES = 8000  # of each rail are kept
-_SILENT = 1.0  # seconds without an answer after which a rail is not guessed any further
-_WHOLE = "chip"  # stands for the parts of a chip that did not name them yet
-_BY_THE_CHIP = "by the chip's own model of itself"
+_RAIL_SAMPLES = 8000  # kept per rail
+_SILENT = 1.0  # seconds without a sample after which a rail is no longer extrapolated
+_WHOLE = "chip"  # stands for all parts until the chip has named them
+_BY_THE_CHIP = "by the chip's own power model"
 
 
 @dataclass(frozen=True)
 class HostSnapshot:
-    """Counters at one instant: joules or the obstacle, per (domain, index)."""
+    """Counters at one instant: joules, or the error, per (domain, index)."""
 
     values: dict[tuple[str, int | str], float | CapabilityError]
 
@@ -43,16 +43,16 @@ class HostMeter:
         from zeus.device.state import boot_id  # noqa: PLC0415  (devices are not needed before)
 
         self.cpus = node.cpus.select(cpu_indices)
-        # Every machine has a package 0, and two must not count as one.
+        # Every machine has a package 0; those of two machines must stay distinct.
         self._machine = boot_id()
         self._soc = node.soc
         self._with_dram = [cpu for cpu in self.cpus if _has_dram(cpu)]
-        # Parts of a chip with counters, as they were told last.
+        # Parts of a chip with counters, as last reported.
         self._parts: tuple[str, ...] = ()
         self._rails = (
             RailTrack(node.soc, node.clock) if node.soc and _meters_power(node.soc) else None
         )
-        #: What the sampler must poll from time to time.
+        #: Channels that the sampler must poll periodically.
         self.channels: tuple[Channel, ...] = tuple(
             WrapKeeper(cpu, node.clock)
             for cpu in self.cpus
@@ -93,7 +93,7 @@ class HostMeter:
     def readings(
         self, begin: HostSnapshot, end: HostSnapshot, begin_at: float, end_at: float
     ) -> tuple[Reading, ...]:
-        """Differences of two snapshots."""
+        """Return the differences of two snapshots as readings."""
         names: dict[int | str, str] = {cpu.index: cpu.name for cpu in self.cpus}
         soc_name = self._soc.name if self._soc else ""
         estimates = self._soc is not None and self._soc.estimated
@@ -114,13 +114,13 @@ class HostMeter:
         )
 
     def settled(self, end: float) -> bool:
-        """Whether what is told of a window that ended then is final."""
+        """Return whether the energy of a window that ended at this instant is final."""
         return self._rails is None or self._rails.settled(end)
 
     def completed(
         self, readings: tuple[Reading, ...], begin: float, end: float
     ) -> tuple[Reading, ...]:
-        """Add what only the sampler knows."""
+        """Add the readings of power rails, which only the sampler has."""
         if self._rails is None or self._soc is None:
             return readings
         total = self._soc.total_rail
@@ -143,7 +143,7 @@ def _meters_power(soc: Soc) -> bool:
     try:
         return soc.powers() is not None
     except CapabilityError:
-        return True  # and does not tell it now
+        return True  # it exists, but cannot be read now
 
 
 def _has_dram(cpu: Cpu) -> bool:
@@ -183,23 +183,23 @@ class WrapKeeper:
         self.backoff = 1.0
 
     def poll(self) -> None:
-        """Read and forget: the driver undoes wraparound."""
+        """Read and discard: the driver undoes wraparound."""
         for read in (self._cpu.energy, self._cpu.dram_energy):
             try:
                 read()
             except CapabilityError:
-                continue  # told by the window that asks
+                continue  # reported by the window that reads it
         self.due = self._clock.now() + self._pause
 
     def expedite(self, due: float) -> None:
-        """Windows read the counters themselves."""
+        """Do nothing: windows read the counters themselves."""
 
     def forget(self, before: float) -> None:
-        """Nothing is kept."""
+        """Do nothing: no samples are kept."""
 
 
 class RailTrack:
-    """Integrates the power rails of a system on a chip, each for itself: one may fail alone."""
+    """Integrates the power rails of a system on a chip, each separately: one may fail alone."""
 
     def __init__(self, soc: Soc, clock: Clock) -> None:
         self._soc = soc
@@ -229,18 +229,18 @@ class RailTrack:
         self.due = instant + _RAIL_PERIOD * self.backoff
 
     def expedite(self, due: float) -> None:
-        """Poll at this instant already."""
+        """Poll no later than this instant."""
         self.due = min(self.due, due)
 
     def forget(self, before: float) -> None:
-        """Timelines grow coarser by themselves: old samples are far ends of long windows only."""
+        """Do nothing: timelines thin out old samples, which only long windows still need."""
 
     def settled(self, end: float) -> bool:
-        """Whether all rails have been read after an instant, or do not answer."""
+        """Return whether all rails have been read after an instant, or do not respond."""
         return self.trouble is not None or self._polled >= end
 
     def energies(self, begin: float, end: float) -> dict[str, Energy]:
-        """Joules per rail over a window."""
+        """Return joules per rail over a window."""
         if not self._rails:
             return {self._soc.total_rail or _WHOLE: self._unavailable()}
         return {rail: self._energy(rail, begin, end) for rail in list(self._rails)}
@@ -250,7 +250,7 @@ class RailTrack:
         last, joules = timeline.last(), timeline.integral(begin, end)
         if last is None or joules is None or end - last[0] > _SILENT:
             return self._unavailable()
-        # The samples on either side of an edge tell how power moved there.
+        # The samples on either side of an edge show how power changed there.
         margin = _RAIL_PERIOD * max(self.backoff, 1.0) * 1.5
         around = [watts for _, watts in timeline.samples(begin - margin, end + margin)]
         spread = (max(around) - min(around)) * _RAIL_PERIOD if around else 0.0
@@ -259,5 +259,5 @@ class RailTrack:
         return Energy(joules, method, max(spread, 1e-3), "integrated from rail power")
 
     def _unavailable(self) -> Energy:
-        note = "it does not answer" if self.trouble is None else str(self.trouble)
+        note = "the power rails do not respond" if self.trouble is None else str(self.trouble)
         return Energy(None, Method.UNAVAILABLE, note=note)

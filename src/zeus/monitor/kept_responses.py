@@ -1,6 +1,6 @@
-"""What was learned of a GPU's power meter, kept for later runs.
+"""Learned characteristics of a GPU's power meter, stored for later runs.
 
-One file per GPU, by its UUID, with the version of the driver: another driver may average otherwise.
+One file per GPU UUID, with the driver version: another driver may average differently.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _file(gpu: Gpu) -> Path:
 
 
 def load(gpu: Gpu) -> Response:
-    """What is known of a GPU's power meter; nothing, if what is kept cannot be used."""
+    """Return the stored response of a GPU's power meter; a new one if it cannot be used."""
     if gpu.meter_period == 0:
         return Response(live=True)
     with suppress(CapabilityError, OSError, ValueError, KeyError, TypeError):
@@ -35,7 +35,7 @@ def load(gpu: Gpu) -> Response:
 
 
 def save(gpu: Gpu, kept: dict[str, Any]) -> None:
-    """Keep what is known. It can be learned again: nothing fails for it."""
+    """Store a response. Errors are ignored: it can be learned again."""
     if not gpu.driver.shared:
         return
     with suppress(CapabilityError, OSError):

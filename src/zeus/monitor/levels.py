@@ -1,14 +1,14 @@
-"""What windows of each name draw, learned from every refresh of a sensor.
+"""Power drawn by windows of each name, learned from every refresh of a sensor.
 
 The power of a GPU is modeled as
 
     level[names of the open windows] + deviation[segment] + fast(t) + slow(t)
 
-Levels are learned jointly, because a refresh often covers several segments; a deviation is how much
-one segment differs from others of its kind, and how much that is, is learned per kind. The fast
-ripple is white at the scale of windows, as kernels come and go; the slow one goes on across edges,
-as heat does. All of it is Gaussian, so an energy, which is an integral of power, has a mean and a
-variance given any other integrals: see `conditioned`.
+Levels are learned jointly, because a refresh often covers several segments. A deviation is how much
+one segment differs from others of its kind; its variance is learned per kind. The fast ripple is
+white at the scale of windows, as kernels come and go; the slow one continues across edges, as heat
+does. All of it is Gaussian, so an energy, which is an integral of power, has a mean and a variance
+given any other integrals: see `conditioned`.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ _WHITE = 0.02  # seconds over which the fast ripple is correlated, far less than
 _SMOOTH = 0.004  # seconds in which it hardly changes
 _SLOW = 0.3  # seconds over which the slow one is correlated
 _MAX_LEVELS = 16
-_NEW_LEVEL = 0.35  # of the power limit: how far a name that was never seen may be from the last
+_NEW_LEVEL = 0.35  # of the power limit: how far a new name's level may be from the last
 _NEW_DEVIATION = 0.2  # of the power limit: how much segments of such a name may differ
 _MIN_DEVIATION = 0.002  # of the level
 _MIN_FAST, _MIN_SLOW = 0.03, 0.0075  # of the level
-_HIDDEN = 3.0  # times the fast ripple that is seen: what repeats in step with a meter is not
-_DRIFT = 0.002  # of the level, by which it may have moved from segment to segment
-_FOLLOW = 0.05  # of the variance between segments, likewise: what varies much may have moved
+_HIDDEN = 3.0  # times the observed fast ripple: what repeats in step with a meter is not seen
+_DRIFT = 0.002  # of the level, by which it may drift from segment to segment
+_FOLLOW = 0.05  # of the variance between segments, likewise: what varies much may have drifted
 _MEMORY = 30.0  # refreshes over which a ripple is learned
-_SHARED = 6.0  # refreshes that what all names have in common counts for
-_SURPRISE = 4.0  # standard deviations, from which a level is doubted
+_SHARED = 6.0  # refreshes; weight of the variance common to all names
+_SURPRISE = 4.0  # standard deviations from which a level is doubted
 _SIGNIFICANT = 2.0  # squared standard deviations per level, up to which a difference may be chance
-_OUTLIER = 25.0  # times the expected square, to which one is cut down
+_OUTLIER = 25.0  # times the expected square, to which outliers are clipped
 
 
 class Integral:
-    """Energy between two instants, as a sensor tells it.
+    """Energy between two instants, as measured by a sensor.
 
     Attributes:
         pieces: The segments that it covers.
-        begin: Instant; `end` likewise.
-        joules: By the sensor.
-        variance: Of what the sensor tells, in joules squared.
+        begin: First instant, in seconds; `end` is the last.
+        joules: The measured energy.
+        variance: Variance of the measurement, in joules squared.
     """
 
     __slots__ = ("begin", "end", "joules", "pieces", "variance")
@@ -58,16 +58,16 @@ class Integral:
 
 
 class Sizes(NamedTuple):
-    """Pieces, as their covariance with others needs them.
+    """Precomputed terms of pieces, for their covariance with other pieces.
 
     Attributes:
-        expected: Joules, before anything is told of these very pieces.
+        expected: Prior mean in joules, without measurements of these pieces.
         lengths: Seconds by level.
         weights: Covariance of each level with the energy of the pieces.
         slow: Joules of the slow ripple, as a standard deviation.
-        segments: By number: begin, end, variance of the deviation, and of the fast ripple per
-            second.
-        first: Number of the first segment; `last` likewise.
+        segments: By number: begin, end, variance of the deviation, and variance of the fast ripple
+            per second.
+        first: Number of the first segment; `last` is that of the last.
     """
 
     expected: float
@@ -79,12 +79,12 @@ class Sizes(NamedTuple):
     last: int
 
     def levels(self, other: Sizes) -> float:
-        """The covariance of the energies by what is not known of levels, in joules squared."""
+        """Return the covariance of the energies due to uncertain levels, in joules squared."""
         weights = other.weights
         return sum([length * weights[at] for at, length in self.lengths.items()])
 
     def covariance(self, other: Sizes) -> float:
-        """Of the energies, in joules squared."""
+        """Return the covariance of the energies, in joules squared."""
         total = self.levels(other)
         total += self.slow * other.slow  # the same for all that is near enough to be compared
         segments = other.segments
@@ -98,13 +98,13 @@ class Sizes(NamedTuple):
                 both = min(end, shared[1]) - max(begin, shared[0])
                 if both > 0:
                     longer = max(one, two)
-                    # Over less than it takes to change, it is constant rather than white.
+                    # Over times shorter than it takes to change, it is constant, not white.
                     total += fast * both * (longer / _SMOOTH if longer < _SMOOTH else 1.0)
         return total
 
 
 class Ripple:
-    """The variance of a ripple per name, leaning on that of all names until there is enough."""
+    """The variance of a ripple per name, shrunk toward that of all names while data is scarce."""
 
     def __init__(self, start: float) -> None:
         self.start = start
@@ -112,16 +112,16 @@ class Ripple:
         self._all = (0.0, 0.0)
 
     def add(self, names: Names, variance: float, weight: float = 1.0) -> None:
-        """One more estimate of it, which may be below zero; and how much it counts, up to 1."""
+        """Add an estimate of the variance, which may be negative, with a weight of up to 1."""
         keep = 1 - weight / _MEMORY
-        # One outlier must not drown all that was learned before.
+        # One outlier must not outweigh everything learned before.
         variance = weight * min(variance, 100 * max(self.variance(names), self.start))
         total, count = self._sums.get(names, (0.0, 0.0))
         self._sums[names] = total * keep + variance, count * keep + weight
         self._all = self._all[0] * keep + variance, self._all[1] * keep + weight
 
     def variance(self, names: Names) -> float:
-        """In watts squared."""
+        """Return the variance for a name, in watts squared."""
         common = (self._all[0] + self.start) / (self._all[1] + 1)
         total, count = self._sums.get(names, (0.0, 0.0))
         return max((total + _SHARED * common) / (count + _SHARED), 0.0)
@@ -135,7 +135,7 @@ class Levels:
     """Levels and how they vary, with their joint covariance.
 
     Args:
-        max_power: Watts that the GPU draws at most.
+        max_power: Maximum power of the GPU, in watts.
     """
 
     def __init__(self, max_power: float) -> None:
@@ -145,7 +145,7 @@ class Levels:
         self._covariance: list[list[float]] = []
         self._deviation: list[float] = []
         self._seen: list[float] = []
-        #: What `_learned_noise` gives; `None` where that has to be worked out again.
+        #: Cached results of `_learned_noise`; `None` where they must be recomputed.
         self._noise: list[tuple[float, float, float] | None] = []
         self._used: dict[Names, float] = {}
         self._last: Names | None = None
@@ -153,7 +153,7 @@ class Levels:
         self.slow = Ripple((0.02 * max_power) ** 2)
 
     def snapshot(self) -> Levels:
-        """What is known now; ripples are shared."""
+        """Return a copy of the current levels; ripples are shared."""
         copy = Levels.__new__(Levels)
         copy.__dict__.update(self.__dict__)
         copy._index = self._index.copy()
@@ -165,14 +165,14 @@ class Levels:
         return copy
 
     def level(self, names: Names) -> tuple[float, float] | None:
-        """Watts that are drawn while these windows are open, and their variance, if known."""
+        """Return the watts drawn while these windows are open and their variance, if known."""
         at = self._index.get(names)
         if at is None:
             return None
         return self._mean[at], self._covariance[at][at] + self._deviation[at]
 
     def ripple(self, names: Names, length: float) -> float:
-        """Variance of the energy of some time in a segment whose mean power is known."""
+        """Return the variance of the energy over `length` s in a segment of known mean power."""
         at = self._index.get(names)
         if at is None:
             at = self._add(names)
@@ -180,7 +180,7 @@ class Levels:
         return (slow * length) ** 2 + fast * length
 
     def sizes(self, pieces: Sequence[Piece]) -> Sizes:
-        """What the covariance with other pieces needs, worked out once."""
+        """Precompute the terms for covariances with other pieces."""
         lengths: dict[int, float] = {}
         segments = {}
         expected = slow = 0.0
@@ -200,20 +200,21 @@ class Levels:
         return Sizes(expected, lengths, weights, slow, segments, min(segments), max(segments))
 
     def _learned_noise(self, at: int, names: Names) -> tuple[float, float, float]:
-        """Standard deviation of the slow ripple, variance of deviations, and of the fast ripple.
+        """Return the standard deviation of the slow ripple and two variances.
 
-        The last is per second: of joules, over the time in which they are drawn.
+        These are that of deviations and that of the fast ripple; the latter is per second: variance
+        of joules, over the time in which they are drawn.
         """
         mean = self._mean[at]
         slow = max(self.slow.variance(names), (_MIN_SLOW * mean) ** 2)
         fast = _WHITE * max(_HIDDEN * self.fast.variance(names), (_MIN_FAST * mean) ** 2)
-        # What may be slow ripple is taken for that, which goes on across edges.
+        # Variation that may be slow ripple is attributed to it, as that continues across edges.
         deviation = max(self._deviation[at] - slow, (_MIN_DEVIATION * mean) ** 2)
         noise = self._noise[at] = math.sqrt(slow), deviation, fast
         return noise
 
     def _add(self, names: Names) -> int:
-        """The place of a new name, which begins where the last one was."""
+        """Add a name, whose level starts at that of the last one; returns its index."""
         if len(self._index) >= _MAX_LEVELS:
             self._drop(min(self._index, key=lambda known: self._used.get(known, -math.inf)))
         last = self._index.get(self._last) if self._last is not None else None
@@ -240,23 +241,23 @@ class Levels:
         self.slow.forget(names)
 
     def place(self, names: Names) -> int:
-        """The number of a name that is known."""
+        """Return the index of a known name."""
         return self._index[names]
 
     def add_names(self, pieces: Sequence[Piece]) -> None:
-        """Give every name its place, so that sizes of several pieces fit together."""
+        """Give every name its index, so that sizes of several pieces have the same dimensions."""
         for piece in pieces:
             if piece.names not in self._index:
                 self._add(piece.names)
 
     def tell_apart(self, share: float = _NEW_LEVEL) -> None:
-        """Expect that segments of a kind differ by this share of the power limit, or more."""
+        """Expect segments of one kind to differ by at least this share of the power limit."""
         least = (share * self._max_power) ** 2
         self._deviation = [max(deviation, least) for deviation in self._deviation]
         self._noise = [None] * len(self._noise)
 
     def shrink(self, places: Iterable[int]) -> None:
-        """Take levels that differ by no more than is unknown of them for one, all but."""
+        """Shrink levels that differ by no more than their uncertainty toward a common one."""
         known = [(at, self._mean[at], 1 / max(self._covariance[at][at], 1e-6)) for at in places]
         if len(known) < 2:
             return
@@ -282,7 +283,7 @@ class Levels:
         self._learn_deviations(told, surprise, variance, sizes.levels(sizes))
         self._last = pieces[-1].names
         if surprise * surprise > _SURPRISE**2 * variance:
-            # It draws otherwise than it did, as after a change of a knob.
+            # Power has changed, as after a change of a knob.
             for at in sizes.lengths:
                 self._covariance[at][at] += surprise**2 / (told.end - told.begin) ** 2
         sizes = self.sizes(pieces)
@@ -304,7 +305,7 @@ class Levels:
     def _learn_deviations(
         self, told: Integral, surprise: float, variance: float, unknown: float
     ) -> None:
-        """From by how much the square of a surprise exceeds what all else explains."""
+        """Learn deviations from how far a squared surprise exceeds its explained variance."""
         whole = told.end - told.begin
         square = min(surprise * surprise, _OUTLIER * variance)
         lengths: dict[int, tuple[float, float]] = {}
@@ -314,26 +315,26 @@ class Levels:
             lengths[at] = total + length, squares + length * length
         for at, (total, squares) in lengths.items():
             if total < whole / 4:
-                continue  # it tells too little
+                continue  # too small a part to learn from
             deviation = self._deviation[at]
             found = deviation + (square - variance) / squares
             self._seen[at] += total / whole
             rate = max(1 / (self._seen[at] + 1), 0.04) * total / whole
             if square < 4 * variance:
-                # As long as levels are hardly known, a surprise says nothing of deviations.
+                # While levels are poorly known, a surprise says nothing about deviations.
                 rate *= 1 - min(unknown / variance, 1.0)
             least = (_MIN_DEVIATION * abs(self._mean[at]) + 0.02) ** 2
             self._deviation[at] = max(deviation + rate * (found - deviation), least)
             self._noise[at] = None
 
     def learn_slow(self, names: Names, step: float, width: float, noise: float) -> None:
-        """Learn the slow ripple from the step between two intervals that follow each other.
+        """Learn the slow ripple from the step between two consecutive intervals.
 
         Args:
             names: Windows that are open.
-            step: Watts.
-            width: Seconds, of an interval.
-            noise: Variance of half the step, for want of knowing when intervals end.
+            step: Difference of their mean power, in watts.
+            width: Seconds per interval.
+            noise: Variance of half the step due to uncertain ends of intervals.
         """
         noise += _WHITE / width * self.fast.variance(names)
         unit = _step_variance(width)
@@ -343,26 +344,26 @@ class Levels:
         self._noise = [None] * len(self._noise)
 
     def learn_fast(self, names: Names, off: float, width: float) -> None:
-        """Learn the fast ripple from how far a mean over some time is off that over longer."""
+        """Learn the fast ripple from how far a mean over `width` s is off that over longer."""
         self.fast.add(names, off * off * max(width / _WHITE, 1.0))
         self._noise = [None] * len(self._noise)
 
 
 def _step_variance(width: float) -> float:
-    """Of half the step between two means of a unit slow ripple over intervals that touch."""
+    """Return the variance of half the step between adjacent means of a unit slow ripple."""
     decay = math.exp(-width / _SLOW)
-    within = 2 * (width / _SLOW - 1 + decay)  # of the mean over an interval,
+    within = 2 * (width / _SLOW - 1 + decay)  # variance of the mean over an interval,
     across = (1 - decay) ** 2  # and its covariance with the next, both over (width / _SLOW)²
     return (within - across) * (_SLOW / width) ** 2
 
 
 class Posterior(NamedTuple):
-    """An energy, given what sensors tell.
+    """An energy, given the measurements.
 
     Attributes:
         mean: In joules.
         variance: In joules squared.
-        shared: Of the variance, what is not known of levels: other windows have it in common.
+        shared: The part of the variance due to uncertain levels, which other windows share.
     """
 
     mean: float
@@ -373,12 +374,12 @@ class Posterior(NamedTuple):
 def conditioned(
     levels: Levels, told: Sequence[Integral], targets: Sequence[Sequence[Piece]]
 ) -> list[Posterior]:
-    """Energies, given integrals that sensors tell.
+    """Return energies, given measured integrals.
 
     Args:
-        levels: What was known before these integrals; a copy, which is changed.
-        told: The integrals.
-        targets: What is asked for, as pieces of segments.
+        levels: Levels known before these integrals; a copy, which is changed.
+        told: The measured integrals.
+        targets: Pieces of segments of each energy to compute.
     """
     everything = [*(one.pieces for one in told), *targets]
     for pieces in everything:

@@ -1,4 +1,4 @@
-"""The log of windows: one CSV row per window, as it is written and as it is read.
+"""Writing and reading the log of windows: one CSV row per window.
 
 ``start_time,window_name,elapsed_time,gpu0_energy,...``: seconds and joules; an energy that could
 not be measured is left empty.
@@ -30,19 +30,19 @@ class LoggedWindow:
 
 
 def header(gpu_indices: Sequence[int]) -> list[str]:
-    """Column names of a log of these GPUs."""
+    """Return the column names of a log of these GPUs."""
     return [*_FIXED, *(f"gpu{index}_energy" for index in gpu_indices)]
 
 
 class WindowLog:
-    """Appends windows to a file, each written through before `write` returns."""
+    """Appends windows to a file, each flushed before `write` returns."""
 
     def __init__(self, path: str | Path, gpu_indices: Sequence[int]) -> None:
         """Open a log.
 
         Raises:
-            LogFileError: If the file exists and is a log of other GPUs or no log at all. Nothing
-                that was measured is overwritten.
+            LogFileError: If the file exists and is a log of other GPUs or not a log. Existing
+                measurements are never overwritten.
         """
         self._indices = tuple(gpu_indices)
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class WindowLog:
                 )
             columns = []
         self._file = path.open("a", newline="", encoding="utf-8")
-        # A monitor that is simply forgotten closes its log too.
+        # A monitor that is garbage collected without `close` closes its log too.
         weakref.finalize(self, self._file.close)
         self._writer = csv.writer(self._file, lineterminator="\n")
         if columns:
@@ -85,7 +85,7 @@ def read_log(path: str | Path) -> list[LoggedWindow]:
     """Read a log of windows.
 
     Raises:
-        LogFileError: If the file is not one; names the line.
+        LogFileError: If the file is not such a log; the message names the line.
     """
     path = Path(path)
     try:
@@ -108,7 +108,7 @@ def _rows(path: Path, lines: Iterator[list[str]]) -> Iterator[LoggedWindow]:
     indices = [int(match[1]) for match in matches if match]
     for number, row in enumerate(lines, 2):
         if len(row) != len(columns):
-            raise LogFileError(f"{path}, line {number}: {len(columns)} fields must be there, "
+            raise LogFileError(f"{path}, line {number}: expected {len(columns)} fields, "
                                f"but got {len(row)}")  # fmt: skip
         try:
             energies = {

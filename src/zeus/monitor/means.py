@@ -1,8 +1,8 @@
-"""The mean energy of windows of one name, which is known better than that of a single window.
+"""The mean energy of windows of one name, which is more accurate than that of a single window.
 
-What is not known of a single short window is partly its own, and averages out; and partly that of
-all windows of its name, which does not. Windows are weighed by how well that common part was known
-when they were worked out, so that the first ones, from which it was learned, count little.
+The error of a short window is partly its own, which averages out, and partly common to all windows
+of its name, which does not. Windows are weighted by how well the common part was known when they
+were computed, so that the first ones, from which it was learned, count little.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from zeus.monitor.measurement import Measurement, Reading
 from zeus.monitor.samples import Energy, Method
 
 _MAX_NAMES = 1000
-_FLOOR = 0.01  # of the energy: beyond that, windows count alike
+_FLOOR = 0.01  # of the energy: below that, windows count equally
 
 
 @dataclass
 class _Sums:
-    """Over the windows of one name, of one device."""
+    """Weighted sums over the windows of one name, for one device."""
 
     reading: Reading
     weight: float = 0.0
@@ -40,7 +40,7 @@ class _Sums:
         self.own += weight**2 * max(uncertainty**2 - energy.shared**2, 0.0)
 
     def mean(self, seconds: float) -> Reading:
-        """Of windows that took so long on average."""
+        """Return the mean reading of windows that took `seconds` on average."""
         per_window = seconds / self.seconds if self.seconds > 0 else 1 / self.weight
         uncertainty = math.hypot(self.shared, math.sqrt(self.own)) * per_window
         return replace(self.reading, energy=self.joules * per_window, uncertainty=uncertainty)
@@ -60,7 +60,7 @@ class EnergyMeans:
         self._names: dict[str, _Name] = {}
 
     def add(self, name: str, seconds: float, readings: Sequence[tuple[Reading, Energy]]) -> None:
-        """A window was worked out."""
+        """Add a window whose energies are final."""
         known = self._names.get(name)
         if known is None:
             if len(self._names) >= _MAX_NAMES:
@@ -76,7 +76,7 @@ class EnergyMeans:
                 sums.add(seconds, energy)
 
     def mean(self, name: str) -> Measurement | None:
-        """The mean time and energies of windows of a name; `None` if there were none."""
+        """Return the mean time and energies of windows of a name; `None` if there were none."""
         known = self._names.get(name)
         if known is None:
             return None

@@ -1,4 +1,4 @@
-"""What a window measured: time, and energy by device, with how it is known."""
+"""The result of a window: time, and energy by device, with method and uncertainty."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Reading:
         device: Product name.
         energy: Joules; `None` if it could not be measured.
         method: How it was obtained: counter, integrated, estimated or unavailable.
-        uncertainty: Joules by which it may be off, in about 19 of 20 windows; `None` if unknown.
-        note: Why it is unavailable, or what stands behind it.
-        key: Names the device for all machines (a UUID, or a name together with the machine's), so
-            that sums over processes can leave out what was counted already.
-        contained: Whether this energy is part of another reading, and so left out of sums.
+        uncertainty: Maximum error in joules for about 19 of 20 windows; `None` if unknown.
+        note: Why it is unavailable, or how it was derived.
+        key: Unique ID of the device across machines (a UUID, or a name with the machine's), so
+            that sums over processes count each device once.
+        contained: Whether this energy is part of another reading, and so excluded from sums.
     """
 
     domain: str
@@ -50,7 +50,7 @@ class Reading:
         key: str = "",
         contained: bool = False,
     ) -> Reading:
-        """A reading of an energy."""
+        """Make a reading from an energy."""
         return cls(
             domain,
             index,
@@ -64,7 +64,7 @@ class Reading:
         )
 
     def to_energy(self) -> Energy:
-        """The energy alone."""
+        """Return the energy without the device."""
         return Energy(self.energy, self.method, self.uncertainty, self.note)
 
 
@@ -72,11 +72,11 @@ class Measurement:
     """Time and energy of a window.
 
     Energies are final when the GPU's counter has ticked after the window's end, at most about 0.1 s
-    later (`settled`); asked before, they are what is known by then, with a larger uncertainty.
-    Nobody else can change a measurement, and neither asking nor `end_window` waits for a driver.
+    later (`settled`); before that, they are estimates with a larger uncertainty. Measurements are
+    immutable to callers, and neither reading one nor `end_window` waits for a driver.
 
     Attributes:
-        time: Seconds.
+        time: Duration in seconds.
     """
 
     __slots__ = ("__weakref__", "_readings", "_resolve", "time")
@@ -93,7 +93,7 @@ class Measurement:
         dram_energy: Mapping[int, float] | None = None,
         soc_energy: Mapping[str, float] | None = None,
     ) -> None:
-        """A measurement with known energies, in joules by device index."""
+        """Create a measurement with known energies, in joules by device index."""
         given = ((GPU, gpu_energy), (CPU, cpu_energy), (DRAM, dram_energy), (SOC, soc_energy))
         readings = tuple(
             Reading(domain, index, "", joules, Method.COUNTER)
@@ -106,14 +106,14 @@ class Measurement:
     def deferred(
         cls, time: float, resolve: Callable[[], tuple[tuple[Reading, ...], bool]]
     ) -> Measurement:
-        """A measurement whose energies are worked out by a function, which tells if for good."""
+        """Make a measurement from a function that returns readings and whether they are final."""
         measurement = cls.__new__(cls)
         measurement._fill(time, None, resolve)
         return measurement
 
     @classmethod
     def of(cls, time: float, readings: Iterable[Reading]) -> Measurement:
-        """A measurement from readings."""
+        """Make a measurement from readings."""
         measurement = cls.__new__(cls)
         measurement._fill(time, tuple(readings), None)
         return measurement
@@ -140,12 +140,12 @@ class Measurement:
 
     @property
     def readings(self) -> tuple[Reading, ...]:
-        """Every device with its energy, how it was obtained and how far off it may be."""
+        """Every device with its energy, method and uncertainty."""
         readings, resolve = self._readings, self._resolve
         if readings is None and resolve is not None:
             readings, final = resolve()
             if final:
-                # Two threads may do this at once; they have found the same.
+                # Two threads may do this at once; their results are the same.
                 object.__setattr__(self, "_readings", readings)
                 object.__setattr__(self, "_resolve", None)
         readings = self._readings if readings is None else readings
@@ -155,7 +155,7 @@ class Measurement:
     @property
     def settled(self) -> bool:
         """Whether the energies are final."""
-        self.readings  # noqa: B018  (asking may settle)
+        self.readings  # noqa: B018  (access may settle)
         return self._readings is not None
 
     def _by_index(self, domain: str) -> dict[Any, float]:
@@ -187,21 +187,21 @@ class Measurement:
 
     @property
     def total_energy(self) -> float:
-        """Joules of all GPUs that were measured. See `complete` for whether that is all of them.
+        """Joules of all measured GPUs. See `complete` for whether that is all of them.
 
-        As published, 0 where no GPU was measured; `energy` is `None` where nothing was.
+        As in Zeus's published API, 0 if no GPU was measured; `energy` is `None` in that case.
         """
         return sum(self.gpu_energy.values())
 
     @property
     def energy(self) -> float | None:
-        """Joules over all domains that were measured; `None` if nothing was."""
+        """Joules over all measured domains; `None` if nothing was measured."""
         known = [r.energy for r in self.readings if r.energy is not None and not r.contained]
         return sum(known) if known else None
 
     @property
     def uncertainty(self) -> float | None:
-        """Joules by which `energy` may be off; `None` if unknown."""
+        """Uncertainty of `energy` in joules; `None` if unknown."""
         squares = [
             reading.uncertainty**2
             for reading in self.readings
@@ -226,12 +226,12 @@ class Measurement:
 
     @property
     def unavailable(self) -> tuple[Reading, ...]:
-        """What was asked for and could not be measured, with the reasons."""
+        """Requested devices that could not be measured, with the reasons."""
         return tuple(r for r in self.readings if r.method is Method.UNAVAILABLE)
 
     @property
     def complete(self) -> bool:
-        """Whether every device that was asked for was measured."""
+        """Whether every requested device was measured."""
         return not self.unavailable
 
     # --- comparing and showing --------------------------------------------------------------
@@ -254,13 +254,13 @@ class Measurement:
         return f"Measurement({', '.join(parts)})"
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Device, energy, average power and origin of each reading, for people."""
+        """Return device, energy, average power and method of each reading, formatted."""
         return [_row(reading, self.time) for reading in self.readings]
 
     def __str__(self) -> str:
         if not self.readings:
             return self.summary()
-        table = [("device", "energy", "power", "how it is known"), *self.rows()]
+        table = [("device", "energy", "power", "method"), *self.rows()]
         widths = [max(len(row[column]) for row in table) for column in range(3)]
         lines = [
             f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}  {d}".rstrip()
@@ -269,7 +269,7 @@ class Measurement:
         return "\n".join([*lines, self.summary()])
 
     def summary(self) -> str:
-        """One line: time, energy, power."""
+        """Return time, energy and power in one line."""
         if self.energy is None:
             return f"{show_seconds(self.time)}, energy not measured"
         text = f"{show_seconds(self.time)}, {show_joules(self.energy)}"
@@ -280,21 +280,21 @@ class Measurement:
         return text
 
     def __rich__(self) -> Any:
-        """A table for `rich`; only called by it."""
+        """Return a table for `rich`, which calls this."""
         from rich.table import Table  # noqa: PLC0415
 
         table = Table(title=self.summary(), title_justify="left")
-        for heading in ("device", "energy", "power", "how it is known"):
+        for heading in ("device", "energy", "power", "method"):
             table.add_column(heading, justify="right" if heading in ("energy", "power") else "left")
         for row in self.rows():
             table.add_row(*row)
         return table
 
     def _repr_html_(self) -> str:
-        """A table for notebooks."""
+        """Return a table for notebooks."""
         from html import escape  # noqa: PLC0415
 
-        headings = ("device", "energy", "power", "how it is known")
+        headings = ("device", "energy", "power", "method")
         head = "".join(f"<th>{heading}</th>" for heading in headings)
         body = "".join(
             "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
@@ -306,7 +306,7 @@ class Measurement:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON knows it."""
+        """Return all fields, as types that JSON supports."""
         return {
             "time": self.time,
             "gpu_energy": {str(index): value for index, value in self.gpu_energy.items()},
@@ -322,17 +322,17 @@ class Measurement:
         }
 
     def to_json(self, indent: int | None = None) -> str:
-        """The same as text."""
+        """Return `to_dict` as JSON text."""
         import json  # noqa: PLC0415
 
         return json.dumps(self.to_dict(), indent=indent)
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Measurement:
-        """The inverse of `to_dict`.
+        """Inverse of `to_dict`.
 
         Raises:
-            ValueError: If the record is not one.
+            ValueError: If the record is not of a measurement.
         """
         try:
             readings = [
@@ -345,17 +345,17 @@ class Measurement:
 
     @classmethod
     def combined(cls, measurements: Iterable[Measurement]) -> Measurement:
-        """The whole of a job from the measurements of its processes.
+        """Combine the measurements of a job's processes.
 
-        Time is the longest; energies add up, except that a device that several processes have
-        measured (by its UUID or PCI address) counts once, with its largest reading.
+        Time is the longest; energies add up, except that a device measured by several processes
+        (identified by its UUID or PCI address) counts once, with its largest reading.
         """
         time = 0.0
         chosen: dict[tuple[str, str, str], Reading] = {}
         for number, measurement in enumerate(measurements):
             time = max(time, measurement.time)
             for reading in measurement.readings:
-                identity = reading.key or f"{number}"  # without a key it can only be its own
+                identity = reading.key or f"{number}"  # without a key it counts separately
                 slot = (reading.domain, identity, "" if reading.key else str(reading.index))
                 other = chosen.get(slot)
                 if other is None or (reading.energy or 0.0) > (other.energy or 0.0):
@@ -395,7 +395,7 @@ def _row(reading: Reading, time: float) -> tuple[str, str, str, str]:
 
 
 def show_joules(joules: float, digits: int = 4) -> str:
-    """Energy for people: J, kJ, MJ."""
+    """Format an energy in J, kJ, MJ or GJ."""
     for unit, size in (("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3)):
         if abs(joules) >= size:
             return f"{joules / size:.{max(digits, 3)}g} {unit}"
@@ -403,7 +403,7 @@ def show_joules(joules: float, digits: int = 4) -> str:
 
 
 def show_seconds(seconds: float) -> str:
-    """Time for people: ms, s, min, h."""
+    """Format a duration in ms, s, min or h."""
     if seconds < 1:
         return f"{seconds * 1e3:.4g} ms"
     if seconds < 120:

@@ -1,8 +1,8 @@
-"""Polls the sensors of one GPU, and tells when they were refreshed.
+"""Polls the sensors of one GPU and reports when they were refreshed.
 
 Power and counter are read in one driver call, so that no refresh falls between them. Where the
-driver dates what it shows (AMD's counter, NVIDIA's samples of power), its dates are taken; else
-a refresh lies between two polls, in a bracket that narrows the longer its period is followed.
+driver timestamps its values (AMD's counter, NVIDIA's power samples), its timestamps are used; else
+a refresh lies between two polls, in a bracket that narrows the longer its period is tracked.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ if TYPE_CHECKING:
     from zeus.clock import Clock
     from zeus.device.base import Gpu, GpuDriver
 
-_DATED_PERIOD = 0.1  # seconds between asking for samples that the driver has dated
-_DATED_SPREAD = 5e-4  # seconds by which its dates may be off
+_DATED_PERIOD = 0.1  # seconds between requests for samples that the driver has timestamped
+_DATED_SPREAD = 5e-4  # seconds by which its timestamps may be off
 _LONGEST_PERIOD = 0.25  # seconds, of a sensor whose period is not known yet
 _QUIET = 1.0  # seconds without a change of power
-_MAX_UNDATED = 20  # changes of power without a dated sample, after which there are none
+_MAX_UNDATED = 20  # changes of power without a timestamped sample, before giving these up
 
 
-_FRESH = RefreshModel()  # of a sensor of which nothing is expected
+_FRESH = RefreshModel()  # for a sensor without expected refreshes
 
 
 class SampleSink(Protocol):
-    """Takes what a poller finds."""
+    """Receives the results of a poller."""
 
     def take_counter(self, refresh: Refresh) -> None:
-        """The counter was refreshed."""
+        """Take a refresh of the counter."""
 
     def take_power(self, refresh: Refresh) -> None:
-        """The power meter was refreshed."""
+        """Take a refresh of the power meter."""
 
     def take_poll(self, poll: Poll) -> None:
-        """A poll is over, and whatever it showed has been told."""
+        """Take a completed poll; its refreshes have been passed on before."""
 
     def take_status(self, status: SensorStatus) -> None:
-        """Which sensors can be read has changed."""
+        """Take a change in which sensors can be read."""
 
 
 class GpuPoller:
     """Polls one GPU when it is due. A channel of the sampler.
 
     Args:
-        reader: The GPU; its bare driver where a call that hangs is noticed by others.
-        clock: Time.
-        sink: Takes what is found.
+        reader: The GPU, or its unguarded driver where another process detects hanging calls.
+        clock: The node's clock.
+        sink: Receives the results.
 
     Attributes:
         due: When to poll next.
-        deadline: Until when that can wait without missing anything.
-        backoff: Stretches the time between polls.
+        deadline: Latest instant for that without missing a refresh.
+        backoff: Factor of the time between polls.
         youngest: When the youngest window began.
         status: Which sensors can be read.
     """
@@ -67,7 +67,7 @@ class GpuPoller:
         self.backoff = 1.0
         self.youngest = clock.now()
         self.status = SensorStatus()
-        self._told_status = False  # who polled before may have told of trouble
+        self._told_status = False  # a previous poller may have reported trouble
         self._reader = reader
         self._clock = clock
         self._sink = sink
@@ -75,16 +75,16 @@ class GpuPoller:
         self._begun = -math.inf
         self._counter = RefreshModel()
         self._power = RefreshModel()
-        self._live = reader.meter_period == 0  # as the driver says
-        #: Whether the driver dates its counter, as far as is known; and the last sample of power
-        #: that it has dated, `None` where it does not.
+        self._live = reader.meter_period == 0  # according to the driver
+        #: Whether the driver timestamps its counter, as far as is known; and the timestamp of its
+        #: last power sample, `None` if it has none.
         self._dates_counter = True
         self._dated_until: float | None = -math.inf
         self._undated = 0  # changes of power since then
-        self._unchanged_since = math.inf  # how long power has been the same
+        self._unchanged_since = math.inf  # since when power has been the same
 
     def expedite(self, due: float) -> None:
-        """A window has begun: poll at this instant already, if that shows anything."""
+        """Poll no later than this instant for a new window, if that can show anything new."""
         self.youngest = due
         if self.status.trouble is None and not self.latched:
             self.due = min(self.due, due)
@@ -92,7 +92,7 @@ class GpuPoller:
 
     @property
     def latched(self) -> bool:
-        """Whether sensors are refreshed every so often, and tell nothing between."""
+        """Whether sensors are refreshed periodically and show nothing new in between."""
         if not self._counter.periodic:
             return False
         return self._power_is_periodic or self._power_is_quiet or not self.status.power
@@ -103,11 +103,11 @@ class GpuPoller:
 
     @property
     def _power_is_quiet(self) -> bool:
-        """Whether power has not changed for a while: read along with the counter, it is enough."""
+        """Whether power has not changed for a while: reading it with the counter is enough."""
         return self._last.instant - self._unchanged_since > _QUIET and not self._live
 
     def poll(self) -> None:
-        """Read the sensors once, tell what has changed, and decide when to poll next."""
+        """Read the sensors once, report changes, and decide when to poll next."""
         now = self._clock.now
         begun = now()
         try:
@@ -140,7 +140,7 @@ class GpuPoller:
     # --- reading ----------------------------------------------------------------------------------
 
     def _read(self) -> tuple[float | None, float | None, float | None]:
-        """Joules, the date of their refresh where the driver tells it, and watts."""
+        """Return joules, the timestamp of their refresh if the driver reports it, and watts."""
         reader, status = self._reader, self.status
         counted: float | CapabilityError | None = None
         watts: float | CapabilityError | None = None
@@ -168,7 +168,7 @@ class GpuPoller:
         if not isinstance(counted, CapabilityError):
             return counted
         _raise_if_gone(counted)
-        if counted.reason is not Reason.IMPLAUSIBLE:  # else one bad answer; the next may be good
+        if counted.reason is not Reason.IMPLAUSIBLE:  # else one bad value; the next may be good
             note = f"no energy counter ({counted.reason})"
             self._set_status(self.status._replace(counter=False, counter_note=note))
         return None
@@ -184,7 +184,7 @@ class GpuPoller:
             return None
         if self.status.averaged:
             raise watts
-        # A mean over a second is better than nothing at all.
+        # A mean over a second is better than no power at all.
         self._set_status(self.status._replace(averaged=True))
         return self._checked_power(read_or_error(self._reader.average_power))
 
@@ -220,7 +220,7 @@ class GpuPoller:
             self._power.unchanged()
             self._unchanged_since = min(self._unchanged_since, polled)
             if self._power_is_periodic:
-                return  # it tells nothing that was not told before
+                return  # it adds nothing new
         else:
             self._unchanged_since = math.inf
             if self._counter.periodic and self._counter.period is not None:
@@ -233,11 +233,11 @@ class GpuPoller:
             self._sink.take_power(Refresh(low, high, last.instant, polled, watts))
 
     def _earliest(self, sensor: RefreshModel) -> float:
-        """When a refresh that a poll shows may have come: after a time without polls, the last."""
+        """Return the earliest instant of a shown refresh: after a gap in polls, it is the last."""
         return max(self._begun, self._clock.now() - 1.05 * (sensor.period or _LONGEST_PERIOD))
 
     def _take_dated(self, now: float) -> None:
-        """Ask for samples of power that the driver has dated itself, where it has any."""
+        """Read the power samples that the driver has timestamped itself, if any."""
         assert self._dated_until is not None
         since = max(self._dated_until, now - 1.0)
         if now - since < _DATED_PERIOD:

@@ -1,4 +1,4 @@
-"""Power over time, of GPUs, CPU packages and their memory, and systems on a chip."""
+"""Power over time of GPUs, CPU packages and their memory, and systems on a chip."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 
-_USUAL_TICK = 0.1  # seconds; a guess for sensors of which nothing is known
-_AVERAGED_PERIOD = 0.1  # seconds; a mean over a second has little new to say any sooner
+_USUAL_TICK = 0.1  # seconds; default for unknown sensors
+_AVERAGED_PERIOD = 0.1  # seconds; a mean over a second changes little in less
 _CPU_PERIOD = 0.1  # seconds; a hundred ticks of the counter
-_SOC_PERIOD = 0.1  # seconds; power monitors of boards average over about as long
+_SOC_PERIOD = 0.1  # seconds; boards' power monitors average over about as long
 _SOC = "soc"
 
 
 class PowerDomain(StrEnum):
-    """Which power of a GPU."""
+    """Kinds of GPU power."""
 
-    #: The whole device, now.
+    #: The whole device, instantaneous.
     DEVICE_INSTANT = "device_instant"
     #: The whole device, averaged by the driver over about a second.
     DEVICE_AVERAGE = "device_average"
@@ -51,11 +51,11 @@ _QUESTIONS: dict[PowerDomain, Callable[[Gpu], float]] = {
 
 
 class CpuDomain(StrEnum):
-    """Which power of a CPU."""
+    """Kinds of CPU power."""
 
     #: The package.
     PACKAGE = "cpu"
-    #: The memory behind it.
+    #: The memory attached to it.
     DRAM = "dram"
 
 
@@ -63,20 +63,20 @@ class PowerMonitor(SensorMonitor):
     """Records the power of GPUs, CPUs and a system on a chip over time.
 
     Args:
-        gpu_indices: GPUs to follow, numbered as frameworks do. By default all that are visible; in
+        gpu_indices: GPUs to monitor, numbered as frameworks do. By default all that are visible; in
             a process started by a launcher with one rank per GPU, this rank's GPU.
-        update_period: Seconds between samples. By default as often as each sensor has something
-            new, but at most every 10 ms, and less if sampling would cost too much.
+        update_period: Seconds between samples. By default as often as each sensor has new values,
+            but at most every 10 ms, and less often if sampling would cost too much CPU time.
         max_samples_per_gpu: Samples to keep per device and domain, 100 000 by default. Beyond
             that older samples grow coarser; their energy is kept.
-        power_domains: Which powers of the GPUs to follow; by default all.
-        cpu_indices: CPU packages to follow. By default all; under a launcher only by the first
+        power_domains: Kinds of GPU power to monitor; by default all.
+        cpu_indices: CPU packages to monitor. By default all; under a launcher only in the first
             rank of a node. Their counters are read at least as often as they may wrap around.
-        node: Follow this node, for instance a simulated one, instead of this machine.
+        node: Monitor this node, for instance a simulated one, instead of this machine.
 
     Attributes:
-        soc_parts: Parts of the system on a chip that are followed, if this machine is one; under a
-            launcher only by the first rank of a node.
+        soc_parts: Monitored parts of the system on a chip, if this machine is one; under a
+            launcher only in the first rank of a node.
 
     Raises:
         ValueError: If an index names no device, a domain is not known, or a bound is too small.
@@ -110,9 +110,9 @@ class PowerMonitor(SensorMonitor):
 
     @property
     def device_domains(self) -> dict[int, PowerDomain]:
-        """What `get_power` and `get_energy` go by on each GPU.
+        """The domain that `get_power` and `get_energy` use for each GPU.
 
-        Instantaneous power if the GPU tells it, else the driver's average.
+        Instantaneous power if the GPU reports it, else the driver's average.
         """
         chosen: dict[int, PowerDomain] = {}
         for domain in (PowerDomain.DEVICE_INSTANT, PowerDomain.DEVICE_AVERAGE):
@@ -121,9 +121,9 @@ class PowerMonitor(SensorMonitor):
         return {index: chosen[index] for index in self.gpu_indices if index in chosen}
 
     def get_power(self, time: float | None = None) -> dict[int, float] | None:
-        """Watts of each GPU, at an instant or by the latest sample.
+        """Return the watts of each GPU, at an instant or in the latest sample.
 
-        Between samples power goes in a straight line; before the first and after the last it is
+        Between samples power is interpolated linearly; before the first and after the last it is
         held.
 
         Args:
@@ -135,10 +135,10 @@ class PowerMonitor(SensorMonitor):
         return _known({i: self._value(sensor, time) for i, sensor in self._devices()})
 
     def get_energy(self, start_time: float, end_time: float) -> dict[int, float] | None:
-        """Joules of each GPU between two instants: the integral of its power.
+        """Return the joules of each GPU between two instants: the integral of its power.
 
-        Between samples power goes in a straight line, also across a time in which the GPU did not
-        answer; before the first and after the last it is held.
+        Between samples power is interpolated linearly, also across a time in which the GPU did not
+        respond; before the first and after the last it is held.
 
         Args:
             start_time: Instant, of `time.monotonic()` or `time.time()`.
@@ -150,7 +150,7 @@ class PowerMonitor(SensorMonitor):
         Raises:
             ValueError: If the end is before the start.
         """
-        self._span(start_time, end_time)  # wrong instants are told even where nothing is sampled
+        self._span(start_time, end_time)  # wrong instants raise even without samples
         return _known(
             {i: self._integral(sensor, start_time, end_time) for i, sensor in self._devices()}
         )
@@ -162,10 +162,10 @@ class PowerMonitor(SensorMonitor):
         start_time: float | None = None,
         end_time: float | None = None,
     ) -> dict[int, Samples]:
-        """The samples of one domain.
+        """Return the samples of one domain.
 
         Args:
-            power_domain: Which power.
+            power_domain: Which kind of power.
             gpu_index: Only this GPU.
             start_time: From this instant on, of `time.monotonic()` or `time.time()`.
             end_time: Up to this instant.
@@ -175,8 +175,8 @@ class PowerMonitor(SensorMonitor):
             absent; see `unavailable`.
 
         Raises:
-            ValueError: If the end is before the start, the GPU is not followed, or the domain is
-                not known.
+            ValueError: If the end is before the start, the GPU is not monitored, or the domain is
+                unknown.
         """
         (domain,) = _domains([power_domain])
         return self._timelines(domain, gpu_index, self.gpu_indices, start_time, end_time)
@@ -187,7 +187,7 @@ class PowerMonitor(SensorMonitor):
         start_time: float | None = None,
         end_time: float | None = None,
     ) -> dict[PowerDomain, dict[int, Samples]]:
-        """The samples of every domain that at least one GPU has; as `get_power_timeline`."""
+        """Return `get_power_timeline` for every domain that at least one GPU has."""
         found = {
             domain: self.get_power_timeline(domain, gpu_index, start_time, end_time)
             for domain in PowerDomain
@@ -201,7 +201,7 @@ class PowerMonitor(SensorMonitor):
         start_time: float | None = None,
         end_time: float | None = None,
     ) -> dict[int, Samples]:
-        """Power of CPU packages or their memory.
+        """Return the power of CPU packages or their memory.
 
         Args:
             domain: "cpu" for the package, "dram" for its memory.
@@ -211,17 +211,17 @@ class PowerMonitor(SensorMonitor):
 
         Returns:
             Instants (monotonic seconds) and watts by package; each value is the mean since the
-            instant before it.
+            previous instant.
 
         Raises:
-            ValueError: If the end is before the start or the package is not followed.
+            ValueError: If the end is before the start or the package is not monitored.
         """
         return self._timelines(CpuDomain(domain), cpu_index, self.cpu_indices, start_time, end_time)
 
     def get_cpu_energy(
         self, start_time: float, end_time: float, domain: CpuDomain | str = CpuDomain.PACKAGE
     ) -> dict[int, float] | None:
-        """Joules of CPU packages or their memory between two instants, by their counters.
+        """Return the joules of CPU packages or their memory between two instants, by counters.
 
         Args:
             start_time: Instant, of `time.monotonic()` or `time.time()`.
@@ -244,7 +244,7 @@ class PowerMonitor(SensorMonitor):
         start_time: float | None = None,
         end_time: float | None = None,
     ) -> dict[str, Samples]:
-        """Power of the parts of a system on a chip.
+        """Return the power of the parts of a system on a chip.
 
         Args:
             part: Only this one of `soc_parts`.
@@ -254,10 +254,10 @@ class PowerMonitor(SensorMonitor):
         Returns:
             Instants (monotonic seconds) and watts by part. On a board with a rail that feeds all
             others, that rail contains them. Where the chip counts energy, each value is the mean
-            since the instant before it.
+            since the previous instant.
 
         Raises:
-            ValueError: If the end is before the start or the part is not followed.
+            ValueError: If the end is before the start or the part is not monitored.
         """
         if part is not None and part not in self.soc_parts:
             raise UnknownDeviceError(f"part must be among {self.soc_parts}, but got {part!r}")
@@ -269,15 +269,15 @@ class PowerMonitor(SensorMonitor):
         }
 
     def get_soc_energy(self, start_time: float, end_time: float) -> dict[str, float] | None:
-        """Joules of the parts of a system on a chip between two instants.
+        """Return the joules of the parts of a system on a chip between two instants.
 
         Args:
             start_time: Instant, of `time.monotonic()` or `time.time()`.
             end_time: Likewise, not before.
 
         Returns:
-            Joules by part, as `get_soc_timeline`; one whose energy is unknown is absent; `None` if
-            all are.
+            Joules by part as in `get_soc_timeline`; one whose energy is unknown is absent; `None`
+            if all are.
 
         Raises:
             ValueError: If the end is before the start.
@@ -296,7 +296,7 @@ class PowerMonitor(SensorMonitor):
                 yield part, sensor
 
     def _add_soc(self, soc: Soc) -> list[str]:
-        """Follow all parts that the chip names now."""
+        """Monitor all parts that the chip reports now."""
         try:
             powers = soc.powers()
             parts = list(powers if powers is not None else soc.energies() or ())

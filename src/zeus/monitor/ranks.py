@@ -1,8 +1,7 @@
-"""Who measures what when a launcher has started one process per GPU.
+"""Which rank measures which device when a launcher has started one process per GPU.
 
 If every rank measured the whole node, a sum over ranks would count each joule as many times as
-there are ranks. Left to itself, a rank measures its own GPU, and the first rank of a node also its
-CPUs.
+there are ranks. By default a rank measures its own GPU, and the first rank of a node also its CPUs.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Sequence
 
 logger = logging.getLogger(__name__)
 
-# (rank on this node, processes on this node) as launchers tell them: torchrun and Accelerate,
+# (rank on this node, processes on this node) as set by launchers: torchrun and Accelerate,
 # DeepSpeed, Open MPI, MPICH and Intel MPI, MVAPICH2.
 _VARIABLES = (
     ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
@@ -26,15 +25,15 @@ _VARIABLES = (
 
 
 def local_rank() -> tuple[int, int]:
-    """This process's number on its node and how many there are; (0, 1) without a launcher.
+    """Return this process's rank on its node and the local world size; (0, 1) without a launcher.
 
-    Where the launcher tells only how many processes the whole job has, it is that.
+    Where the launcher sets only the world size of the whole job, that is returned.
     """
     for rank_name, size_name in _VARIABLES:
         found = _within(_number(rank_name), _number(size_name))
         if found is not None:
             return found
-    # Lightning's launcher tells no more; Slurm's comes last, for others are started by it.
+    # Lightning's launcher sets no more; Slurm's comes last, as it may start other launchers.
     return (
         _within(_number("LOCAL_RANK"), _number("WORLD_SIZE"))
         or _within(_number("SLURM_LOCALID"), _slurm_tasks())
@@ -54,10 +53,10 @@ def _number(variable: str) -> int | None:
 
 
 def _slurm_tasks() -> int | None:
-    """Tasks of this job step on this node.
+    """Return the number of tasks of this job step on this node.
 
-    Not those that were asked for the whole job (`SLURM_NTASKS_PER_NODE`): the batch script and its
-    children see these too, and are not one of so many.
+    Not that of the whole job (`SLURM_NTASKS_PER_NODE`): the batch script and its children see it
+    too, and are not one of these tasks.
     """
     written = re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
     node = _number("SLURM_NODEID") or 0
@@ -69,14 +68,14 @@ def _slurm_tasks() -> int | None:
 
 
 def own_gpus(gpu_count: int) -> list[int] | None:
-    """The GPUs that are this rank's by default; `None` for all that it sees.
+    """Return the GPUs of this rank by default; `None` for all that it sees.
 
-    The convention of all launchers is one GPU per rank, numbered alike. Where the numbers do not
-    fit it, the launcher has shown each rank only its own GPUs, and all it sees are its own.
+    The convention of all launchers is one GPU per rank, with the same index. Where the counts do
+    not fit it, the launcher shows each rank only its own GPUs, and all visible ones are its own.
     """
     rank, size = local_rank()
     if "LOCAL_RANK" in os.environ and not _tells_local_size():
-        size = min(size, gpu_count)  # of the whole job, on several nodes perhaps
+        size = min(size, gpu_count)  # it is the whole job's, perhaps on several nodes
     follows_convention = gpu_count == size or (gpu_count > size and "LOCAL_RANK" in os.environ)
     return [rank] if size > max(rank, 1) and follows_convention else None
 
@@ -86,12 +85,12 @@ def _tells_local_size() -> bool:
 
 
 def owns_host() -> bool:
-    """Whether this rank is the one that measures what the ranks of a node share."""
+    """Return whether this rank measures the devices that the ranks of a node share."""
     return local_rank()[0] == 0
 
 
 def warn_if_shared(gpu_indices: Sequence[int], gpu_count: int) -> None:
-    """Say so if the user's choice makes ranks measure each other's GPUs."""
+    """Log a warning if the user's choice makes ranks measure each other's GPUs."""
     mine = own_gpus(gpu_count)
     if mine is not None and not set(gpu_indices) <= set(mine):
         rank, size = local_rank()

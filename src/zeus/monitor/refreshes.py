@@ -1,8 +1,8 @@
-"""When a sensor that is refreshed every so often was refreshed.
+"""Estimates when a periodically refreshed sensor was refreshed.
 
-Polling shows only that a refresh fell between two polls. Refreshes are nearly periodic, so that
-each such bracket narrows where the next must lie. They jitter, too: an expected bracket is widened
-by as much as refreshes have been seen to stray, before it is intersected with what was seen.
+Polling shows only that a refresh fell between two polls. Refreshes are nearly periodic, so each
+such bracket narrows where the next must lie. They also jitter: an expected bracket is widened by
+the jitter observed so far, before it is intersected with the observed one.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from typing import NamedTuple
 _MIN_JITTER = 1e-4  # seconds
 _TIGHT = 0.004  # seconds between two polls that confirm where a refresh is
 _FIRST_CONFIRM = 0.2  # seconds until that is to be confirmed again,
-_MANY_WIDE = 100  # refreshes without being confirmed, though it is tried
-_LONGEST_CONFIRM = 100  # periods, after it was confirmed time and again
-_NEIGHBORS = 2  # periods between two refreshes that were seen one after the other
+_MANY_WIDE = 100  # refreshes without being confirmed despite attempts
+_LONGEST_CONFIRM = 100  # periods, after it was confirmed repeatedly
+_NEIGHBORS = 2  # periods between two refreshes that were seen consecutively
 _SUGGESTED = 1e-3  # of a period, by which it may differ from another sensor's
 _LONGEST_PERIOD = 0.3  # seconds
 _MANY_FITS = 12  # after which a sensor counts as periodic
 _MAX_JITTER = 0.15  # of the period
-_CALMER = 0.98  # by which the jitter that is allowed for shrinks with every refresh that fits
-_POLLS = 0.95  # of what is remembered about polls, with every poll
+_CALMER = 0.98  # factor by which the allowed jitter shrinks with every refresh that fits
+_POLLS = 0.95  # decay of the statistics about polls, per poll
 _CLOSE = 0.015  # seconds between polls that are close, whatever the period
-_FRESH = 0.9  # of polls show a refresh, where the sensor is quicker than polls
+_FRESH = 0.9  # share of polls that show a refresh, where the sensor is quicker than polls
 _TOO_SOON = 0.6  # of a period, after the last one
-_EITHER = 0.2  # of an expected bracket, from which it may be the one that was seen, or not
-_OVERDUE = 0.002  # seconds after which a refresh that was expected is given up
+_EITHER = 0.2  # of an expected bracket, from which a match is ambiguous
+_OVERDUE = 0.002  # seconds after which an expected refresh is given up
 _MANY_LOST = 10  # after which a period is given up
-_LOST = 0.5  # of a period: beyond, refreshes cannot be counted any more
+_LOST = 0.5  # of a period: beyond, refreshes can no longer be counted
 
 
 class _Fit(NamedTuple):
-    """A bracket that was seen holds an expected one.
+    """Overlap of an observed bracket with an expected one.
 
     Attributes:
-        share: How much of it.
+        share: Share of the expected bracket that overlaps.
         number: Which refresh is expected there, counted from the last one.
-        low: The intersection; `high` likewise.
+        low: Begin of the intersection; `high` is its end.
     """
 
     share: float
@@ -47,7 +47,7 @@ class _Fit(NamedTuple):
 
 
 class RefreshModel:
-    """Follows the refreshes of one sensor. All times in seconds of the monotonic clock.
+    """Tracks the refreshes of one sensor. All times in seconds of the monotonic clock.
 
     Attributes:
         period: Seconds between refreshes; `None` until two have been seen.
@@ -62,8 +62,8 @@ class RefreshModel:
         self._confirm_after = _FIRST_CONFIRM
         self._wide = 0  # refreshes that were seen since it was confirmed
         self._lost = 0
-        self._fits = 0  # refreshes that came where they were expected, of late
-        #: Share of polls that show a refresh, of late, and the shortest time between two that did.
+        self._fits = 0  # recent refreshes that came where they were expected
+        #: Share of recent polls that show a refresh, and the shortest time between two that did.
         self._busy = 0.0
         self._shortest = math.inf
         # A refresh seen long ago: the longer ago, the sharper the period.
@@ -71,12 +71,12 @@ class RefreshModel:
         self._since_anchor = 0
 
     def unchanged(self) -> None:
-        """A poll showed no refresh."""
+        """Record a poll that showed no refresh."""
         self._busy *= _POLLS
 
     @property
     def fresh(self) -> bool:
-        """Whether every poll shows a refresh: the sensor is quicker than whoever polls it."""
+        """Whether every poll shows a refresh: the sensor is quicker than its polling."""
         return self._busy > _FRESH
 
     @property
@@ -85,11 +85,11 @@ class RefreshModel:
         if self.period is None or self.fresh or self._fits < _MANY_FITS:
             return False
         if self.period > _LONGEST_PERIOD:
-            return False  # no sensor is as slow
+            return False  # no sensor is that slow
         return self._jitter + self._period_width < self.period / 8
 
     def suggest(self, period: float) -> None:
-        """Try a period, where none has been found: load that seldom changes shows none."""
+        """Try a period if none has been found: load that seldom changes shows none."""
         known = self.period is not None and self.period < 1.5 * period
         if known or self.fresh or self._fits or math.isinf(self._low):
             return
@@ -97,40 +97,40 @@ class RefreshModel:
         self._since_anchor, self._anchor = 0, (self._low, self._high)
 
     def unconfirmed(self, now: float) -> bool:
-        """Whether no refresh has been seen between two close polls for a while.
+        """Return whether no refresh has been seen between two close polls for a while.
 
-        Polls far apart show a refresh wherever it was, also where it is not expected.
+        Polls far apart show a refresh at any phase, even an unexpected one.
         """
         return now - self._confirmed > self._confirm_after
 
     def observe(self, low: float, high: float) -> tuple[float, float]:
-        """A refresh fell into this bracket: between the poll before and this one.
+        """Record a refresh in this bracket, between the previous poll and this one.
 
         Returns:
-            The narrowest bracket that is known for it.
+            The narrowest known bracket of the refresh.
         """
         self._note_polls(low, high)
         if self.fresh:
-            # It was refreshed within the shortest time in which it is known to be.
+            # It was refreshed within the shortest known refresh time.
             return self._restart(high - min(self._shortest, high - low), high)
         if self.period is None:
             return self._begin_period(low, high)
-        # Of those expected by then, the last one shows.
+        # The poll shows the last refresh expected by then.
         shortest = max(self.period - self._period_width, self.period / 2)
         count = math.floor((high + self._jitter - self._low) / shortest)
         if count < 1 and high - self._low < _TOO_SOON * self.period:
-            # There were refreshes between those that were taken for neighbors.
+            # There were refreshes between those assumed to be neighbors.
             return self._begin_period(low, high)
         if count * self._period_width + (self._high - self._low) / 2 > _LOST * self.period:
-            self._lost += 1  # which one it is, cannot be told
+            self._lost += 1  # which one it is, is ambiguous
             if self._lost > _MANY_LOST:
                 self._forget_period()
             return self._begin_period(low, high)
-        # Unless that one lies after the poll: then the one before it does.
+        # Unless that one lies after the poll: then it is the one before.
         last, before = self._fit(count, low, high), self._fit(count - 1, low, high)
         if last and before and last.share < 1 - _EITHER:
             if last.share > _EITHER:
-                # Either may be the one. The phase is as it was, and nothing is learned of it.
+                # It may be either. The phase stays as it was, and nothing is learned about it.
                 self._since_anchor += count
                 self._low, self._high = self._expected(count)
                 return before.low, last.high
@@ -139,7 +139,7 @@ class RefreshModel:
         return self._take_fit(fit, low, high) if fit else self._take_misfit(count, low, high)
 
     def _note_polls(self, low: float, high: float) -> None:
-        """Learn from how far the two polls were apart that a refresh fell between."""
+        """Learn from the distance of the two polls around a refresh."""
         self._wide += 1
         if high - low < _TIGHT:
             self._confirmed, self._wide = high, 0
@@ -152,18 +152,18 @@ class RefreshModel:
             self._busy = _POLLS * self._busy + 1 - _POLLS
 
     def _take_fit(self, fit: _Fit, low: float, high: float) -> tuple[float, float]:
-        """A refresh came where it was expected: narrow the phase and the period."""
+        """Narrow the phase and the period by a refresh that came where it was expected."""
         assert self.period is not None
         expected_low, expected_high = self._expected(fit.number)
-        # Load that changes regularly looks like that, too, but not every time.
+        # Load that changes regularly matches, too, but not every time.
         near = fit.number <= _NEIGHBORS or fit.number * self._period_width < self.period / 8
         if high - low < max(_TIGHT, self.period / 8) and near:
             self._fits = min(self._fits + 1, 4 * _MANY_FITS)
             self._lost = 0
         elif self._wide > _MANY_WIDE:
-            self._fits = self._wide = 0  # it may be anywhere: to be looked for again
+            self._fits = self._wide = 0  # it may be anywhere: search for it again
         self._since_anchor += fit.number
-        # A refresh strays from its phase by the jitter, but the phase stays.
+        # A refresh deviates from its phase by the jitter, but the phase stays.
         self._low = min(max(expected_low, low - self._jitter), expected_high)
         self._high = max(min(expected_high, high + self._jitter), self._low)
         self._sharpen_period(low, high)
@@ -171,7 +171,7 @@ class RefreshModel:
         return fit.low, fit.high
 
     def _take_misfit(self, count: int, low: float, high: float) -> tuple[float, float]:
-        """A refresh came where none was expected: allow for that, or give the period up."""
+        """Allow for a refresh that came where none was expected, or give the period up."""
         assert self.period is not None
         self._fits, self._confirm_after = self._fits // 2, _FIRST_CONFIRM
         self._jitter = 1.5 * self._jitter + 2e-4
@@ -179,7 +179,7 @@ class RefreshModel:
         if self._jitter > _MAX_JITTER * self.period or self._lost > _MANY_LOST:
             self._forget_period()
         elif high - low <= _LOST * self.period:
-            # Either it has strayed, or the period is off by so much.
+            # Either the refresh jittered, or the period is off by this much.
             expected_low, expected_high = self._expected(max(count, 1))
             self._period_width += max(expected_low - high, low - expected_high, 0.0) / max(count, 1)
         return self._restart(low, high)
@@ -193,13 +193,13 @@ class RefreshModel:
             gap = (low + high - self._low - self._high) / 2
             spread = (high - low + self._high - self._low) / 2
             too_long = self.period is not None and gap < _TOO_SOON * self.period
-            # One that is twice as long, because a refresh was missed, shows as too long later.
+            # A period twice as long, because a refresh was missed, is detected as too long later.
             if too_long or spread < self._period_width:
                 self.period, self._period_width = max(gap, 1e-6), max(spread, 1e-6)
         return self._restart(low, high)
 
     def _fit(self, count: int, low: float, high: float) -> _Fit | None:
-        """Where a bracket that was seen holds the expected one of a refresh, if it does."""
+        """Return the overlap of an observed bracket with the expected one of a refresh, if any."""
         expected_low, expected_high = self._expected(count)
         expected_low -= self._jitter
         expected_high += self._jitter
@@ -209,7 +209,7 @@ class RefreshModel:
         return _Fit((b - a) / (expected_high - expected_low), count, a, b)
 
     def _expected(self, count: int) -> tuple[float, float]:
-        """Bracket of the refresh so many after the last, but for jitter."""
+        """Return the bracket of the `count`-th refresh after the last, without jitter."""
         assert self.period is not None
         allowed = count * self._period_width
         later = count * self.period
@@ -229,14 +229,14 @@ class RefreshModel:
         most = min(most, self.period + self._period_width)
         if least <= most:
             self.period, self._period_width = (least + most) / 2, (most - least) / 2
-            # Never for sure: clocks drift against each other.
+            # Never exact: clocks drift against each other.
             self._period_width = max(self._period_width, 1e-5 * self.period)
         else:
             self._period_width = 2 * self._period_width + 1e-4 * self.period
             self._anchor, self._since_anchor = (low, high), 0
 
     def next_after(self, instant: float) -> tuple[float, float] | None:
-        """Bracket of the next refresh that may still come after an instant, by prediction."""
+        """Predict the bracket of the next refresh that may still come after an instant."""
         if self.period is None or self.fresh:
             return None
         low, high = self._expected(1)

@@ -1,9 +1,9 @@
-"""How a power meter responds: over which time a reading is a mean, and how late it is.
+"""How a power meter responds: the averaging window of a reading, and its lag.
 
-None of it is told by the driver. Either a meter is refreshed every so often, as the counter is, and
-a reading is of the time before its last refresh; or it is live, and a reading is of the time before
-the poll. Which it is, over which time it is a mean, and how late, is found by likelihood: whichever
-explains best, time and again, what the counter tells of the same time.
+The driver reports neither. Either a meter is refreshed periodically, as the counter is, and a
+reading covers the time before its last refresh; or it is live, and a reading covers the time before
+the poll. Which it is, its averaging window and its lag are found by maximum likelihood: the best
+explanation of the readings, given the counter's values for the same time.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from typing import Any, NamedTuple
 
 from zeus.monitor.samples import Refresh
 
-_ENOUGH_TO_TELL = 5  # readings, by which a response is judged for the first time
-_ENOUGH = 60  # and after which later ones are judged now and then, once one is sure
+_ENOUGH_TO_TELL = 5  # readings after which a response is chosen for the first time
+_ENOUGH = 60  # readings after which later ones are judged less often, once the response is certain
 _NOW_AND_THEN = 5
-_PAUSE, _LONG_PAUSE = 0.12, 2.0  # seconds between judging readings, until one is sure and later
+_PAUSE, _LONG_PAUSE = 0.12, 2.0  # seconds between judged readings, before it is certain and after
 _ENOUGH_TO_RULE_OUT = 40  # readings
 _RULED_OUT = 25.0  # log odds
 _FORGET, _FORGET_SOON = 0.99, 0.95
-_SURE = 5.0  # log odds, from which it is decided how a meter responds
+_SURE = 5.0  # log odds from which a response is certain
 _MAX_OFF = 25.0  # squared standard deviations: load may change without a window
-_MAX_SCORE = 200.0  # by which one may be ahead: beyond, it could not be given up again
+_MAX_SCORE = 200.0  # lead of a response at most: beyond, it could not be given up again
 _INSTANT = 1e-5  # seconds
 _LOAD_SETS_IN = 2e-4  # seconds after a window's edge
 _GAIN_SPREAD = 0.03  # standard deviation of gains, before anything is known
-_GAIN_DOUBT = 0.006  # by which a gain may seem to differ from 1, for want of knowing when
+_GAIN_DOUBT = 0.006  # by which a gain may seem to differ from 1, due to uncertain timing
 _GAIN_LEVEL = 0.05  # of a level: how well that must be known to learn a gain from it
 _GAIN_MEMORY = 100.0  # readings
 
 
 class Candidate(NamedTuple):
-    """A way in which a meter may respond.
+    """A possible response of a meter.
 
     Attributes:
-        window: Seconds over which a reading is a mean.
+        window: Seconds over which a reading is averaged.
         lag: Seconds by which it is late.
-        live: Whether it is of the time before the poll, rather than before the last refresh.
+        live: Whether it covers the time before the poll, rather than before the last refresh.
     """
 
     window: float
@@ -47,11 +47,11 @@ class Candidate(NamedTuple):
 
     @property
     def instant(self) -> bool:
-        """Whether it tells the power of the very moment."""
+        """Whether it shows instantaneous power."""
         return self.live and self.window <= _INSTANT and not self.lag
 
     def span(self, reading: Refresh) -> tuple[float, float]:
-        """The time that a reading is the mean of."""
+        """Return the begin and end of the time that a reading averages over."""
         end = (reading.polled if self.live else (reading.low + reading.high) / 2) - self.lag
         return end - self.window, end
 
@@ -65,20 +65,20 @@ _CANDIDATES = [
 ]  # fmt: skip
 _FIRST = Candidate(0.025, 0.0, False)
 LONGEST_SPAN = 0.15
-"""Seconds before a poll that any response but the mean over a second depends on."""
+"""Seconds before a poll that any response, except the mean over a second, depends on."""
 
 
 class Response:
-    """What is known of a power meter.
+    """The learned response and gain of a power meter.
 
     Args:
-        kept: What `kept` gave in an earlier run on the same GPU.
-        live: Whether the driver says that the meter is live, so that nothing is to be found out.
+        kept: The result of `kept` in an earlier run on the same GPU.
+        live: Whether the driver reports that the meter is live, so that nothing must be learned.
 
     Attributes:
-        gain: Its readings over what the counter says.
-        best: How it responds, as far as is known.
-        sure: Whether that is decided.
+        gain: Ratio of its readings to the counter's power.
+        best: The most likely response so far.
+        sure: Whether it is certain.
     """
 
     def __init__(self, kept: dict[str, Any] | None = None, *, live: bool = False) -> None:
@@ -94,16 +94,16 @@ class Response:
             self.best = Candidate(_INSTANT, 0.0, True)
         elif kept is not None:
             self.best = Candidate(*kept["best"])
-            # Believed at once, and checked as if it were new: drivers change without a word.
+            # Used at once, and checked as if it were new: drivers change without notice.
             self._scores[_CANDIDATES.index(self.best)] = 2 * _SURE
             self._judged = _ENOUGH_TO_TELL
 
     def kept(self) -> dict[str, Any] | None:
-        """What to keep for later runs on the same GPU; `None` as long as that is not sure."""
+        """Return the record for later runs on the same GPU; `None` while it is not certain."""
         return {"best": list(self.best)} if self.sure and not self._told else None
 
     def _margin(self) -> float:
-        """By how much the best is ahead of those that take readings to be of another time."""
+        """Return the lead of the best response over those with another time span."""
         best = self.best
         others = (
             score
@@ -113,14 +113,14 @@ class Response:
         return self._scores[_CANDIDATES.index(best)] - max(others)
 
     def undecided(self, now: float) -> bool:
-        """Whether the reading of an instant should be judged, which takes a while."""
+        """Return whether the reading of an instant should be judged, which is expensive."""
         if self._told:
             return False
         pause = _PAUSE if self._judged < _ENOUGH or not self.sure else _LONG_PAUSE
         return now > self._judged_at + pause
 
     def candidates(self) -> list[Candidate]:
-        """The responses that there may be; once many readings were judged, those not ruled out."""
+        """Return the possible responses; after many judged readings, those not ruled out."""
         if self._judged < _ENOUGH_TO_RULE_OUT or self._judged % _NOW_AND_THEN == 0:
             return _CANDIDATES
         scores = zip(self._scores, _CANDIDATES, strict=True)
@@ -134,14 +134,14 @@ class Response:
         step: float,
         edges: Sequence[float],
     ) -> None:
-        """Weigh responses by what each expected.
+        """Score responses by how well each predicted a reading.
 
         Args:
-            reading: What was read.
-            candidates: The responses to weigh.
+            reading: The reading.
+            candidates: The responses to score.
             expected: Mean and variance of the reading in watts, for each of them.
-            step: Watts by which load changes around.
-            edges: Instants at which it does.
+            step: Watts by which load changes around the reading.
+            edges: Instants at which it changes.
         """
         self._judged += 1
         self._judged_at = reading.polled
@@ -156,9 +156,9 @@ class Response:
                 doubt += (min(off_by / candidate.window, 0.5) * step) ** 2
             off = min((watts - mean) ** 2 / doubt, _MAX_OFF)
             likelihoods[candidate] = -(math.log(doubt) + off) / 2
-        # The first ones were judged by levels that were hardly known.
+        # The first readings were judged by poorly known levels.
         keep = _FORGET_SOON if self._judged < _ENOUGH else _FORGET
-        # What is ruled out is no likelier than the unlikeliest that is not.
+        # Responses that are ruled out are no likelier than the least likely other one.
         least = min(likelihoods.values())
         scores = [
             keep * score + likelihoods.get(candidate, least)
@@ -172,11 +172,11 @@ class Response:
 
     @property
     def gain_spread(self) -> float:
-        """Standard deviation of the gain, as far as is known."""
+        """Standard deviation of the gain estimate."""
         return 1 / math.sqrt(self._gain_known + 1 / _GAIN_SPREAD**2)
 
     def learn_gain(self, watts: float, level: float, variance: float) -> None:
-        """Learn from a reading, and what the counter says of the same kind of time."""
+        """Learn the gain from a reading and the level that the counter shows for its segment."""
         if level <= 0 or variance > (_GAIN_LEVEL * level) ** 2:
             return
         known = level**2 / (variance + (0.02 * level) ** 2)

@@ -1,8 +1,8 @@
-"""Memory shared with the helper process: what it is asked, and what it has sampled.
+"""Memory shared with the helper process: requests to it, and its samples.
 
 Every number is a double. The parent writes the requests, the helper everything else. A ring of
-refreshes per GPU is written record first, count last, so a reader that goes by the count never sees
-half a record; one that comes too late to read all of them notices by the count.
+refreshes per GPU is written record first, count last, so a reader that follows the count never sees
+half a record; one that is too late to read all of them notices by the count.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 class Slot(IntEnum):
     """Numbers at the front of the memory."""
 
-    ACTIVE_UNTIL = 0  # asked: go on polling until this instant
-    YOUNGEST = 1  # asked: when the youngest window began
-    STATE = 2  # told: see `State`
-    READING = 3  # told: which GPU is being read, -1 for none
-    READING_SINCE = 4  # told: since when
-    NEXT_POLL = 5  # told: when a window that begins is seen without asking
+    ACTIVE_UNTIL = 0  # by the parent: keep polling until this instant
+    YOUNGEST = 1  # by the parent: when the youngest window began
+    STATE = 2  # by the helper: see `State`
+    READING = 3  # by the helper: which GPU is being read, -1 for none
+    READING_SINCE = 4  # by the helper: since when
+    NEXT_POLL = 5  # by the helper: when a new window is sampled without a request
 
 
 class State(IntEnum):
-    """Where the helper stands."""
+    """State of the helper."""
 
     STARTING = 0
     READY = 1
@@ -40,9 +40,9 @@ class State(IntEnum):
 
 
 _FRONT = 16
-_RECORD = 6  # whether it is of the counter, and a refresh
+_RECORD = 6  # a flag for the counter, and the five numbers of a refresh
 _RECORDS = 2048
-# As JSON a character takes up to twelve bytes, and a text that was cut could not be decoded.
+# As JSON a character takes up to twelve bytes, and a truncated text could not be decoded.
 _NOTE, _DETAIL, _CURE = 200, 300, 200
 _STATUS_BYTES = 12 * (_NOTE + _DETAIL + _CURE) + 600
 # Per GPU: count of records, the latest poll, version and length of the status, its text, records.
@@ -68,11 +68,11 @@ class SampleRing:
         os.close(self.descriptor)
 
     def writer(self, gpu: int) -> RingWriter:
-        """Takes what a poller of one GPU finds, in the helper."""
+        """Return the sink for a poller of one GPU, in the helper."""
         return RingWriter(self.front, self._bytes, _FRONT + gpu * _BLOCK)
 
     def reader(self, gpu: int, sink: SampleSink) -> RingReader:
-        """Hands on what the helper has found of one GPU, in the parent."""
+        """Return the reader of the helper's samples of one GPU, in the parent."""
         return RingReader(self.front, self._bytes, _FRONT + gpu * _BLOCK, sink)
 
 
@@ -118,7 +118,7 @@ class RingReader:
     """The parent's side of one GPU.
 
     Attributes:
-        read: How many records have been handed on.
+        read: Number of records passed on so far.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class RingReader:
         self.read = 0
 
     def hand_on(self) -> None:
-        """Hand on what is new."""
+        """Pass new records on to the sink."""
         front, base, sink = self._front, self._base, self._sink
         version = front[base + _VERSION]
         if version != self._version:
@@ -151,7 +151,7 @@ class RingReader:
         try:
             status = _decode(text)
         except ValueError:
-            return  # being written; the next reading gets it
+            return  # being written; the next call gets it
         self._version = version
         self._sink.take_status(status)
 

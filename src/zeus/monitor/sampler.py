@@ -1,9 +1,9 @@
-"""One background sampler per node, for everything that is polled again and again.
+"""One background sampler per node, for everything that is polled repeatedly.
 
-In real time it is one thread that polls every channel when it is due, keeps its own use of the
-processor under a bound, and rests while nobody measures. Channels ask devices through their guards,
-so that a driver call that hangs becomes an error, and costs its own channel only. In virtual time
-the clock fires it.
+In real time it is one thread that polls every channel when it is due, keeps its CPU time under a
+bound, and sleeps while no client measures. Channels access devices through their guards, so that a
+hanging driver call becomes an error that affects only its own channel. In virtual time the clock
+fires it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 _AFTER_BEGIN = 1e-3  # seconds after a window's beginning at which to poll: load sets in first
 _BEGIN_PAUSE = 0.003  # seconds; windows that follow each other faster share their polls
-_TOGETHER = 0.002  # seconds; what is due this soon is read in the same go
+_TOGETHER = 0.002  # seconds; channels due this soon are read in the same round
 
 
 class Channel(Protocol):
-    """Something to poll again and again."""
+    """Something to poll repeatedly."""
 
     due: float
     backoff: float
@@ -39,32 +39,32 @@ class Channel(Protocol):
         """Poll once and move `due`."""
 
     def expedite(self, due: float) -> None:
-        """Poll at this instant already, if that makes sense for the channel."""
+        """Poll no later than this instant, if that makes sense for the channel."""
 
     def forget(self, before: float) -> None:
-        """Drop what was sampled before an instant."""
+        """Drop samples older than an instant."""
 
 
 class Client(Protocol):
-    """Somebody who wants channels polled while he is busy."""
+    """A monitor that needs channels polled while it is busy."""
 
     def channels_wanted(self, now: float) -> tuple[Channel, ...]:
-        """The channels to poll now; empty while at rest."""
+        """Return the channels to poll now; empty while idle."""
 
     def sampled(self) -> None:
-        """Called after every round of polls."""
+        """Handle a completed round of polls."""
 
     def housekeeping(self, now: float) -> None:
-        """Called about once a second, while any client is busy."""
+        """Do periodic work, about once a second while any client is busy."""
 
 
 class Sampler:
     """Polls the channels that clients want. One per node.
 
     Attributes:
-        edges: Of all windows on the node.
-        sources: Of the samples of its GPUs.
-        resting: Whether nobody measures.
+        edges: Edges of all windows on the node.
+        sources: Sources of the samples of its GPUs.
+        resting: Whether no client is measuring.
     """
 
     def __init__(self, node: Node) -> None:
@@ -95,7 +95,7 @@ class Sampler:
             self.stop()
 
     def wake(self) -> None:
-        """A client became busy: poll its channels at once."""
+        """Poll the channels of a client that became busy at once."""
         with self._lock:
             self.resting = False
             self._poll_now = True
@@ -105,10 +105,10 @@ class Sampler:
                 self._runner.wake()
 
     def window_begins(self, now: float) -> None:
-        """Poll right after, so that even a short window is seen from inside."""
+        """Poll right after a window begins, so that even a short window is sampled inside."""
         if self.resting:
             self.wake()
-            self._wanted = self._collect(now)  # who rested is to know of the window, too
+            self._wanted = self._collect(now)  # idle clients now want channels, too
         if self.sources.followed:
             self.sources.window_begins(now)
         elif now - self._expedited_at > _BEGIN_PAUSE * self._governor.backoff:
@@ -131,18 +131,19 @@ class Sampler:
     # --- the alarm --------------------------------------------------------------------------------
 
     def due(self) -> float | None:
-        """When to poll next; `None` to rest."""
+        """Return when to poll next; `None` to sleep."""
         if self._poll_now:
             return self._clock.now()
         return min((channel.due for channel in self._wanted), default=None)
 
     def fire(self) -> None:
-        """Poll what is due."""
+        """Poll the channels that are due."""
         begun = self._clock.now()
         everything, self._poll_now = self._poll_now, False
         self._wanted = self._collect(begun)
         if not self._wanted:
-            # Say so first and ask again: whoever became busy in between sees one or the other.
+            # Set the flag first and check again: a client that became busy in between is caught
+            # by one or the other.
             self.resting = True
             self._wanted = self._collect(begun)
             if not self._wanted:
@@ -166,7 +167,7 @@ class Sampler:
         for channel in wanted.values():
             if math.isinf(channel.due):
                 channel.due = now
-        # Whoever rests is polled at once when wanted again.
+        # Idle channels are polled at once when wanted again.
         for channel in self._wanted:
             if id(channel) not in wanted:
                 channel.due = math.inf
@@ -176,7 +177,7 @@ class Sampler:
         for client in list(self._clients):
             client.housekeeping(now)
         self.sources.check(now)
-        # Only after the clients have saved what they need of it.
+        # Only after the clients have saved what they need.
         for channel in self._wanted:
             channel.forget(now - HORIZON)
         self.edges.forget(now - HORIZON)
@@ -186,7 +187,7 @@ class Sampler:
                 channel.backoff = self._governor.backoff
 
     def forget_thread(self) -> None:
-        """In a forked child: there is no thread, whatever the fields say."""
+        """Reset in a forked child, where the thread does not exist."""
         self._runner = None
         self._lock = threading.RLock()
         self.resting = True
@@ -205,7 +206,7 @@ _samplers_lock = threading.Lock()
 
 
 def sampler_of(node: Node) -> Sampler:
-    """The one sampler of a node."""
+    """Return the only sampler of a node."""
     with _samplers_lock:
         if node not in _samplers:
             _samplers[node] = Sampler(node)

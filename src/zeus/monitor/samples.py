@@ -1,4 +1,4 @@
-"""What passes between those who poll sensors and those who estimate energy."""
+"""The data that pollers of sensors pass to the estimators of energy."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Method(StrEnum):
 
 
 class Energy(NamedTuple):
-    """Joules over a window, how they were obtained, and how far off they may be.
+    """Energy of a window, with its method and uncertainty.
 
     Attributes:
-        joules: `None` if unavailable.
-        method: How.
+        joules: The energy; `None` if unavailable.
+        method: How it was obtained.
         uncertainty: Joules; about 19 of 20 windows lie within. Covers what the sensors did not
             show, not their calibration.
         note: Why it is unavailable, or which fallback was used.
         shared: Joules of the uncertainty that all windows of the same name have in common, so that
-            a mean over many of them does not get rid of it.
+            a mean over many of them does not reduce it.
     """
 
     joules: float | None
@@ -38,14 +38,14 @@ class Energy(NamedTuple):
 
 
 class SensorStatus(NamedTuple):
-    """Which sensors of a GPU can be read, and what stands in the way.
+    """Which sensors of a GPU can be read, and the reasons if not.
 
     Attributes:
         counter: Whether there is an energy counter.
         power: Whether there is a power meter.
-        averaged: Whether power is a mean over about a second, for want of a better one.
+        averaged: Whether power is a mean over about a second, as there is no better meter.
         counter_note: Why there is no counter.
-        trouble: What keeps the GPU from answering at all, now.
+        trouble: Why the GPU currently does not respond at all.
     """
 
     counter: bool = True
@@ -56,13 +56,13 @@ class SensorStatus(NamedTuple):
 
 
 class Refresh(NamedTuple):
-    """A sensor shows another value than before. Instants in seconds of the monotonic clock.
+    """A change of a sensor's value. Instants in seconds of the monotonic clock.
 
     Attributes:
         low: The sensor was refreshed after this instant
         high: and before this one.
-        since: When it was polled last while it showed the previous value.
-        polled: When it was polled with this value.
+        since: The last poll that showed the previous value.
+        polled: The poll that showed this value.
         value: Joules of a counter, watts of a power meter.
     """
 
@@ -74,11 +74,12 @@ class Refresh(NamedTuple):
 
 
 class Poll(NamedTuple):
-    """The latest poll: its instant, and what it showed.
+    """One poll: its instant and values.
 
     Attributes:
-        instant: In seconds.
-        joules: By the counter; NaN if not read. `watts` likewise.
+        instant: In seconds of the monotonic clock.
+        joules: Value of the counter; NaN if not read.
+        watts: Value of the power meter; NaN if not read.
     """
 
     instant: float

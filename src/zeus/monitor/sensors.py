@@ -1,7 +1,7 @@
-"""Sensors over time: what the monitors of power and of temperature share.
+"""Sensors over time: common code of the monitors of power and temperature.
 
-Each sensor is read by the node's sampler into a timeline. What a device does not report is absent
-and says why.
+Each sensor is read by the node's sampler into a timeline. Sensors that a device does not report are
+absent, with the reason.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_SAMPLES = 100_000
 
-_FASTEST = 0.01  # seconds between polls, unless asked for less: no power sensor is quicker
-_SHORTEST_STRETCH = 0.005  # seconds; CPU counters tick each millisecond, which must not matter
-_RETRY = 1.0  # seconds between polls of a device that does not answer
+_FASTEST = 0.01  # seconds between polls, unless the user sets less: no power sensor is quicker
+_SHORTEST_STRETCH = 0.005  # seconds; the 1 ms ticks of CPU counters must not matter
+_RETRY = 1.0  # seconds between polls of a device that does not respond
 _TOGETHER = 0.002  # seconds by which the sampler may come early to read several at once
 _QUICK_POLLS = 50
 _ENOUGH_CHANGES = 9
 _FEWEST_CHANGES = 4
 
-# A sensor that refuses for one of these reasons will go on refusing.
+# A sensor that fails for one of these reasons will keep failing.
 _LASTING = (Reason.UNSUPPORTED, Reason.NO_PERMISSION, Reason.DRIVER_ABSENT)
 
 Samples = list[tuple[float, float]]
@@ -48,13 +48,13 @@ Samples = list[tuple[float, float]]
 
 
 class Pace:
-    """How long to wait between polls of one sensor.
+    """Decides how long to wait between polls of one sensor.
 
     Args:
         period: Seconds between polls.
-        obeyed: Whether the user asked for this period, so that nothing may change it.
-        learns: Whether to find out how often the sensor's value changes, by a number of quick
-            polls at the beginning, and then to poll twice as often as that.
+        obeyed: Whether the user set this period, so that nothing may change it.
+        learns: Whether to learn how often the sensor's value changes, from some quick polls at the
+            beginning, and then to poll twice as often as that.
     """
 
     def __init__(self, period: float, *, obeyed: bool = False, learns: bool = False) -> None:
@@ -65,7 +65,7 @@ class Pace:
         self._changes: list[float] = []
 
     def pause(self, backoff: float) -> float:
-        """Seconds to the next poll."""
+        """Return the seconds to the next poll."""
         if self._obeyed:
             return self.period
         return (_FASTEST if self._quick_polls_left else self.period) * backoff
@@ -84,7 +84,7 @@ class Pace:
             self._conclude()
 
     def _conclude(self) -> None:
-        # A value that hardly moved, as that of an idle GPU, tells nothing: the first guess stays.
+        # A nearly constant value, as of an idle GPU, shows no period: the initial one stays.
         if len(self._changes) < _FEWEST_CHANGES:
             return
         tick = median(later - earlier for earlier, later in pairwise(self._changes))
@@ -96,10 +96,10 @@ class SensorChannel:
     """Reads one sensor into a timeline whenever it is due.
 
     Args:
-        read: Reads the sensor; always comes back.
-        clock: The node's.
+        read: Reads the sensor; never hangs.
+        clock: The node's clock.
         pace: When to poll.
-        timeline: Where to.
+        timeline: Receives the samples.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class SensorChannel:
         self.timeline = timeline
         #: When to poll next.
         self.due = math.inf
-        #: Stretches the time between polls when they cost too much.
+        #: Factor of the time between polls, above 1 when they cost too much.
         self.backoff = 1.0
-        #: Why the sensor does not answer now.
+        #: Why the sensor does not respond now.
         self.trouble: CapabilityError | None = None
         self._read = read
         self._clock = clock
@@ -123,30 +123,30 @@ class SensorChannel:
         self._lock = threading.Lock()
 
     def poll(self) -> None:
-        """Read the sensor, unless this poll is only for the sake of others."""
+        """Read the sensor, unless this poll is only for other channels."""
         early = min(_TOGETHER, self._pace.period / 2)
         if not self._closed and self._clock.now() >= self.due - early:
             self._sample()
 
     def expedite(self, due: float) -> None:
-        """Somebody's window begins; a timeline keeps its pace."""
+        """Do nothing when a window begins: a timeline keeps its pace."""
 
     def forget(self, before: float) -> None:
-        """A timeline forgets only by growing coarser."""
+        """Do nothing: a timeline only thins out old samples."""
 
     def first_poll(self) -> None:
         """Read once from the user's thread, before the sampler does."""
         self._sample()
 
     def last_poll(self) -> None:
-        """Read once more from the user's thread, then never again."""
+        """Read a last time, from the user's thread."""
         if self.trouble is None:
             self._sample()
         with self._lock:
             self._closed = True
 
     def knows(self, instant: float) -> bool:
-        """Whether there are samples that speak for an instant: not once a sensor fell silent."""
+        """Return whether samples cover an instant: not after a sensor stopped responding."""
         last = self.timeline.last()
         return last is not None and (self.trouble is None or instant <= last[0])
 
@@ -166,13 +166,13 @@ class SensorChannel:
             self._pace.observe(instant, value)
         self.trouble = None
         pause = self._pace.pause(self.backoff)
-        # By the schedule, not by when the poll ended, so that lateness does not add up.
+        # By the schedule, not by when the poll ended, so that delays do not accumulate.
         due = min(self.due, begun) + pause
         self.due = due if due > ended else ended + pause
 
     def _missed(self, error: CapabilityError) -> None:
         pause = self._pace.pause(self.backoff)
-        # One bad answer among good ones is no trouble: the next may be good again.
+        # One bad value among good ones is no error: the next may be good again.
         if error.reason is not Reason.IMPLAUSIBLE or not len(self.timeline):
             self.trouble = error
             pause = max(pause, _RETRY)
@@ -185,7 +185,7 @@ class SensorChannel:
 class CounterChannel(SensorChannel):
     """Reads an energy counter and keeps the mean power between polls.
 
-    Its timeline must be level; its integral is then the counter itself.
+    Its timeline must be a level one; its integral is then the counter itself.
     """
 
     _previous: tuple[float, float] | None = None
@@ -203,21 +203,21 @@ class CounterChannel(SensorChannel):
         self._previous = (instant, value)
 
 
-# --- what all monitors of sensors share -------------------------------------------------------
+# --- base class of all sensor monitors --------------------------------------------------------
 
 
 class SensorMonitor:
-    """Follows sensors of several devices from its construction until `stop`.
+    """Monitors sensors of several devices from its construction until `stop`.
 
-    It goes on until stopped or garbage collected, and can be used as a ``with`` block. Sensors are
-    known by domain (what is measured) and index (of which device).
+    It samples until stopped or garbage collected, and can be used in a ``with`` statement. Sensors
+    are identified by domain (the quantity) and device index.
 
     Args:
-        gpu_indices: GPUs to follow, numbered as frameworks do. By default all that are visible; in
+        gpu_indices: GPUs to monitor, numbered as frameworks do. By default all that are visible; in
             a process started by a launcher with one rank per GPU, this rank's GPU.
-        update_period: Seconds between samples; `None` to choose.
+        update_period: Seconds between samples; `None` to decide per sensor.
         max_samples: Samples to keep per sensor; `None` for 100 000.
-        node: Follow this node, for instance a simulated one, instead of this machine.
+        node: Monitor this node, for instance a simulated one, instead of this machine.
 
     Raises:
         ValueError: If an index names no device, or a bound is too small.
@@ -252,7 +252,7 @@ class SensorMonitor:
 
     @property
     def unavailable(self) -> dict[tuple[str, int], CapabilityError]:
-        """Why a sensor that was asked for has no values (now), by domain and device index."""
+        """Why a requested sensor currently has no values, by domain and device index."""
         silent = {
             key: sensor.trouble
             for key, sensor in self._sensors.items()
@@ -261,13 +261,13 @@ class SensorMonitor:
         return {**self._absent, **silent}
 
     def stop(self) -> None:
-        """End sampling. What was sampled can still be asked for."""
+        """End sampling. Existing samples remain available."""
         if self._stopped:
             return
         self._stopped = True
         self._sampler.leave(self)
         if os.getpid() != self._process:
-            return  # in a forked child; the sampling is the parent's
+            return  # in a forked child; only the parent samples
         for sensor in self._sensors.values():
             sensor.last_poll()
 
@@ -299,7 +299,7 @@ class SensorMonitor:
             self._sampler.wake()
 
     def _of(self, domain: str, index: int | None = None) -> Iterator[tuple[int, SensorChannel]]:
-        """The sensors of a domain by device index, or the one of a device, if it has one."""
+        """Yield the sensors of a domain by device index, or only that of one device."""
         for (own_domain, own_index), sensor in self._sensors.items():
             if own_domain == domain and index in (None, own_index):
                 yield own_index, sensor
@@ -330,7 +330,7 @@ class SensorMonitor:
         return low, high
 
     def _value(self, sensor: SensorChannel, time: float | None) -> float | None:
-        """The value at an instant, or the latest; `None` if unknown."""
+        """Return the value at an instant, or the latest; `None` if unknown."""
         instant = math.inf if time is None else to_monotonic(time, self._clock)
         return sensor.timeline.value_at(instant) if sensor.knows(instant) else None
 
@@ -338,14 +338,14 @@ class SensorMonitor:
         low, high = self._span(start, end)
         return sensor.timeline.integral(low, high) if sensor.knows(high) else None
 
-    # --- the sampler's side -----------------------------------------------------------------
+    # --- called by the sampler --------------------------------------------------------------
 
     def channels_wanted(self, now: float) -> tuple[Channel, ...]:  # noqa: ARG002
-        """Poll all sensors until stopped."""
+        """Return all sensors until stopped."""
         return () if self._stopped else tuple(self._sensors.values())
 
     def sampled(self) -> None:
-        """Nothing waits for samples."""
+        """Do nothing: no result waits for samples."""
 
     def housekeeping(self, now: float) -> None:
-        """Timelines bound themselves."""
+        """Do nothing: timelines bound their own memory."""

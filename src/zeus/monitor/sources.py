@@ -1,9 +1,9 @@
-"""Where a monitor gets its samples from: the helper process, or this process until that is ready.
+"""Sources of a monitor's samples: the helper process, or this process until that is ready.
 
 In virtual time, and where no helper can be started, the sampler polls by itself. In real time a
-helper does, and the sampler only collects what it has found, ten times a second or when somebody
-asks. If a driver call hangs in the helper, it is left behind and another goes on without that GPU,
-which gets a helper of its own after a pause; the pauses grow as long as its driver hangs.
+helper does, and the sampler only collects its samples, every 0.2 s or on request. If a driver call
+hangs in the helper, it is abandoned and another continues without that GPU, which gets a separate
+helper after a pause; the pauses grow as long as its driver hangs.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0  # seconds until a GPU that hung is tried again
-_START_TIMEOUT = 10.0  # seconds in which a helper gets to know its GPUs
-_COMMON_POWER = 400.0  # watts, of a GPU that does not tell its highest limit
-_WELL = 10  # refreshes after which a GPU that hung counts as well
-_ACTIVE_AHEAD = 3.0  # seconds for which the helper goes on without being asked again
-_SOON = 0.026  # seconds; a poll that comes this soon need not be asked for
+_START_TIMEOUT = 10.0  # seconds for a helper to initialize its GPUs
+_COMMON_POWER = 400.0  # watts, for a GPU that does not report its highest limit
+_WELL = 10  # refreshes after which a GPU that hung counts as recovered
+_ACTIVE_AHEAD = 3.0  # seconds for which the helper continues without another request
+_SOON = 0.026  # seconds; a poll due this soon need not be requested
 _KICK_DELAY = 2e-3  # seconds from a window's beginning to the poll it causes: load sets in first
 _HELPER = (
     "import sys; sys.path.append(sys.argv[1]); from zeus.monitor.helper_process import main; main()"
@@ -51,7 +51,7 @@ HELPER_VARIABLE = "ZEUS_HELPER"
 
 
 class SampleSource:
-    """The samples of one GPU, wherever they come from, and its estimator.
+    """The samples of one GPU, from the helper or a poller, and its estimator.
 
     A channel of the sampler.
     """
@@ -61,7 +61,7 @@ class SampleSource:
         response = kept_responses.load(gpu)
         self.estimator = EnergyEstimator(edges, _max_power(gpu), response)
         self._kept = response.kept()
-        #: Driver calls for this GPU hang: only a helper of its own polls it, from `retry_at`.
+        #: Driver calls for this GPU hang: only a separate helper polls it, from `retry_at` on.
         self.halted = False
         self.retry_at = math.inf
         self.retry_pause = _FIRST_RETRY
@@ -73,7 +73,7 @@ class SampleSource:
 
     @property
     def due(self) -> float:
-        """When to poll, or to collect, next."""
+        """When to poll, or to collect samples, next."""
         return self._due if self.halted or self._followed() else self._poller.due
 
     @due.setter
@@ -82,7 +82,7 @@ class SampleSource:
 
     @property
     def backoff(self) -> float:
-        """Stretches the time between polls."""
+        """Factor of the time between polls."""
         return self._poller.backoff
 
     @backoff.setter
@@ -90,7 +90,7 @@ class SampleSource:
         self._poller.backoff = backoff
 
     def follow(self, helper: Helper | None, number: int = 0) -> None:
-        """Get the samples from a helper from now on, as soon as it is ready."""
+        """Collect samples from a helper as soon as it is ready; `None` to poll in this process."""
         with self.estimator.lock:
             self._helper = helper
             self._reader = None if helper is None else helper.ring.reader(number, self.estimator)
@@ -99,34 +99,34 @@ class SampleSource:
         return self._helper is not None and self._helper.ready()
 
     def poll(self) -> None:
-        """Poll, or collect."""
+        """Poll, or collect the helper's samples."""
         if not self.halted and not self._followed():
             self._poller.poll()
             return
         self.collect()
-        # All at the same time: waking costs most.
+        # All at the same time: waking up costs most.
         self._due = (math.floor(self._clock.now() / COLLECT_PERIOD) + 1) * COLLECT_PERIOD
 
     def catch_up(self) -> None:
-        """Know as much as can be known now, without waiting for a helper."""
+        """Get the latest samples, without waiting for a helper."""
         if self.halted or self._followed():
             self.collect()
         elif self._clock.virtual and self.estimator.status.counter:
-            # Of power, one would show what is drawn after the window that ends at this instant.
+            # A poll of power alone would show the power after the window that ends now.
             self._poller.poll()
 
     def collect(self) -> None:
-        """Take over what the helper has found."""
+        """Collect the helper's samples."""
         with self.estimator.lock:
             if self._reader is None:
                 return
             self._reader.hand_on()
             if self.halted and self._reader.read > _WELL:
-                logger.warning("%s answers again", self.gpu)
+                logger.warning("%s responds again", self.gpu)
                 self.halted, self.retry_pause = False, _FIRST_RETRY
 
     def halt(self, error: CapabilityError, now: float) -> None:
-        """Its driver hangs: nobody polls it for a while."""
+        """Stop polling for a while, because the driver hangs."""
         self.collect()
         self.follow(None)
         self.halted = True
@@ -135,16 +135,16 @@ class SampleSource:
         self.estimator.take_status(self.estimator.status._replace(trouble=error))
 
     def expedite(self, due: float) -> None:
-        """A window has begun."""
+        """Poll no later than this instant, because a window has begun."""
         if not self._followed():
             self._poller.expedite(due)
 
     def forget(self, before: float) -> None:
-        """Drop what was sampled before an instant."""
+        """Drop samples older than an instant."""
         self.estimator.forget(before)
 
     def keep_response(self) -> None:
-        """Keep what was learned of the power meter for later runs."""
+        """Store the learned response of the power meter for later runs."""
         kept = self.estimator.response.kept()
         if kept not in (None, self._kept):
             self._kept = kept
@@ -162,12 +162,12 @@ class Helper:
     """A running helper process."""
 
     def __init__(self, sources: Sequence[SampleSource]) -> None:
-        """Start it.
+        """Start the process.
 
         Raises:
             OSError: If no process can be started.
         """
-        import subprocess  # noqa: PLC0415  (not needed before there is a GPU to follow)
+        import subprocess  # noqa: PLC0415  (not needed before there is a GPU to poll)
 
         self.sources = tuple(sources)
         self._started_at = time.monotonic()
@@ -179,12 +179,12 @@ class Helper:
         root = str(Path(__file__).resolve().parents[2])
         keys = [source.gpu.key for source in self.sources]
         try:
-            # -P keeps the user's folder off the path: a file there may have any name.
+            # -P keeps the working directory off the path: files there may shadow modules.
             command = [sys.executable, "-P", "-c", _HELPER, root]
             command += [str(self.ring.descriptor), str(read_end), *keys]
             self._process = subprocess.Popen(
                 command,
-                env={**os.environ, HELPER_VARIABLE: "0"},  # it never starts one in turn
+                env={**os.environ, HELPER_VARIABLE: "0"},  # it never starts a helper itself
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -197,39 +197,39 @@ class Helper:
         finally:
             os.close(read_end)
             self.ring.close_descriptor()
-        logger.info("GPU counters are followed by helper process %d", self._process.pid)
-        #: Ends the process; at most once, for its descriptor's number may be another's later.
+        logger.info("GPU counters are polled by helper process %d", self._process.pid)
+        #: Ends the process; at most once, as its descriptor's number may be reused later.
         self.end = weakref.finalize(self, _end, self._process, self._requests, os.getpid())
 
     def ready(self) -> bool:
-        """Whether it polls by now."""
+        """Return whether it polls already."""
         return self._front[Slot.STATE] == State.READY
 
     def failed(self) -> bool:
-        """Whether it has ended or could not begin."""
+        """Return whether it has exited or could not start."""
         return self._front[Slot.STATE] == State.FAILED or self._process.poll() is not None
 
     def window_begins(self, now: float) -> None:
-        """Say that a window begins, and ask for a poll inside it unless one is coming anyway."""
+        """Announce a new window, and request a poll inside it unless one is due anyway."""
         front = self._front
         front[Slot.YOUNGEST] = now + _KICK_DELAY
         if front[Slot.NEXT_POLL] > now + _SOON and now - self._kicked_at > _SOON:
-            # Waking the helper may cost this thread its turn on the processor, which would delay
-            # the very work that the window is about: only if nothing would be seen otherwise.
+            # Waking the helper may preempt this thread, which would delay the measured work
+            # itself: only if there would be no sample otherwise.
             self._kicked_at = now
             if front[Slot.ACTIVE_UNTIL] < now + 1:
                 front[Slot.ACTIVE_UNTIL] = now + _ACTIVE_AHEAD
             self._kick()
 
     def stay_active(self, now: float) -> None:
-        """Ask to go on polling for a while."""
+        """Ask the helper to keep polling for a while."""
         resting = self._front[Slot.ACTIVE_UNTIL] < now
         self._front[Slot.ACTIVE_UNTIL] = now + _ACTIVE_AHEAD
         if resting:
             self._kick()
 
     def stuck_source(self, now: float) -> SampleSource | None:
-        """The GPU whose driver call hangs, if one does."""
+        """Return the GPU whose driver call hangs, if one does."""
         reading = int(self._front[Slot.READING])
         if not self.ready():
             hangs = time.monotonic() - self._started_at > _START_TIMEOUT and len(self.sources) == 1
@@ -239,7 +239,7 @@ class Helper:
         return self.sources[reading]
 
     def _kick(self) -> None:
-        with suppress(OSError):  # full: it will wake anyway; broken: its end is noticed elsewhere
+        with suppress(OSError):  # full: it wakes anyway; broken: its exit is noticed elsewhere
             os.write(self._requests, b".")
 
 
@@ -249,16 +249,16 @@ def _end(process: subprocess.Popen[bytes], requests: int, owner: int) -> None:
     os.close(requests)
     if os.getpid() != owner:
         return  # a forked child: the process is the parent's
-    process.kill()  # it holds nothing that must be put back; a stuck one would not listen
+    process.kill()  # it holds no state to restore; a stuck one ignores other signals
     try:
         process.wait(timeout=0.2)
     except subprocess.TimeoutExpired:
-        # Stuck in the kernel. Somebody must take its exit code one day, or a warning follows.
+        # Stuck in the kernel. A thread must reap its exit code later, or a warning follows.
         threading.Thread(target=process.wait, daemon=True).start()
 
 
 class SampleSources:
-    """The sources of a node, and the helpers behind them: one for all GPUs that never hung."""
+    """The sources of a node, and their helpers: one for all GPUs that never hung."""
 
     def __init__(self, clock: Clock, edges: WindowEdges) -> None:
         self._clock = clock
@@ -269,7 +269,7 @@ class SampleSources:
         self._usable = not clock.virtual and helper_possible()
 
     def of(self, gpus: Sequence[Gpu]) -> tuple[SampleSource, ...]:
-        """The sources of these GPUs, shared by all monitors."""
+        """Return the sources of these GPUs, shared by all monitors."""
         with self._lock:
             new = [gpu for gpu in gpus if gpu.key not in self._sources]
             for gpu in new:
@@ -279,7 +279,7 @@ class SampleSources:
             return tuple(self._sources[gpu.key] for gpu in gpus)
 
     def _start(self, sources: Sequence[SampleSource]) -> None:
-        """Give these GPUs a helper of their own, in place of those they had."""
+        """Start a helper for these GPUs, in place of their previous ones."""
         for helper in self._helpers:
             if not set(helper.sources).isdisjoint(sources):
                 self._leave(helper)
@@ -304,16 +304,16 @@ class SampleSources:
 
     @property
     def followed(self) -> bool:
-        """Whether helpers poll."""
+        """Whether a helper polls already."""
         return any(helper.ready() for helper in self._helpers)
 
     def window_begins(self, now: float) -> None:
-        """Have the helpers poll right after a window's beginning."""
+        """Have the helpers poll right after a window begins."""
         for helper in self._helpers:
             helper.window_begins(now)
 
     def check(self, now: float) -> None:
-        """Keep the helpers going, and go on without one that has failed or hangs."""
+        """Keep the helpers active, and continue without one that has failed or hangs."""
         with self._lock:
             for helper in self._helpers:
                 self._check(helper, now)
@@ -334,7 +334,7 @@ class SampleSources:
             stuck.halt(error, now)
             self._start([source for source in helper.sources if source is not stuck])
         elif helper.failed():
-            logger.warning("the helper process has ended: polling from a thread instead")
+            logger.warning("the helper process has exited: polling from a thread instead")
             self._usable = False
             self._leave(helper)
             for source in helper.sources:
@@ -343,7 +343,7 @@ class SampleSources:
             helper.stay_active(now)
 
     def end(self) -> None:
-        """End the helpers. A later use starts others."""
+        """End the helpers. A later use starts new ones."""
         with self._lock:
             for helper in self._helpers:
                 self._leave(helper)
@@ -352,7 +352,7 @@ class SampleSources:
             self._sources.clear()
 
     def forget_helper(self) -> None:
-        """In a forked child: the helpers are the parent's."""
+        """Reset in a forked child: the helpers belong to the parent."""
         self._lock = threading.RLock()
         self._helpers = ()
         for source in self._sources.values():
@@ -363,10 +363,10 @@ class SampleSources:
 
 
 def helper_possible() -> bool:
-    """Whether this program can start a Python, which a helper is.
+    """Return whether this program can start a Python interpreter for a helper.
 
     In a frozen application, or one that only embeds Python, `sys.executable` is that application
-    (or nothing): to start it would run the user's program again, which would start it again.
+    (or nothing): starting it would run the user's program again, and so on without end.
     """
     if os.environ.get(HELPER_VARIABLE) == "0" or getattr(sys, "frozen", False):
         return False

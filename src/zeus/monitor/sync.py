@@ -1,8 +1,8 @@
-"""Wait for the accelerator, so that a window holds the work that was launched inside it.
+"""Synchronizes with the accelerator, so that a window contains the work launched inside it.
 
-Frameworks launch work and go on. Before a window's edge is taken, the framework that is in use is
-asked to finish. Which one that is follows from what the program has imported and can use; none is
-required, and a build without accelerator has nothing to wait for.
+Frameworks launch work asynchronously. Before a window's edge is recorded, the framework in use is
+synchronized. Which one that is follows from the program's imports; none is required, and a build
+without accelerator has nothing to wait for.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ FRAMEWORKS = ("torch", "jax", "cupy")
 
 
 def synchronizer(framework: str | None, gpu_indices: Sequence[int]) -> Callable[[], None]:
-    """A function that waits for the accelerator.
+    """Return a function that waits for the accelerator.
 
     Args:
-        framework: "torch", "jax" or "cupy"; "auto" for whichever is imported; `None` for none.
+        framework: "torch", "jax" or "cupy"; "auto" for those imported; `None` for none.
         gpu_indices: The GPUs to wait for.
 
     Raises:
@@ -47,11 +47,11 @@ def synchronizer(framework: str | None, gpu_indices: Sequence[int]) -> Callable[
 
 def _wait_torch(torch: ModuleType, indices: Sequence[int]) -> None:
     cuda = getattr(torch, "cuda", None)
-    # Before initialisation nothing has been launched, and asking would initialise.
+    # Before initialization nothing has been launched, and synchronizing would initialize it.
     if cuda is not None and cuda.is_initialized():
         for index in indices:
             cuda.synchronize(index)
-    # The GPU of an Apple chip has no index, and is never initialised beside the others.
+    # The GPU of an Apple chip has no index, and is never initialized beside the others.
     elif sys.platform == "darwin" and torch.backends.mps.is_available():
         torch.mps.synchronize()
 
@@ -61,10 +61,10 @@ def _wait_jax(jax: ModuleType, indices: Sequence[int]) -> None:
     if bridge is not None and not getattr(bridge, "_backends", True):
         return  # imported but not started
     for device in jax.local_devices():
-        # `id` counts over all processes of a job; the other one is what the driver goes by.
+        # `id` counts over all processes of a job; `local_hardware_id` is the driver's index.
         local = getattr(device, "local_hardware_id", None)
         if device.platform != "cpu" and (device.id if local is None else local) in indices:
-            # A device runs what it is given in order: the last small thing ends after the rest.
+            # A device runs its work in order: a last small operation ends after the rest.
             (jax.device_put(0.0, device) + 0).block_until_ready()
 
 

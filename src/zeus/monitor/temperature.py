@@ -19,12 +19,12 @@ class TemperatureMonitor(SensorMonitor):
     """Records the temperature of GPUs over time.
 
     Args:
-        gpu_indices: GPUs to follow, numbered as frameworks do. By default all that are visible; in
+        gpu_indices: GPUs to monitor, numbered as frameworks do. By default all that are visible; in
             a process started by a launcher with one rank per GPU, this rank's GPU.
         update_period: Seconds between samples; 1 s by default.
         max_samples_per_gpu: Samples to keep per GPU, 100 000 by default. Beyond that older samples
             grow coarser.
-        node: Follow this node, for instance a simulated one, instead of this machine.
+        node: Monitor this node, for instance a simulated one, instead of this machine.
 
     Raises:
         ValueError: If an index names no device, or a bound is too small.
@@ -45,9 +45,9 @@ class TemperatureMonitor(SensorMonitor):
         self._start()
 
     def get_temperature(self, time: float | None = None) -> dict[int, float] | None:
-        """Degrees Celsius of each GPU, at an instant or by the latest sample.
+        """Return the degrees Celsius of each GPU, at an instant or in the latest sample.
 
-        Between samples temperature goes in a straight line; before the first and after the last it
+        Between samples temperature is interpolated linearly; before the first and after the last it
         is held.
 
         Args:
@@ -65,7 +65,7 @@ class TemperatureMonitor(SensorMonitor):
         start_time: float | None = None,
         end_time: float | None = None,
     ) -> dict[int, Samples]:
-        """The samples.
+        """Return the samples.
 
         Args:
             gpu_index: Only this GPU.
@@ -77,14 +77,14 @@ class TemperatureMonitor(SensorMonitor):
             thermometer is absent; see `unavailable`.
 
         Raises:
-            ValueError: If the end is before the start or the GPU is not followed.
+            ValueError: If the end is before the start or the GPU is not monitored.
         """
         return self._timelines(_TEMPERATURE, gpu_index, self.gpu_indices, start_time, end_time)
 
     def get_all_temperature_timelines(
         self, start_time: float | None = None, end_time: float | None = None
     ) -> dict[int, Samples]:
-        """The samples of all GPUs; as `get_temperature_timeline`."""
+        """Return the samples of all GPUs; see `get_temperature_timeline`."""
         return self.get_temperature_timeline(None, start_time, end_time)
 
 

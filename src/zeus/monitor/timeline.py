@@ -1,7 +1,7 @@
 """A sensor's values over time, in bounded memory.
 
-A timeline answers what the value was at an instant and what its integral is between two instants.
-It is told instants and values and knows no clock and no device.
+A timeline returns the value at an instant and the integral between two instants. It is given
+instants and values, and depends on no clock and no device.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from bisect import bisect_left, bisect_right
 class Timeline:
     """Samples in order of time, with their running integral.
 
-    Between samples the value goes in a straight line; before the first and after the last it is
-    held. A *level* timeline is for values that are themselves means over the time since the sample
-    before (such as a counter's difference): there the value jumps at each sample.
+    Between samples the value is interpolated linearly; before the first and after the last it is
+    held. A *level* timeline is for values that are means over the time since the previous sample
+    (such as a counter's difference): there the value jumps at each sample.
 
-    When full, every second sample of the older half is merged into its neighbour: the older the
-    samples, the coarser they are, but none of their integral is lost. It stays exact at the samples
-    that are left, and inside a merged stretch counts as spread evenly over it.
+    When full, every second sample of the older half is merged into its neighbor: the older the
+    samples, the coarser they are, but none of their integral is lost. It stays exact at the
+    remaining samples, and inside a merged interval counts as spread evenly over it.
 
-    May be used from several threads at once.
+    Thread-safe.
 
     Args:
-        capacity: Most samples to keep, at least 2.
-        level: Whether a value is the mean since the sample before.
+        capacity: Maximum number of samples to keep, at least 2.
+        level: Whether a value is the mean since the previous sample.
 
     Raises:
         ValueError: If the capacity is less than 2.
@@ -41,14 +41,14 @@ class Timeline:
         self._instants = array("d")
         self._values = array("d")
         self._integral = array("d")  # from the first sample to each
-        self._merged = 0  # stretches that end at this sample or before have been merged
+        self._merged = 0  # intervals that end at this sample or before have been merged
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._instants)
 
     def append(self, instant: float, value: float) -> None:
-        """Add a sample. One from before the last is late and left out.
+        """Add a sample. One older than the last is late and ignored.
 
         Two samples at one instant are a step: the first value ends there, the second begins.
         """
@@ -67,19 +67,19 @@ class Timeline:
                 self._thin()
 
     def last(self) -> tuple[float, float] | None:
-        """The latest instant and value; `None` if there is no sample."""
+        """Return the latest instant and value; `None` if there is no sample."""
         with self._lock:
             return (self._instants[-1], self._values[-1]) if self._instants else None
 
     def samples(self, start: float = -math.inf, end: float = math.inf) -> list[tuple[float, float]]:
-        """Instants and values of the samples from `start` to `end`, both included."""
+        """Return instants and values of the samples from `start` to `end`, both included."""
         with self._lock:
             low = bisect_left(self._instants, start)
             high = bisect_right(self._instants, end)
             return list(zip(self._instants[low:high], self._values[low:high], strict=True))
 
     def value_at(self, instant: float) -> float | None:
-        """The value at an instant; `None` if there is no sample."""
+        """Return the value at an instant; `None` if there is no sample."""
         with self._lock:
             if not self._instants:
                 return None
@@ -92,14 +92,14 @@ class Timeline:
             return (1 - share) * self._values[right - 1] + share * self._values[right]
 
     def integral(self, start: float, end: float) -> float | None:
-        """The integral from `start` to `end`, in value times seconds; `None` without a sample."""
+        """Return the integral from `start` to `end` in value times seconds; `None` if empty."""
         with self._lock:
             if not self._instants:
                 return None
             return self._integral_at(end) - self._integral_at(start)
 
     def _share(self, right: int, instant: float) -> float:
-        """Which part of the stretch that ends at sample `right` has passed at an instant."""
+        """Return the elapsed share, at an instant, of the interval that ends at sample `right`."""
         before = self._instants[right - 1]
         return (instant - before) / (self._instants[right] - before)
 
@@ -118,7 +118,7 @@ class Timeline:
         return integral[before] + (values[before] + reached) / 2 * (instant - instants[before])
 
     def _thin(self) -> None:
-        """Drop every second sample of the older half, but not what it added to the integral."""
+        """Drop every second sample of the older half, but not its part of the integral."""
         half = (len(self._instants) + 2) // 4 * 2  # even, and at least 2, so that one goes
         for numbers in (self._instants, self._values, self._integral):
             numbers[:half] = numbers[:half:2]

@@ -1,9 +1,9 @@
-"""Measurement windows: the time and energy of any stretch of code.
+"""Measurement windows: the time and energy of any section of code.
 
-Beginning or ending a window takes the time and nothing else that could wait for a driver: one
-background sampler follows the GPUs' sensors. A window's energies are final once the counter has
-ticked after its end, at most 0.1 s later on all GPUs known; asked before, they come at once, with
-the larger uncertainty that there is by then.
+Beginning or ending a window reads the clock and never waits for a GPU driver: one background
+sampler polls the GPUs' sensors. A window's energies are final once the counter has ticked after its
+end, at most 0.1 s later on all known GPUs; read before, they are returned at once, with a larger
+uncertainty.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ logger = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_LINGER = 1.0  # seconds to go on polling after the last window: the next is often near
-_CHECKPOINT_AFTER = HORIZON / 3  # seconds; windows that go on for longer keep what they need
-_MAX_AT_ONCE = 200  # windows that are worked out in one round, unless they get old
+_LINGER = 1.0  # seconds to keep polling after the last window: the next is often near
+_CHECKPOINT_AFTER = HORIZON / 3  # seconds; longer windows keep a checkpoint
+_MAX_AT_ONCE = 200  # windows that are computed in one round, unless they get old
 _OLD = 5.0  # seconds after its end
 _LONGEST_TICK = 0.3  # seconds to wait for the tick that makes the last windows final
 _SETTLE_PAUSE = 0.005  # seconds between checking whether energies are final
-_FIRST_POLL_PAUSE = 1e-3  # seconds between looking whether the first poll has come
+_FIRST_POLL_PAUSE = 1e-3  # seconds between checks for the first poll
 
 
 class _Window:
@@ -66,9 +66,9 @@ class _Window:
         self.host_readings: tuple[Reading, ...] = ()
         #: Whether it counts for the log and for means.
         self.counted = True
-        #: What it keeps of each GPU, by index, once it is old.
+        #: Its checkpoint for each GPU, by index, once it is old.
         self.checkpoints: dict[int, Any] = {}
-        #: Its readings once they are final; before, those worked out last, and after which ticks.
+        #: Its readings once they are final; before, `provisional` has the last ticks and readings.
         self.readings: tuple[Reading, ...] | None = None
         self.provisional: tuple[float, tuple[Reading, ...]] | None = None
 
@@ -78,21 +78,20 @@ class ZeusMonitor:
 
     Windows may nest and overlap, and may be begun and ended from any thread.
 
-    The sensors of GPUs are refreshed every 20 to 100 ms. What happens in between is worked out from
-    where windows begin and end, and from what other windows of the same name have used; each energy
-    says how far off it may be. The mean of many short windows (`mean_energy`) is known better than
-    each of them.
+    The sensors of GPUs are refreshed every 20 to 100 ms. Power in between is estimated from the
+    edges of windows and the energies of other windows of the same name; each energy states its
+    uncertainty. The mean of many short windows (`mean_energy`) is more accurate than each of them.
 
     Args:
         gpu_indices: GPUs to measure, numbered as frameworks do. By default all that are visible;
             in a process started by a launcher with one rank per GPU, this rank's GPU.
-        cpu_indices: CPU packages to measure. By default all; under a launcher only by the first
+        cpu_indices: CPU packages to measure. By default all; under a launcher only in the first
             rank of a node.
-        approx_instant_energy: Accepted as published. Energies come at once in any case, and are
-            never 0 for want of a tick of the counter.
+        approx_instant_energy: Accepted for compatibility. Energies are returned at once in any
+            case, and are never 0 because the counter has not ticked.
         log_file: CSV file to which every window is appended.
-        sync_execution_with: Framework to wait for at both ends of a window: "torch", "jax",
-            "cupy", "auto" for whichever the program has imported, `None` for none.
+        sync_execution_with: Framework to synchronize at both ends of a window: "torch", "jax",
+            "cupy", "auto" for those the program has imported, `None` for none.
         node: Measure on this node, for instance a simulated one, instead of this machine.
 
     Raises:
@@ -149,13 +148,13 @@ class ZeusMonitor:
         if self._log is not None:
             atexit.register(_write_rest, weakref.ref(self), os.getpid())
 
-    # --- the published interface ------------------------------------------------------------
+    # --- Zeus's published API ---------------------------------------------------------------
 
     def begin_window(self, key: str, sync_execution: bool = True, restart: bool = False) -> None:
         """Begin a window.
 
         Args:
-            key: Names it.
+            key: Its name.
             sync_execution: Wait for the accelerator first.
             restart: If the window is open already, begin it again instead of raising.
 
@@ -175,12 +174,12 @@ class ZeusMonitor:
     def end_window(
         self, key: str, sync_execution: bool = True, cancel: bool = False
     ) -> Measurement:
-        """End a window and get what it measured.
+        """End a window and return its measurement.
 
         Args:
-            key: Names it.
+            key: Its name.
             sync_execution: Wait for the accelerator first.
-            cancel: Forget the window: it is not logged, and its measurement is of no use.
+            cancel: Discard the window: it is not logged, and its measurement should be ignored.
 
         Raises:
             ValueError: If no window of this name is open.
@@ -194,7 +193,7 @@ class ZeusMonitor:
         return self._end(window, now, cancel)
 
     def reset_windows(self) -> None:
-        """Forget all open windows."""
+        """Discard all open windows."""
         now = self._now()
         with self._lock:
             for window in self._open.values():
@@ -202,7 +201,7 @@ class ZeusMonitor:
             self._open.clear()
         self._last_end = now
 
-    # --- on top of it -----------------------------------------------------------------------
+    # --- extensions -------------------------------------------------------------------------
 
     def window(
         self,
@@ -210,7 +209,7 @@ class ZeusMonitor:
         sync_execution: bool = True,
         callback: Callable[[Measurement], None] | None = None,
     ) -> WindowScope:
-        """A window as a ``with`` block, an ``async with`` block or a decorator.
+        """Return a window for a ``with`` or ``async with`` statement, or a decorator.
 
         Any number of windows of one name may be open at once, in several threads or tasks::
 
@@ -225,14 +224,14 @@ class ZeusMonitor:
             print(step.measurements[-1])
 
         Args:
-            name: Names it in the log.
+            name: Its name in the log.
             sync_execution: Wait for the accelerator at both ends.
             callback: Called with each measurement.
         """
         return WindowScope(self, name, sync_execution, callback)
 
     def open_scope(self, name: str, sync_execution: bool) -> object:
-        """Begin a window that is known by the returned token instead of its name.
+        """Begin a window that is identified by the returned token instead of its name.
 
         Raises:
             ValueError: If the monitor is closed.
@@ -245,10 +244,10 @@ class ZeusMonitor:
         return token
 
     def peek_window(self, key: str, sync_execution: bool = True) -> Measurement:
-        """Get what an open window has measured so far; it stays open.
+        """Return the measurement of an open window so far; it stays open.
 
         Args:
-            key: Names it.
+            key: Its name.
             sync_execution: Wait for the accelerator first.
 
         Raises:
@@ -260,7 +259,7 @@ class ZeusMonitor:
         return measurement
 
     def peek_scope(self, token: object, sync_execution: bool) -> Measurement | None:
-        """Get what the window behind a token has measured so far; `None` if there is none."""
+        """Return the measurement so far of the window with a token; `None` if there is none."""
         if sync_execution:
             self._sync()
         self.catch_up()
@@ -278,7 +277,7 @@ class ZeusMonitor:
         return Measurement.of(so_far.end - so_far.begin, readings)
 
     def close_scope(self, token: object, sync_execution: bool, cancel: bool) -> Measurement | None:
-        """End the window behind a token; `None` if `reset_windows` has forgotten it."""
+        """End the window with a token; `None` if `reset_windows` has discarded it."""
         if sync_execution:
             self._sync()
         now = self._now()
@@ -286,13 +285,13 @@ class ZeusMonitor:
         return None if window is None else self._end(window, now, cancel)
 
     def mean_energy(self, name: str) -> Measurement | None:
-        """The mean time and energy of the windows of one name that have ended so far.
+        """Return the mean time and energy of the windows of one name that have ended so far.
 
-        It is right to about 1 % where single windows, shorter than a tick of the counter, are not.
-        Cancelled windows do not count.
+        It is accurate to about 1 % where single windows, shorter than a counter tick, are not.
+        Canceled windows do not count.
 
         Args:
-            name: Of the windows.
+            name: Name of the windows.
 
         Returns:
             A measurement of the means; `None` if no such window is final yet.
@@ -302,21 +301,21 @@ class ZeusMonitor:
             return self._means.mean(name)
 
     def change_setting(self, setting: str) -> None:
-        """Say that a knob of the GPUs was turned, which changes what windows draw.
+        """Report that a knob of the GPUs was changed, which changes the power of windows.
 
-        Windows of one name are taken for alike under the same setting only. Whoever turns a knob
-        while windows are measured says so; optimizers do.
+        Windows of one name are assumed to be alike only under the same setting. Code that changes
+        a knob while windows are measured must call this; Zeus's optimizers do.
 
         Args:
-            setting: Names it, for instance "power limit 200 W"; empty for none that is known.
+            setting: Its name, for instance "power limit 200 W"; empty if unknown.
         """
         self._sampler.edges.change_setting(setting, self._now())
 
     def catch_up(self) -> None:
-        """Take over now what has been sampled so far; without a helper process, poll now.
+        """Collect the samples taken so far; without a helper process, poll now.
 
-        It happens several times a second by itself. Whoever asks for energies right after a
-        window's end, and decides by them, knows more of its last moments then.
+        This happens several times a second automatically. Callers that use energies right after a
+        window's end get better values for its last moments this way.
         """
         for source in self._sources:
             source.catch_up()
@@ -325,7 +324,7 @@ class ZeusMonitor:
         """Wait until the energies of all windows that have ended are final.
 
         Args:
-            timeout: Seconds to wait at most; virtual ones in virtual time.
+            timeout: Maximum seconds to wait; virtual ones in virtual time.
 
         Returns:
             Whether they are.
@@ -340,7 +339,7 @@ class ZeusMonitor:
         return True
 
     def close(self) -> None:
-        """Stop polling the devices for this monitor and close its log. No window follows."""
+        """Stop polling the devices for this monitor and close its log. No window can follow."""
         self._closed = True
         self.reset_windows()
         if self._pending and not self.node.clock.virtual:
@@ -356,14 +355,14 @@ class ZeusMonitor:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- inside -----------------------------------------------------------------------------
+    # --- internal ---------------------------------------------------------------------------
 
     def _list_open(self) -> str:
         names = [window.name for window in list(self._open.values())]
         return f"open windows: {', '.join(map(repr, names))}" if names else "no window is open"
 
     def _begin(self, key: object, name: str) -> None:
-        if self._closed:  # nobody polls any more, and what was seen before says nothing
+        if self._closed:  # polling has stopped, and earlier samples do not apply
             raise WindowError(f"window {name!r} cannot begin: its monitor is closed")
         host = self._host.snapshot() if self._host is not None else None
         now = self._now()
@@ -373,7 +372,7 @@ class ZeusMonitor:
         self._open[key] = _Window(name, now, host)
         self._sampler.edges.begin(name, now)
         if self._channels:
-            # Only after the window is known as open: that is what keeps the sampler busy.
+            # Only after the window is registered as open: that keeps the sampler busy.
             self._sampler.window_begins(now)
 
     def _end(self, window: _Window, now: float, cancel: bool) -> Measurement:
@@ -390,10 +389,10 @@ class ZeusMonitor:
         self._pending.append((window, weakref.ref(measurement)))
         return measurement
 
-    # --- working out energies ---------------------------------------------------------------------
+    # --- computing energies -----------------------------------------------------------------------
 
     def _resolve(self, window: _Window) -> tuple[tuple[Reading, ...], bool]:
-        """The readings of a window, and whether they are final."""
+        """Return the readings of a window, and whether they are final."""
         if window.readings is None:
             self._await_first_poll()
             ticks = sum(estimator.ticks_seen for estimator in self._estimators)
@@ -409,7 +408,7 @@ class ZeusMonitor:
         return window.provisional[1], False
 
     def _await_first_poll(self) -> None:
-        """Make sure that there is something to tell."""
+        """Wait until every GPU has been polled once."""
         if all(estimator.seen for estimator in self._estimators):
             return
         if self.node.clock.virtual:
@@ -426,7 +425,7 @@ class ZeusMonitor:
         )
 
     def _work_out(self, windows: Sequence[_Window]) -> list[list[tuple[Reading, Energy]]]:
-        """Readings of windows, each also as an energy."""
+        """Compute the readings of windows, each also as an energy."""
         found: list[list[tuple[Reading, Energy]]] = [[] for _ in windows]
         for gpu, estimator, key in zip(self.gpus, self._estimators, self._keys, strict=True):
             index, name = gpu.index, gpu.name
@@ -443,7 +442,7 @@ class ZeusMonitor:
         return found
 
     def _work_out_pending(self, *, all_of_them: bool = False) -> None:
-        """Work out windows whose energies have become final, oldest first."""
+        """Compute windows whose energies have become final, oldest first."""
         old = self._now() - _OLD
         ready: list[_Window] = []
         with self._settling:
@@ -477,35 +476,35 @@ class ZeusMonitor:
         seconds = window.end - window.begin
         self._log.write(LoggedWindow(window.begin, window.name, seconds, energies))
 
-    # --- the sampler's side -----------------------------------------------------------------------
+    # --- called by the sampler --------------------------------------------------------------------
 
     def channels_wanted(self, now: float) -> tuple[Channel, ...]:
-        """Poll while a window is open, and for a moment after."""
+        """Return the channels while a window is open, and for a short time after."""
         if self._open or self._pending or now - self._last_end < _LINGER:
             return self._channels
         return ()
 
     def sampled(self) -> None:
-        """Work out windows whose energies have become final."""
+        """Compute windows whose energies have become final."""
         if self._pending and self._settled(self._pending[0][0].end):
             self._work_out_pending()
 
     def housekeeping(self, now: float) -> None:
-        """Have windows that began long ago keep what is needed."""
+        """Store checkpoints for windows that began long ago."""
         for window in list(self._open.values()):
             if now - window.begin > _CHECKPOINT_AFTER:
                 self._keep_checkpoints(window)
 
     def _keep_checkpoints(self, window: _Window) -> None:
         for gpu, estimator in zip(self.gpus, self._estimators, strict=True):
-            if gpu.index not in window.checkpoints:  # a GPU that does not answer has none yet
+            if gpu.index not in window.checkpoints:  # a GPU that does not respond has none yet
                 checkpoint = estimator.checkpoint(window.begin)
                 if checkpoint is not None:
                     window.checkpoints[gpu.index] = checkpoint
 
 
 def _write_rest(reference: weakref.ref[ZeusMonitor], process: int) -> None:
-    """At exit: the log has every window that has ended, once: a forked child leaves them alone."""
+    """Write the ended windows to the log at exit, except in a forked child: each only once."""
     monitor = reference()
     if monitor is not None and not monitor._closed and os.getpid() == process:
         monitor.close()
@@ -518,20 +517,20 @@ def _opened(log_file: str | Path, gpu_indices: Sequence[int]) -> WindowLog:
 
 
 class ScopeKeeper(Protocol):
-    """A monitor, as far as a scope needs it."""
+    """The part of a monitor that a scope needs."""
 
     def open_scope(self, name: str, sync_execution: bool) -> object:
-        """Begin a window that is known by the returned token."""
+        """Begin a window that is identified by the returned token."""
 
     def close_scope(self, token: object, sync_execution: bool, cancel: bool) -> Measurement | None:
-        """End the window behind a token."""
+        """End the window with a token."""
 
 
 class WindowScope:
     """A window bound to a block of code or to the calls of a function.
 
     Attributes:
-        measurement: What the block measured, once it has ended.
+        measurement: Measurement of the block, once it has ended.
     """
 
     def __init__(
@@ -552,7 +551,7 @@ class WindowScope:
         if self._token is not None:
             raise WindowError(
                 f"this scope of window {self._name!r} is entered already; "
-                "call monitor.window() again for another"
+                "call monitor.window() again for another one"
             )
         self._token = self._monitor.open_scope(self._name, self._sync_execution)
         return self

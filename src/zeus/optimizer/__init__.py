@@ -1,4 +1,4 @@
-"""Optimizers: each turns knobs so that the user's own objective is met with the least cost."""
+"""Optimizers: each sets knobs so that the user's own objective is met at minimum cost."""
 
 from __future__ import annotations
 

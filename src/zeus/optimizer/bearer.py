@@ -1,7 +1,7 @@
-"""The token that a client sends: checked when it is read, and shown in no message.
+"""The bearer token that a client sends: validated when it is read, and shown in no message.
 
-A token with a line break at its end, as a file or a shell may add one, would be refused by the HTTP
-library in words that repeat it, and these would reach the log of a training.
+A token with a trailing line break, as a file or a shell may add, would be rejected by the HTTP
+library with a message that repeats it, and that would reach the log of a training.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ TOKEN_VARIABLE = "ZEUS_TOKEN"
 
 
 def checked_token(name: str, token: str | None) -> str | None:
-    """A token without the white space around it; `None` if nothing is left.
+    """Return a token without surrounding white space; `None` if nothing is left.
 
     Args:
         name: Where it comes from, for the message.
-        token: As it was given.
+        token: As given by the user.
 
     Raises:
-        TokenError: If it cannot be one. Says which character is at fault, never the token.
+        TokenError: If it is not a valid token. Names the invalid character, never the token.
     """
     if token is None:
         return None
     if not isinstance(token, str):
-        raise TokenError(f"{name} must be a text, but got one of type {type(token).__name__}")
+        raise TokenError(f"{name} must be a string, but got one of type {type(token).__name__}")
     token = token.strip()
     for place, character in enumerate(token, 1):
         if not "!" <= character <= "~":
@@ -56,11 +56,11 @@ class Bearer:
     """The token of one client.
 
     Args:
-        token: As given; by default `ZEUS_TOKEN`, or that of this user's own server
-            (`local_token`) while talking to this machine.
+        token: The token; by default `ZEUS_TOKEN`, or that of this user's own server
+            (`local_token`) for connections to this machine.
 
     Raises:
-        TokenError: If that cannot be a token.
+        TokenError: If it is not a valid token.
     """
 
     def __init__(self, token: str | None = None) -> None:
@@ -68,7 +68,7 @@ class Bearer:
         self._token = given or checked_token(TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE))
 
     def headers(self, sock: socket.socket, *, secure: bool, shown: str) -> dict[str, str]:
-        """What to send to the server at the other end of a connection.
+        """Return the headers to send to the server at the other end of a connection.
 
         Args:
             sock: The connection.
@@ -77,7 +77,7 @@ class Bearer:
         """
         token, loopback = self._token, _is_loopback(sock)
         if token is None and loopback:
-            token = local_token()  # each time: a server may have made it since
+            token = local_token()  # each time: a server may have created it since
         if token is None:
             return {}
         if not secure and not loopback:
@@ -86,17 +86,17 @@ class Bearer:
 
 
 def _is_loopback(sock: socket.socket) -> bool:
-    """Whether the other end is on this machine: by its address, since a name can mean anything."""
+    """Return whether the peer is on this machine: by address, as names can resolve to anything."""
     return ipaddress.ip_address(sock.getpeername()[0]).is_loopback
 
 
-_first = threading.Lock()  # taken by who warns, and never given back
+_first = threading.Lock()  # taken by the first warning, and never released
 
 
 def _warn_once(shown: str) -> None:
     if _first.acquire(blocking=False):
         logger.warning(
-            "the token is sent to %s over plain http, so that everybody on the way can read it: "
-            "put the server behind a proxy that speaks TLS, and use https",
+            "the token is sent to %s over plain http, so that anyone on the network can read it: "
+            "put the server behind a TLS proxy, and use https",
             shown,
         )

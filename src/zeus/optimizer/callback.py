@@ -1,8 +1,8 @@
-"""What a training loop tells an optimizer, whoever writes the loop.
+"""The events that a training loop reports to an optimizer.
 
-A loop of one's own calls these methods by hand; the integrations call them from the hooks of their
-framework. So every optimizer that lives inside a training run is a `Callback`, and every
-integration takes any number of them.
+A custom loop calls these methods directly; the integrations call them from the hooks of their
+framework. So every optimizer that runs inside a training run is a `Callback`, and every integration
+accepts any number of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Self
 
 
 class Callback:
-    """Follows a training run. Each method does nothing unless it is overridden.
+    """Handles the events of a training run. Each method does nothing unless overridden.
 
     Calls come from one thread, in this order, with `pause` and `resume` anywhere between steps::
 
@@ -20,25 +20,25 @@ class Callback:
     """
 
     def on_epoch_begin(self) -> None:
-        """An epoch of training begins."""
+        """Called when an epoch of training begins."""
 
     def on_step_begin(self) -> None:
-        """A step begins: the batch is at hand, nothing is computed yet."""
+        """Called when a step begins: the batch is loaded, nothing is computed yet."""
 
     def on_step_end(self) -> None:
-        """A step has been computed, or is queued on the accelerator."""
+        """Called when a step has been computed, or is queued on the accelerator."""
 
     def on_epoch_end(self) -> None:
-        """The epoch's last step has ended; evaluation and checkpoints may follow."""
+        """Called after the epoch's last step; evaluation and checkpoints may follow."""
 
     def pause(self) -> None:
-        """Something other than training follows, within the epoch: evaluation, a checkpoint."""
+        """Called before other work within the epoch, such as evaluation or a checkpoint."""
 
     def resume(self) -> None:
-        """Training goes on after `pause`."""
+        """Called when training continues after `pause`."""
 
     def close(self) -> None:
-        """The run is over. Whatever was changed for its sake is put back. May be called twice."""
+        """End the run and restore every setting changed for it. May be called twice."""
 
     def __enter__(self) -> Self:
         return self

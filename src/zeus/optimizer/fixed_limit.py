@@ -1,4 +1,4 @@
-"""A power limit that is part of the decision, or none at all: nothing is left to optimize."""
+"""A fixed power limit, or none at all: for runs whose limit is already decided."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class FixedPowerLimit(Callback):
     """Holds one power limit on all GPUs of a monitor, from the first epoch to the end.
 
     Args:
-        monitor: Of the GPUs.
-        power_limit: Watts of each; `None` leaves them as they are.
+        monitor: Monitor of the GPUs.
+        power_limit: Watts per GPU; `None` leaves the limits unchanged.
 
     Attributes:
         power_limit: As given.
         trouble: Why it could not be set; empty if it was.
-        profiling_steps: None are needed.
-        expected_step: Nothing is known of steps.
+        profiling_steps: Always 0.
+        expected_step: Always `None`: steps are not profiled.
     """
 
     profiling_steps: int = 0
@@ -47,7 +47,7 @@ class FixedPowerLimit(Callback):
             return
         try:
             simulated = bool(self.monitor.node.simulated)
-            knob = PowerLimitKnob(25)  # of which only setting is needed here
+            knob = PowerLimitKnob(25)  # the stride is not used here
             self._grip = Grip(knob, self.monitor.gpus, simulated=simulated, ousted=self.close)
             self._grip.apply(self.power_limit)
         except (CapabilityError, KnobError, OSError) as error:
@@ -56,7 +56,7 @@ class FixedPowerLimit(Callback):
             logger.warning("the power limit stays as it was: %s", error)
 
     def close(self) -> None:
-        """Put back the limits from before."""
+        """Restore the previous limits."""
         self._begun = True
         if self._grip is not None:
             self._grip.release()

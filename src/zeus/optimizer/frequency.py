@@ -12,31 +12,31 @@ from zeus.optimizer.jit.optimizer import JitOptimizer
 
 
 class GlobalFrequencyOptimizer(JitOptimizer):
-    """Finds the best highest graphics clock during training, and uses it from then on.
+    """Finds the best maximum graphics clock during training, and uses it from then on.
 
-    As `GlobalPowerLimitOptimizer` in everything but the knob: GPUs are kept from clocking higher,
-    and may still go lower when they have nothing to do.
+    Like `GlobalPowerLimitOptimizer`, which documents the arguments in full, except for the knob:
+    GPUs are kept from clocking higher, and may still clock lower when idle.
 
     Args:
-        monitor: As there.
-        optimum_selector: As there.
-        wait_steps: As there.
-        warmup_steps: As there.
-        profile_steps: As there.
-        freq_step: MHz between clocks, at least, from the highest down; only clocks that the GPU
+        monitor: Measures the GPUs whose clock is to be set.
+        optimum_selector: The objective; by default `ZeusCost(eta_knob=0.5)`.
+        wait_steps: Steps to skip at the beginning.
+        warmup_steps: Steps to skip after each change of the clock.
+        profile_steps: Steps to measure at each clock.
+        freq_step: Minimum MHz between clocks, from the highest down; only clocks that the GPU
             supports are set.
-        profile_path: As there; both kinds of profiles may be in one file.
-        job: As there.
-        batch_size: As there.
-        job_steps: As there.
-        observe: As there.
-        raise_limit: As there, for clocks above a lock that the driver tells of.
-        rank_timeout: As there.
-        run_steps: As there.
-        max_profile_share: As there.
+        profile_path: File of profiles; may also hold those of power limits.
+        job: Name of the job.
+        batch_size: Batch size of the job.
+        job_steps: Number of steps to which objectives in seconds or joules refer.
+        observe: Profile and choose, but keep the previous clock.
+        raise_limit: Whether clocks above a lock that the driver reports may be tried.
+        rank_timeout: Seconds to wait for other processes of the job.
+        run_steps: Steps of the whole run, if known.
+        max_profile_share: Maximum share of `run_steps` to spend on profiling.
 
     Raises:
-        ValueError: If a value breaks its rule.
+        ValueError: If an argument is invalid.
     """
 
     def __init__(  # noqa: PLR0917  (as published)

@@ -1,7 +1,7 @@
-"""The token of this user's own server, in a file that nobody else can read.
+"""The token of this user's own server, in a file that no other user can read.
 
-`zeus serve` on a loopback address makes it; clients of the same user on the same machine find it by
-themselves. It is sent to this machine only.
+`zeus serve` on a loopback address creates it; clients of the same user on the same machine find it
+automatically. It is sent to this machine only.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _MAX_BYTES = 4096
 
 @dataclass(frozen=True)
 class KeptToken:
-    """What is in the file.
+    """Content of the token file.
 
     Attributes:
         secret: The token.
-        private: Whether only this user can read the file, and has written it.
+        private: Whether this user owns the file and no other user can read it.
     """
 
     secret: str
@@ -32,7 +32,7 @@ class KeptToken:
 
 
 def local_token_path() -> Path:
-    """Where the token is kept.
+    """Return the path of the token file.
 
     Raises:
         OSError: If there is no state directory.
@@ -41,9 +41,9 @@ def local_token_path() -> Path:
 
 
 def kept_token() -> KeptToken | None:
-    """The token that is kept; `None` if there is none, or nothing that could be one."""
+    """Return the token in the file; `None` if there is no valid one."""
     with contextlib.suppress(OSError, ValueError):
-        # Neither a link to somewhere else nor a pipe that nobody writes to.
+        # Neither follow a symbolic link nor block on a pipe without a writer.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with os.fdopen(os.open(local_token_path(), flags), "rb") as file:
             status = os.fstat(file.fileno())
@@ -54,6 +54,6 @@ def kept_token() -> KeptToken | None:
 
 
 def local_token() -> str | None:
-    """The token for a server on this machine, if this user has one that nobody else can know."""
+    """Return the token for a server on this machine, if this user has a private one."""
     kept = kept_token()
     return kept.secret if kept is not None and kept.private else None

@@ -1,7 +1,6 @@
-"""The GPU power limit, optimized just in time: profiled and chosen while training goes on.
+"""The GPU power limit, optimized just in time: profiled and chosen during training.
 
-The objectives that say what "optimal" means can be imported from here as well as from
-`zeus.frontier`.
+The objectives that define "optimal" can be imported from here as well as from `zeus.frontier`.
 """
 
 from __future__ import annotations
@@ -43,47 +42,47 @@ class GlobalPowerLimitOptimizer(JitOptimizer):
     """Finds the best power limit during training, and uses it from then on.
 
     From the previous limit down, some steps are measured under each, by default for about a second
-    (or a few steps where these are longer), until limits bite and the objective can only get worse.
-    Then those that may be the best are measured again in turns, until one is known to be, or for
-    about half a minute in all. Training is what is measured, so no
-    step is wasted. Every process of a job has an optimizer of its own; with `torch.distributed`
-    they decide together, and all GPUs of a model get the same limit.
+    (or a few steps where these are longer), until limits bind and the objective can only get worse.
+    Then the limits that may be the best are measured again in turns, until one is known to be, or
+    for about half a minute in all. The measured steps are training steps, so none is wasted. Every
+    process of a job has its own optimizer; with `torch.distributed` they decide together, and all
+    GPUs of a model get the same limit.
 
-    The limit from before comes back with `close`, at the end of the program, or whatever ends it.
-    If limits may not be set here, training goes on all the same, and `trouble` says why.
+    The previous limit is restored by `close`, at exit, and after a crash or kill. If limits may not
+    be set here, training continues unchanged, and `trouble` says why.
 
     Args:
         monitor: Measures the GPUs whose limit is to be set.
         optimum_selector: The objective; by default `ZeusCost(eta_knob=0.5)`. It chooses from a
             frontier of `job_steps` steps on all GPUs.
-        wait_steps: Steps at the beginning that are not looked at.
+        wait_steps: Steps to skip at the beginning.
         warmup_steps: Steps after each change of the limit that are not measured. By default as
-            many as 0.2 s take, and a second before the first.
+            many as fit in 0.2 s, and in 1 s before the first.
         profile_steps: Steps to measure at each limit, once. By default until time and energy are
-            known to 0.5 % or for a second, and again where limits have to be told apart.
+            known to 0.5 % or for a second, and again where limits must be distinguished.
         pl_step: Watts between limits, from the highest that the GPU accepts; the lowest is the
-            last. The previous limit is measured too, to compare with.
+            last. The previous limit is measured too, for comparison.
         profile_path: File in which profiles are kept for the next run, each under its GPU model,
             number of GPUs, job and batch size. By default Zeus's own if the job has a name, none
             otherwise.
         job: Name of the job.
-        batch_size: Of the job.
-        job_steps: Steps that objectives mean which speak of seconds or joules, such as `Deadline`:
-            those of the whole run, for instance.
-        observe: Profile and choose, but go on with the limit from before; `report` tells what the
-            run would have taken.
-        raise_limit: Whether limits above the previous one may be tried and chosen. Somebody may
-            have lowered it for a reason, so by default it is the highest; the report tells what
-            that may give away.
-        rank_timeout: Seconds to wait for other processes of the job; after that, training goes on
-            unoptimized. Should be less than the training's own collectives wait.
+        batch_size: Batch size of the job; part of the profile's key.
+        job_steps: Number of steps to which objectives in seconds or joules, such as `Deadline`,
+            refer: those of the whole run, for instance.
+        observe: Profile and choose, but keep the previous limit; `report` shows the time and energy
+            that the run would have taken.
+        raise_limit: Whether limits above the previous one may be tried and chosen. An administrator
+            may have lowered it for a reason, so by default it is the highest; the report shows how
+            much that may cost.
+        rank_timeout: Seconds to wait for other processes of the job; after that, training continues
+            unoptimized. Should be less than the timeout of the training's own collectives.
         run_steps: Steps of the whole run, if known. Then profiling ends after `max_profile_share`
-            of them, with the best of what is known by then; a run that is too short to compare
-            two limits keeps the previous one, is only measured, and `trouble` says so.
-        max_profile_share: Share of `run_steps` that profiling may take, at most.
+            of them, with the best limit known by then; a run that is too short to compare two
+            limits keeps the previous one, is only measured, and `trouble` says so.
+        max_profile_share: Maximum share of `run_steps` to spend on profiling.
 
     Raises:
-        ValueError: If a value breaks its rule.
+        ValueError: If an argument is invalid.
     """
 
     def __init__(  # noqa: PLR0917  (as published)

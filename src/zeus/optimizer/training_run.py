@@ -1,9 +1,9 @@
-"""One training run with a target: its epochs, what each took, and when to stop.
+"""One training run with a target: its epochs, the cost of each, and when to stop.
 
-Framework-free: whoever has the loop hands its epochs and batches through `epochs`, `steps` and
-`evaluation`, or says itself when each begins and ends. The cost of a run is that of the paper,
-`eta * energy + (1 - eta) * max_power * time`, over all GPUs of the job; a run that is to stay under
-a threshold stops before the epoch that would exceed it.
+Framework-free: the training loop passes its epochs and batches through `epochs`, `steps` and
+`evaluation`, or reports itself when each begins and ends. The cost of a run is that of the paper,
+`eta * energy + (1 - eta) * max_power * time`, over all GPUs of the job; a run with a cost threshold
+stops before the epoch that would exceed it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Target:
-    """What a run is to reach.
+    """The target metric of a run.
 
     Attributes:
-        metric: The value.
+        metric: The value to reach.
         higher_is_better: Whether values above it are better; else below.
     """
 
@@ -50,7 +50,7 @@ class Target:
     higher_is_better: bool = True
 
     def reached_by(self, metric: float) -> bool:
-        """Whether a metric is as good."""
+        """Return whether a metric is at least as good."""
         return metric >= self.metric if self.higher_is_better else metric <= self.metric
 
 
@@ -72,13 +72,13 @@ class EpochRecord:
     """One epoch.
 
     Attributes:
-        number: From 0.
-        steps: Of training.
-        train: What iterating over the training data took.
-        evaluation: What iterating over other data took.
-        total: All of the epoch, with what lies between.
-        metric: As reported; `None` if it was not.
-        cost: Joules of energy and time together; `None` if energy is not known.
+        number: Index of the epoch, from 0.
+        steps: Number of training steps.
+        train: Time and energy of iterating over the training data.
+        evaluation: Time and energy of iterating over other data.
+        total: The whole epoch, including everything between.
+        metric: The reported metric; `None` if there was none.
+        cost: Weighted cost of energy and time in joules; `None` if energy is unknown.
     """
 
     number: int
@@ -96,22 +96,22 @@ class TrainingRun:
     Every process of a job has one, and all of them decide the same.
 
     Args:
-        monitor: Measures.
-        optimizer: Is told of epochs and steps, and closed at the end.
-        max_epochs: At most so many.
+        monitor: Measures time and energy.
+        optimizer: Receives epoch and step events, and is closed at the end.
+        max_epochs: Maximum number of epochs.
         target: Ends the run when it is reached.
         eta_knob: The paper's eta: 0 weighs only time, 1 only energy.
-        cost_threshold: Joules of cost that the run must not exceed.
-        judge: Asked after every epoch, in every process, in place of `own_outcome`: how the run
-            ended, or `None` to go on.
+        cost_threshold: Maximum cost of the run, in joules.
+        judge: Called after every epoch, in every process, in place of `own_outcome`; returns how
+            the run ended, or `None` to continue.
         rank_timeout: Seconds to wait for other processes of the job.
 
     Attributes:
         history: The epochs so far.
-        outcome: How it ended; `None` while it goes on.
+        outcome: How it ended; `None` while it is running.
 
     Raises:
-        RunError: If a value breaks its rule.
+        RunError: If an argument is invalid.
     """
 
     def __init__(
@@ -154,10 +154,10 @@ class TrainingRun:
         self._metric: float | None = None
         self._profiling_before = 0
 
-    # --- the loop, handed through ---------------------------------------------------------------
+    # --- the loop as iterators ------------------------------------------------------------------
 
     def epochs(self) -> Iterator[int]:
-        """Numbers of epochs from 0, until the run is over. Left early, the run is over as well."""
+        """Yield epoch numbers from 0 until the run is over. Leaving early ends the run as well."""
         self._check_unused()
         try:
             self.begin()
@@ -168,7 +168,7 @@ class TrainingRun:
             self.finish()
 
     def steps(self, batches: Iterable[T]) -> Iterator[T]:
-        """Batches to train on, each a step."""
+        """Yield batches to train on, each a step."""
         self.begin_training()
         try:
             for batch in batches:
@@ -179,7 +179,7 @@ class TrainingRun:
             self.end_training()
 
     def evaluation(self, batches: Iterable[T]) -> Iterator[T]:
-        """Batches that are not trained on, also in the middle of training."""
+        """Yield batches that are not trained on, also in the middle of training."""
         ledger = self._ledgers["evaluation"]
         amid_training = self.pause_training()
         ledger.begin()
@@ -190,13 +190,13 @@ class TrainingRun:
             if amid_training:
                 self.resume_training()
 
-    # --- the loop, told of ----------------------------------------------------------------------
+    # --- the loop as events ---------------------------------------------------------------------
 
     def begin(self) -> None:
-        """The run begins, and its first epoch.
+        """Begin the run and its first epoch.
 
         Raises:
-            RunError: If it has begun before.
+            RunError: If it was begun before.
         """
         self._check_unused()
         self._begun = True
@@ -204,21 +204,21 @@ class TrainingRun:
         self._begin_epoch()
 
     def begin_training(self) -> None:
-        """Steps follow."""
+        """Begin the training part of an epoch: steps follow."""
         self.optimizer.on_epoch_begin()
         self._ledgers["train"].begin()
 
     def begin_step(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         self.optimizer.on_step_begin()
 
     def end_step(self) -> None:
-        """A step has ended."""
+        """End a step."""
         self.optimizer.on_step_end()
         self._steps += 1
 
     def pause_training(self) -> bool:
-        """What follows is not training, amid steps; whether it was training before."""
+        """Pause for other work between steps; returns whether training was in progress."""
         train = self._ledgers["train"]
         if not train.open:
             return False
@@ -227,24 +227,24 @@ class TrainingRun:
         return True
 
     def resume_training(self) -> None:
-        """Training goes on after `pause_training`."""
+        """Continue training after `pause_training`."""
         self.optimizer.resume()
         self._ledgers["train"].begin()
 
     def end_training(self) -> None:
-        """No step follows in this epoch."""
+        """End the training part of an epoch: no step follows in it."""
         self._ledgers["train"].end()
         self.optimizer.on_epoch_end()
 
     def report_metric(self, metric: float) -> None:
-        """How good the model is now, once per epoch; of several values the last counts.
+        """Report the model's metric, once per epoch; of several values the last counts.
 
         Raises:
-            RunError: If no epoch goes on, or it is not a number.
+            RunError: If no epoch is in progress, or it is not a number.
         """
         if not self._in_epoch:
             raise RunError(
-                f"a metric belongs to an epoch: report it inside of `epochs()`, but got {metric!r}"
+                f"a metric belongs to an epoch: report it inside `epochs()`, but got {metric!r}"
             )
         try:
             self._metric = float(metric)
@@ -252,14 +252,14 @@ class TrainingRun:
             raise RunError(f"a metric must be a number, but got {metric!r}") from None
 
     def end_epoch(self) -> None:
-        """An epoch has ended, with its evaluation. Unless the run is over, the next one begins."""
+        """End an epoch with its evaluation, and begin the next unless the run is over."""
         self._end_epoch(len(self.history))
         self.outcome = self._judge(self)
         if self.outcome is None:
             self._begin_epoch()
 
     def finish(self) -> None:
-        """Nothing follows. A run that is not over has been left. May be called twice."""
+        """Finish the run; if it is not over, its outcome is `LEFT`. May be called twice."""
         if self._finished:
             return
         self._finished = True
@@ -271,7 +271,7 @@ class TrainingRun:
         logger.info("%s after %d epochs; %s", self.outcome, len(self.history), self._told_cost())
 
     def own_outcome(self, *, by_cost: bool = True) -> Outcome | None:
-        """How the run ended by its own target, epochs and threshold; `None` if it goes on.
+        """Return the outcome by the run's own target, epochs and threshold; `None` to continue.
 
         Args:
             by_cost: Whether the threshold counts.
@@ -284,9 +284,9 @@ class TrainingRun:
         return Outcome.STOPPED if by_cost and self._would_exceed() else None
 
     def share(self, said: Any) -> list[Any]:
-        """What every process of the job says, by rank; all must call it. Alone, one hears oneself.
+        """Return the objects of all processes of the job, by rank; all must call it.
 
-        Whoever does not hear the others any more hears itself, too.
+        A single process, or one that has lost the others, gets only its own.
         """
         answers: list[Any] = [said]
 
@@ -296,11 +296,11 @@ class TrainingRun:
         self._carefully(share)
         return answers
 
-    # --- what it took -----------------------------------------------------------------------
+    # --- cost -------------------------------------------------------------------------------
 
     @property
     def cost(self) -> float | None:
-        """Joules of energy and time together, of the epochs so far; `None` if not known."""
+        """Weighted cost of the epochs so far, in joules; `None` if unknown."""
         costs = [record.cost for record in self.history]
         return None if None in costs else math.fsum(cost for cost in costs if cost is not None)
 
@@ -310,7 +310,7 @@ class TrainingRun:
         return self.outcome is Outcome.CONVERGED
 
     def predicted_cost(self) -> float | None:
-        """Joules of cost that the next epoch should take; `None` if nothing is known yet."""
+        """Return the expected cost of the next epoch, in joules; `None` if unknown."""
         if not self.history:
             return None
         last = self.history[-1]
@@ -319,7 +319,7 @@ class TrainingRun:
             return last.cost
         if last.total.energy is None or last.train.energy is None:
             return None
-        # The last epoch was spent on profiling: its training is replaced by what was found.
+        # The last epoch was spent on profiling: replace its training by the chosen setting's.
         return self._cost_of(
             last.total.time - last.train.time + last.steps * step.time,
             last.total.energy - last.train.energy + last.steps * step.energy,
@@ -327,7 +327,7 @@ class TrainingRun:
 
     @property
     def unfinished(self) -> Share:
-        """What this process has spent since the last epoch that ended."""
+        """Time and energy of this process since the last completed epoch."""
         if not self._begun:
             return Share()
         return _together([_Own.of(self._ledgers["total"]).since(self._before["total"])])
@@ -353,13 +353,13 @@ class TrainingRun:
 
     def _told_cost(self) -> str:
         cost = self.cost
-        return "its cost is not known" if cost is None else f"its cost is {cost:.4g} J"
+        return "its cost is unknown" if cost is None else f"its cost is {cost:.4g} J"
 
-    # --- inside -----------------------------------------------------------------------------
+    # --- internal ---------------------------------------------------------------------------
 
     def _check_unused(self) -> None:
         if self._begun:
-            raise RunError("the epochs of a run can be gone through only once")
+            raise RunError("the epochs of a run can be iterated only once")
 
     def _meet(self) -> None:
         """Find the other processes, and the maximum power of all GPUs."""
@@ -374,7 +374,7 @@ class TrainingRun:
         answers = self.share((trouble, mine))
         trouble = next((told for told, _ in answers if told), "")
         if trouble:
-            logger.warning("the cost of the run is not known, so it cannot end it: %s", trouble)
+            logger.warning("the cost of the run is unknown, so it cannot stop the run: %s", trouble)
         else:
             powers = {key: watts for _, said in answers for key, watts in said.items()}
             self._max_power = math.fsum(powers.values())
@@ -397,7 +397,7 @@ class TrainingRun:
         job = {part: _together([shares[part] for _, shares in answers]) for part in mine}
         metric = answers[0][0]  # the first process's counts, so that all decide the same
         if metric is None and self.target is not None:
-            logger.warning("no metric was reported in epoch %d, so the target was not seen", number)
+            logger.warning("no metric was reported in epoch %d, so the target is unchecked", number)
         self.history.append(
             EpochRecord(
                 number,
@@ -415,12 +415,12 @@ class TrainingRun:
             talk()
         except RanksError as error:
             self._ranks = Alone()
-            logger.warning("only this process is accounted for from here on: %s", error)
+            logger.warning("from here on only this process is counted: %s", error)
 
 
 @dataclass(frozen=True)
 class _Own:
-    """What this process knows of a part of a run: seconds, joules by the GPU's key in the job."""
+    """This process's time (s) and energies (J, by the GPU's key in the job) of a part of a run."""
 
     time: float
     energies: dict[str, float] | None

@@ -1,7 +1,7 @@
-"""Connections to a server that come about, and come to an end, within a deadline.
+"""Connections to a server, bounded by one deadline.
 
-Looking up a name, connecting, shaking hands and reading each have a clock of their own in the
-standard library, or none at all. Here one instant bounds them all.
+In the standard library, name resolution, connecting, the TLS handshake and reading each have their
+own timeout, or none at all. Here one instant bounds them all.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _Address = tuple[Any, ...]
 
 
 class Way:
-    """The way to a host.
+    """Opens connections to a host.
 
     Args:
         host: Name or address.
-        port: By default the usual one.
-        secure: Whether TLS is spoken.
+        port: By default 443 with TLS, else 80.
+        secure: Whether to use TLS.
     """
 
     def __init__(self, host: str, port: int | None, *, secure: bool) -> None:
@@ -36,13 +36,13 @@ class Way:
 
     @contextlib.contextmanager
     def connected(self, deadline: float) -> Iterator[socket.socket]:
-        """A connection, which is cut off at the deadline whatever goes on in it.
+        """Open a connection that is shut down at the deadline, whatever its state.
 
         Args:
-            deadline: By the monotonic clock, in seconds.
+            deadline: Instant of the monotonic clock, in seconds.
 
         Raises:
-            OSError: If there is none; a `TimeoutError` if not in time.
+            OSError: If it cannot be opened; a `TimeoutError` if not in time.
         """
         with contextlib.ExitStack() as ends:
             sock = ends.enter_context(self._open(deadline))
@@ -51,7 +51,7 @@ class Way:
                     sock, server_hostname=self.host, do_handshake_on_connect=False
                 )
                 ends.enter_context(sock)
-            # A timeout of a socket is for one read; a server could send a byte now and then.
+            # A socket's timeout is for one read; a server could send single bytes indefinitely.
             guard = threading.Timer(_left(deadline), _hang_up, [sock])
             guard.daemon = True
             guard.start()
@@ -61,7 +61,7 @@ class Way:
             yield sock
 
     def spoken_on(self, sock: socket.socket) -> http.client.HTTPConnection:
-        """What speaks HTTP on a connection."""
+        """Return an HTTP connection on an open socket."""
         connection = (
             http.client.HTTPConnection(self.host, self.port)
             if self._context is None
@@ -77,7 +77,7 @@ class Way:
             sock = None
             try:
                 sock = socket.socket(family, kind, protocol)
-                # One that swallows everything leaves time for those after it.
+                # An address that drops all packets leaves time for those after it.
                 sock.settimeout(_left(deadline) / (len(addresses) - tried))
                 sock.connect(address)
                 sock.settimeout(_left(deadline))
@@ -91,28 +91,28 @@ class Way:
         raise failure
 
     def _addresses(self, deadline: float) -> list[_Address]:
-        with contextlib.suppress(OSError, UnicodeError):  # then it is a name
+        with contextlib.suppress(OSError, UnicodeError):  # raised for a name
             numeric = socket.AI_NUMERICHOST
             return list(
                 socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=numeric)
             )
         with self._lock:
-            # Whoever asks while a name is being looked up waits for the same answer: a resolver
-            # that hangs holds one thread, however often it is asked.
+            # Callers during a lookup wait for the same result: a hanging resolver blocks one
+            # thread, however many requests there are.
             if self._lookup is None or not self._lookup.is_alive():
                 self._lookup = _Lookup(self.host, self.port)
                 self._lookup.start()
             lookup = self._lookup
         lookup.join(_left(deadline))
         if lookup.is_alive():
-            raise TimeoutError(f"the name {self.host} is not found in time")
+            raise TimeoutError(f"the name {self.host} was not resolved in time")
         if lookup.error is not None:
             raise OSError(str(lookup.error))
         return lookup.found
 
 
 class _Lookup(threading.Thread):
-    """Looks up the addresses of a name; a resolver knows no deadline."""
+    """Resolves the addresses of a name in a thread; a resolver has no deadline."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(name="zeus-lookup", daemon=True)
@@ -130,7 +130,7 @@ class _Lookup(threading.Thread):
 def _left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
-        raise TimeoutError("the time is over")
+        raise TimeoutError("the deadline has passed")
     return left
 
 

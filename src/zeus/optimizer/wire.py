@@ -1,7 +1,7 @@
-"""Questions to a Zeus server, over HTTP.
+"""HTTP requests to a Zeus server.
 
-Only the standard library is used, because this runs inside training scripts. Every question has a
-deadline for the whole of it, so that a server that is slow, silent or gone costs a bounded time.
+Only the standard library is used, because this runs inside training scripts. Every request has one
+overall deadline, so that a slow, silent or missing server costs a bounded time.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _MOST_ANSWER = 64 * 1024 * 1024  # bytes
 
 
 class Wire:
-    """The way to a server.
+    """HTTP client of a server.
 
-    Safe to use from several threads: each question has a connection of its own.
+    Thread-safe: each request has its own connection.
 
     Args:
-        url: Of the server, for example "http://127.0.0.1:8420".
-        token: If the server asks for one; see `Bearer` for the default.
-        timeout: Seconds for one question, from the first byte to the last.
-        kinds: Errors that the server may answer with; any other is a `ServerError`.
+        url: URL of the server, for example "http://127.0.0.1:8420".
+        token: Bearer token, if the server requires one; see `Bearer` for the default.
+        timeout: Seconds for one request, from the first byte to the last.
+        kinds: Errors that the server may respond with; any other is a `ServerError`.
 
     Raises:
-        ServerError: If the URL is not one of a server.
-        TokenError: If the token cannot be one.
+        ServerError: If the URL is not valid for a server.
+        TokenError: If the token is not valid.
     """
 
     def __init__(
@@ -66,18 +66,17 @@ class Wire:
         *,
         patience: float = 0.0,
     ) -> Any:
-        """Ask, and get the answer; `None` if there is nothing to tell.
+        """Send a request and return the response; `None` if it has no content.
 
         Args:
-            method: Of the request.
-            path: With its query, quoted.
+            method: HTTP method.
+            path: Path with its query, quoted.
             body: Sent as JSON.
-            patience: Seconds more than usual, for a question that is answered when something
-                happens.
+            patience: Additional seconds of timeout, for long polling.
 
         Raises:
-            ServerError: If there is no answer, or one that makes no sense.
-            ZeusError: Whatever the server answers with.
+            ServerError: If there is no response, or an invalid one.
+            ZeusError: The error that the server responds with.
         """
         try:
             content = None if body is None else json.dumps(body, allow_nan=False).encode()
@@ -86,7 +85,7 @@ class Wire:
         try:
             status, answer = self._exchange(method, path, content, self._timeout + patience)
         except (OSError, http.client.HTTPException, UnicodeError, RuntimeError) as error:
-            # The last is for threads, which cannot be had while the interpreter ends.
+            # RuntimeError: threads cannot be started while the interpreter exits.
             said = str(error) or type(error).__name__
             raise ServerError(f"the server {self._shown} cannot be reached: {said}") from error
         if status == 204:
@@ -123,9 +122,9 @@ class Wire:
         response = connection.getresponse()
         answer = response.read(_MOST_ANSWER + 1)
         if len(answer) > _MOST_ANSWER:
-            raise http.client.HTTPException("the answer is too long")
+            raise http.client.HTTPException("the response is too long")
         if response.length:
-            raise http.client.HTTPException("the answer is cut off")
+            raise http.client.HTTPException("the response is truncated")
         return response.status, answer
 
     def _error(self, status: int, record: Any) -> ZeusError:
@@ -141,7 +140,7 @@ def _told(fault: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _without_secrets(url: object) -> str:
-    """An address without password, query and fragment, any of which may be a secret."""
+    """Return a URL without password, query and fragment, any of which may be a secret."""
     head, found, tail = str(url).partition("://")
     place = (tail if found else head).partition("#")[0].partition("?")[0].rpartition("@")[2]
     return f"{head}://{place}" if found else place

@@ -96,7 +96,7 @@ def test_a_clock_is_an_upper_bound():
 def test_a_gpu_without_clocks_to_lock_says_so():
     gpu, driver = stand_in()
     driver.supported_clocks = lambda: SupportedClocks((), ())
-    with pytest.raises(KnobError, match="Stand-in names no graphics clock"):
+    with pytest.raises(KnobError, match="Stand-in reports no graphics clock"):
         ClockKnob(75).ladder(gpu)
 
 

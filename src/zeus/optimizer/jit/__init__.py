@@ -1,6 +1,6 @@
-"""Just-in-time profiling: try settings of a GPU knob while training goes on, then keep the best.
+"""Just-in-time profiling: try settings of a GPU knob during training, then keep the best.
 
-What to try next is decided by pure generators (`walk`, `watch`) that yield stretches of steps and
-are sent what these took; `optimizer` runs the stretches inside the training loop. So the decisions
-are the same in every process of a job, and can be tested without any.
+Pure generators (`walk`, `watch`) decide what to try next: they yield segments of steps and are sent
+the time and energy of these; `optimizer` runs the segments inside the training loop. So the
+decisions are the same in every process of a job, and can be tested without processes.
 """

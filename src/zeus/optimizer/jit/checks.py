@@ -1,4 +1,4 @@
-"""The rules for what users give to the just-in-time optimizers."""
+"""Validation of the arguments of the just-in-time optimizers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zeus.optimizer.jit.optimizer import Job
 
 
 def checked_lengths(wait: int, warmup: int | None, profile: int | None) -> Lengths:
-    """Numbers of steps.
+    """Validate numbers of steps.
 
     Raises:
         KnobError: If one is not a whole number, or too small.
@@ -32,10 +32,10 @@ def checked_job(
     run_steps: int | None = None,
     max_profile_share: float = 0.05,
 ) -> Job:
-    """What is said about the job.
+    """Validate the arguments about the job.
 
     Raises:
-        KnobError: If a value is of the wrong kind, or too small.
+        KnobError: If a value is of the wrong type, or too small.
     """
     if name is not None and (not isinstance(name, str) or not name):
         raise KnobError(f"`job` must be a name that is not empty, but got {name!r}")
@@ -50,7 +50,7 @@ def checked_job(
 
 
 def positive(name: str, value: float) -> float:
-    """The value, if it is a number above 0.
+    """Return the value, if it is a number above 0.
 
     Raises:
         KnobError: If it is not.

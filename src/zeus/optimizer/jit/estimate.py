@@ -1,12 +1,12 @@
-"""How well a step's time and energy are known, and how many more steps would do.
+"""The uncertainty of a step's time and energy, and how many more steps are needed.
 
-Steps vary alike at all settings, so what one setting tells about the noise serves the others: the
-relative variance per step is pooled, and a setting that comes later needs fewer steps.
+Steps vary similarly at all settings, so the noise seen at one setting applies to the others: the
+relative variance per step is pooled, and later settings need fewer steps.
 
 Hosts disturb single steps (late data), single windows and whole stays at a setting (a neighbor,
-drift). So late steps and windows that stand out are left out, a setting that was visited three
-times or more takes the median of its stays, and stays of the same round are compared with each
-other: what drifts meanwhile has met them all.
+drift). So late steps and outlying windows are left out, a setting that was visited three times or
+more takes the median of its stays, and stays of the same round are compared with each other: drift
+affects all of them equally.
 """
 
 from __future__ import annotations
@@ -20,31 +20,30 @@ from zeus.frontier import Point
 from zeus.frontier.point import student_factor
 from zeus.optimizer.jit.stretch import Taken
 
-# Uncertainties of measurements are as many standard deviations.
+# Standard deviations in the uncertainty of a measurement.
 _COVERAGE = 2.4
-# A window that is off by more than this share of the median one, and by more than this many times
-# what windows are typically off by, was disturbed.
+# A window was disturbed if it deviates from the median one by more than this share of it, and by
+# more than this many times the typical deviation.
 _OUTLYING = 0.12
 _OUTLYING_DEVIATIONS = 6.0
-# A host is quiet if stays at the same setting differ by less than this share (a standard
-# deviation), as so many stays have shown, and single steps by less than that one.
+# A host is quiet if stays at the same setting differ by less than `_QUIET` (a standard deviation,
+# as a share) over at least `_SOME` repeated stays, and single steps by less than `_EVEN`.
 _QUIET = 0.001
 _SOME = 2
-# Settings that are compared may lie further apart in time than stays at the same setting, and drift
-# further apart.
+# Compared settings may be further apart in time than stays at the same setting, and drift more.
 _FURTHER = 1.3
 _EVEN = 0.01
 
 
 @dataclass
 class Slice:
-    """Everything that was measured at one setting."""
+    """The measurements of one stay at a setting."""
 
     parts: list[Taken] = field(default_factory=list)
 
     @property
     def steps(self) -> int:
-        """Steps of training."""
+        """Number of training steps."""
         return sum(part.steps for part in self.parts)
 
     @property
@@ -59,7 +58,7 @@ class Slice:
 
     @property
     def energy_uncertainty(self) -> float:
-        """Joules by which measuring may be off; what varies between steps is not in it."""
+        """Uncertainty of the measured energy in joules, without variation between steps."""
         together = next((p.together for p in reversed(self.parts) if p.together is not None), None)
         if together is not None:
             return together
@@ -67,7 +66,7 @@ class Slice:
 
     @property
     def torn(self) -> bool:
-        """Whether there are only two windows, and one of them stands out."""
+        """Whether there are only two windows, and one of them is an outlier."""
         if len(self.parts) != 2:
             return False
         first, second = ((part.time - part.late) / part.steps for part in self.parts)
@@ -75,7 +74,7 @@ class Slice:
 
     @property
     def typical(self) -> Slice:
-        """Without the windows that stand out, if there are enough to tell."""
+        """The slice without outlying windows, if there are enough to identify them."""
         if len(self.parts) < 3:
             return self
         times = [(part.time - part.late) / part.steps for part in self.parts]
@@ -92,23 +91,23 @@ class Slice:
 
     @property
     def highest_power(self) -> float:
-        """Watts of the GPU that drew most, in any part."""
+        """Highest average power of any GPU in any part, in watts."""
         return max(part.highest_power for part in self.parts)
 
 
 @dataclass(frozen=True)
 class Spread:
-    """By which share of its value the mean over some steps may be off, in 19 of 20 cases.
+    """Relative uncertainty (19 of 20 cases) of the mean over some steps.
 
     Attributes:
-        per_step: That of a single step, for a mean over n steps to be divided by the root of n;
+        per_step: Uncertainty of a single step; divide by the root of n for a mean over n steps.
             `None` if no setting was measured twice.
     """
 
     per_step: float | None
 
     def of_mean(self, steps: int) -> float | None:
-        """That of the mean over so many steps."""
+        """Return the relative uncertainty of the mean over `steps` steps."""
         return None if self.per_step is None else self.per_step / math.sqrt(steps)
 
 
@@ -117,9 +116,9 @@ class Noise:
     """How much steps vary in time and in energy.
 
     Attributes:
-        time: Of the time.
-        energy: Of the energy.
-        waiting: Watts of all GPUs while a step is late.
+        time: Spread of the time.
+        energy: Spread of the energy.
+        waiting: Power of all GPUs while a step is late, in watts.
     """
 
     time: Spread
@@ -128,7 +127,7 @@ class Noise:
 
     @classmethod
     def of(cls, slices: Iterable[Slice]) -> Noise:
-        """What all slices together tell."""
+        """Estimate the noise from all slices together."""
         waiting = _waiting_power(slices := [piece.typical for piece in slices])
         known = [Slice([_undelayed(part, waiting) for part in piece.parts]) for piece in slices]
         times = _spread(known, lambda part: part.time)
@@ -141,17 +140,17 @@ class Noise:
         return cls(times, energies, waiting)
 
     def doubt(self, piece: Slice) -> float:
-        """The larger of the shares by which time and energy of a step may be off."""
+        """Return the larger of the relative uncertainties of a step's time and energy."""
         of_time = self.time.of_mean(piece.steps) or 0.0
         return max(of_time, self._energy_doubt(piece) / piece.energy if piece.energy else 0.0)
 
     def steps_for(self, precision: float, piece: Slice) -> int:
-        """Steps in all after which a slice should be known to this share."""
+        """Return the total steps after which a slice should be known to this share."""
         varying = max(
             self.time.of_mean(piece.steps) or 0.0, self.energy.of_mean(piece.steps) or 0.0
         )
-        # What varies between steps shrinks by the root; what a window's ends leave open is as much
-        # for a long window as for a short one, and one more window is to come.
+        # Variation between steps shrinks by the root; the uncertainty at a window's ends is the
+        # same for a long window as for a short one, and one more window is to come.
         needed = (varying / precision) ** 2
         if piece.energy:
             parts = len(piece.parts)
@@ -160,7 +159,7 @@ class Noise:
         return math.ceil(piece.steps * needed)
 
     def point(self, knob: object, piece: Slice) -> Point:
-        """A step at this setting, as one stay there tells: typical windows, no late steps."""
+        """Return a step at this setting by one stay there: typical windows, no late steps."""
         piece = Slice([_undelayed(part, self.waiting) for part in piece.typical.parts])
         steps = piece.steps
         time = piece.time / steps
@@ -181,14 +180,14 @@ class Noise:
 
 @dataclass(frozen=True)
 class Stays:
-    """What several stays at settings tell together.
+    """The combined results of several stays at settings.
 
     Attributes:
-        points: A step at each rung; uncertainties are those of comparing rungs with each other.
+        points: A step at each rung; uncertainties apply to comparisons between rungs.
         between: Two standard deviations, as a share, of a stay from the others at its setting,
-            drift that met all alike left out; `None` if too few settings were visited twice.
-        drift: By which share a single stay is off in 19 of 20 cases, drift included.
-        quiet: Whether steps hardly vary, and stays neither: nothing disturbs this host.
+            without common drift; `None` if too few settings were visited twice.
+        drift: Relative error of a single stay in 19 of 20 cases, drift included.
+        quiet: Whether neither steps nor stays vary much: nothing disturbs this host.
     """
 
     points: dict[int, Point]
@@ -198,7 +197,7 @@ class Stays:
 
     @classmethod
     def of(cls, stays: Mapping[int, Sequence[Slice]], knobs: Sequence[object]) -> Stays:
-        """All stays, by rung, each setting's in the order of time."""
+        """Combine all stays, given by rung and in order of time."""
         noise = Noise.of(piece for pieces in stays.values() for piece in pieces)
         single = {
             rung: [noise.point(knobs[rung], piece) for piece in pieces]
@@ -222,13 +221,13 @@ class Stays:
         )
 
     def stated(self) -> dict[int, Point]:
-        """The points with uncertainties that hold against the truth."""
+        """Return the points with uncertainties of the absolute values, drift included."""
         return {rung: _with_drift(point, self.drift) for rung, point in self.points.items()}
 
 
 @dataclass(frozen=True)
 class _Rounds:
-    """Values of settings that were visited in rounds; a round shifts all of its values alike."""
+    """Values of settings visited in rounds; each round shifts all of its values equally."""
 
     logarithms: Mapping[int, Sequence[float]]
     shifts: Sequence[float]
@@ -245,7 +244,7 @@ class _Rounds:
         fitted = 0
         for number in range(1, max(map(len, logarithms.values()), default=1)):
             there = [each for each in logarithms.values() if len(each) > number]
-            # The shift of a round with only one value in it cannot be told from that value.
+            # The shift of a round with only one value cannot be separated from that value.
             fitted += len(there) > 1
             shifts.append(
                 statistics.median(each[number] - _middle(each[:number], shifts) for each in there)
@@ -260,8 +259,8 @@ class _Rounds:
         return cls(
             logarithms,
             shifts,
-            # Only to choose what to visit next: after two or three stays, what holds in 19 of 20
-            # cases would make everything a contender.
+            # Only to choose what to visit next: after two or three stays, a bound for 19 of 20
+            # cases would make every setting a contender.
             2 * _root_mean(rest, freedom - fitted) if freedom > fitted else None,
             _FURTHER * student_factor(freedom) * _root_mean(all_of_it, freedom) if freedom else 0.0,
             freedom,
@@ -310,7 +309,7 @@ def _with_drift(point: Point, drift: float) -> Point:
 
 
 def _undelayed(part: Taken, waiting: float) -> Taken:
-    """A window as if no step had been late."""
+    """Return a window as if no step had been late."""
     if not part.late:
         return part
     return replace(
@@ -322,7 +321,7 @@ def _undelayed(part: Taken, waiting: float) -> Taken:
 
 
 def _waiting_power(slices: Sequence[Slice]) -> float:
-    """Watts while a step is late: what windows with more lateness take more than others."""
+    """Return the watts while a step is late: regression of energy on lateness over windows."""
     above = below = power = 0.0
     for piece in slices:
         late = sum(part.late for part in piece.parts) / max(1, piece.steps)
@@ -340,12 +339,12 @@ def _spread(
     value: Callable[[Taken], float],
     off: Callable[[Taken], float] = lambda _: 0.0,
 ) -> Spread:
-    """How much steps vary.
+    """Return how much steps vary.
 
     Args:
-        slices: What was measured.
-        value: What of it.
-        off: By how much measuring alone is off, as a standard deviation: makes parts differ too,
+        slices: The measurements.
+        value: Returns the time or energy of a part.
+        off: Returns the standard deviation of the measurement alone: it makes parts differ too,
             but does not come from steps.
     """
     squares, freedom = 0.0, 0
@@ -355,7 +354,7 @@ def _spread(
             continue
         mean = total / steps
         for part in piece.parts:
-            # A part's mean over n steps varies by 1/n of what a step does: n undoes that.
+            # The variance of a part's mean over n steps is 1/n of a step's: n undoes that.
             seen = (value(part) / part.steps / mean - 1) ** 2
             expected = (off(part) / part.steps / mean) ** 2 * (1 - part.steps / steps)
             squares += part.steps * (seen - expected)

@@ -1,7 +1,7 @@
-"""This process's hand on the knobs of its GPUs.
+"""This process's control of the knobs of its GPUs.
 
-There is one hand for each knob: a run that was left without being closed, as when a cell of a
-notebook is interrupted and run again, lets go when the next one begins.
+Each knob has one grip at a time: a run that was not closed, as when a notebook cell is interrupted
+and run again, releases its grip when the next one begins.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ logger = logging.getLogger(__name__)
 
 
 class Grip:
-    """Sets one knob of some GPUs, under holds that put back what was there before.
+    """Sets one knob of some GPUs, under holds that restore the previous setting.
 
     Attributes:
-        cards: What is known of each GPU, by its key.
+        cards: Settings and limits of each GPU, by its key.
     """
 
     def __init__(
@@ -35,17 +35,17 @@ class Grip:
         raise_limit: bool = False,
         ousted: Callable[[], None] = lambda: None,
     ) -> None:
-        """Ask the GPUs what they offer.
+        """Query the GPUs' settings.
 
         Args:
-            knob: To be turned.
-            gpus: Of this process.
-            simulated: Whether the GPUs are.
+            knob: The knob to set.
+            gpus: GPUs of this process.
+            simulated: Whether the GPUs are simulated.
             raise_limit: Whether settings above the present one may be tried.
             ousted: Called when another grip of this process takes the knob of one of the GPUs.
 
         Raises:
-            CapabilityError: If one cannot tell, or its knob is not this program's to turn.
+            CapabilityError: If a GPU cannot report them, or this program must not set its knob.
         """
         for gpu in gpus:
             _refuse_slice(gpu, knob.name)
@@ -61,7 +61,7 @@ class Grip:
         self._settings: dict[str, float] = {}
 
     def try_control(self) -> None:
-        """Find out whether the knob may be turned, by setting it to its present value.
+        """Check whether the knob may be set, by setting it to its present value.
 
         Raises:
             CapabilityError: If it may not.
@@ -73,7 +73,7 @@ class Grip:
             self.release()
 
     def apply(self, setting: Any) -> None:
-        """Set the knob of every GPU; `None` puts back what was there before.
+        """Set the knob of every GPU; `None` restores the previous setting.
 
         Args:
             setting: A number, or numbers by GPU model.
@@ -90,10 +90,10 @@ class Grip:
             self._set(gpu, setting[model] if isinstance(setting, Mapping) else setting)
 
     def check_in_force(self) -> None:
-        """Make sure that what was set is what the GPUs run at.
+        """Verify that the GPUs run at the setting of this grip.
 
         Raises:
-            CapabilityError: If a hold of somebody else lies above ours.
+            CapabilityError: If another process's hold overrides this one.
         """
         for hold in self._holds.values():
             other = hold.overridden_by()
@@ -105,7 +105,7 @@ class Grip:
                 )
 
     def release(self) -> None:
-        """Put back what was there before."""
+        """Restore the previous settings."""
         for hold in self._holds.values():
             hold.release()
         self._holds.clear()
@@ -113,12 +113,12 @@ class Grip:
         _gripping.discard(self)
 
     def make_way(self, knob_name: str, gpus: Iterable[Gpu]) -> None:
-        """Let go if this is the same knob of one of these GPUs."""
+        """Release the knob if it is the same one of any of these GPUs."""
         held = {_identity(hold.gpu) for hold in self._holds.values()}
         if self._knob.name != knob_name or held.isdisjoint(map(_identity, gpus)):
             return
         logger.warning(
-            "a run before this one was not closed: the %s from before it is put back",
+            "a previous run was not closed: the %s from before that run is restored",
             knob_name.replace("_", " "),
         )
         try:
@@ -140,7 +140,7 @@ class Grip:
         self._settings[gpu.key] = setting
 
 
-#: The grips of this process that hold something.
+#: The grips of this process with active holds.
 _gripping: weakref.WeakSet[Grip] = weakref.WeakSet()
 
 
@@ -150,16 +150,16 @@ def _take_over(knob_name: str, gpus: Sequence[Gpu]) -> None:
 
 
 def _refuse_slice(gpu: Gpu, knob_name: str) -> None:
-    # Two dies of a board are used by one job as a rule; slices are made to be shared with others.
+    # Two dies of a board usually belong to one job; slices are meant to be shared between users.
     if gpu.identity.whole_module and gpu.identity.vendor == "NVIDIA":
         raise CapabilityError(
             Reason.UNSUPPORTED,
             f"the {knob_name.replace('_', ' ')} of {gpu.name} is that of all its slices, which may "
-            "be somebody else's",
+            "belong to other users",
             "use the GPU as a whole, or optimize by hand with Gpu.hold",
         )
 
 
 def _identity(gpu: Gpu) -> tuple[str, int]:
-    # GPUs that live in a simulated node of this process may have the same key in another one.
+    # Simulated GPUs of this process may have the same key in different nodes.
     return gpu.key, 0 if gpu.driver.shared else id(gpu.driver)

@@ -1,4 +1,4 @@
-"""The GPU knobs that can be walked down, and the ladder of settings that a job's GPUs share."""
+"""The GPU knobs that can be swept, and the ladder of settings that a job's GPUs share."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ class Knob(Protocol):
 
     @property
     def name(self) -> str:
-        """As in profiles."""
+        """Name of the knob in profiles."""
 
     @property
     def unit(self) -> str:
-        """Of settings."""
+        """Unit of settings."""
 
     @property
     def bounds_power(self) -> bool:
-        """Whether a setting is the watts that a GPU may draw."""
+        """Whether settings are limits of a GPU's power, in watts."""
 
     def ladder(self, gpu: Gpu) -> tuple[float, ...]:
-        """Settings to try on this GPU, from the highest down."""
+        """Return the settings to try on this GPU, from the highest down."""
 
     def present(self, gpu: Gpu) -> float:
-        """The setting in force."""
+        """Return the setting in force."""
 
     def hold(self, gpu: Gpu, setting: float) -> Hold:
-        """A hold, not yet in force, that sets it."""
+        """Return a hold, not yet acquired, that sets it."""
 
     def change(self, hold: Hold, setting: float) -> None:
-        """Set it anew under the hold."""
+        """Change the setting under the hold."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class PowerLimitKnob:
     bounds_power: ClassVar[bool] = True
 
     def ladder(self, gpu: Gpu) -> tuple[float, ...]:
-        """From the highest limit that this GPU accepts down to the lowest, which is the last."""
+        """Return limits from the highest that this GPU accepts down to and including the lowest."""
         limits = gpu.power_limits()
         rungs = math.floor((limits.maximum - limits.minimum) / self.stride + 1e-9)
         ladder = [limits.maximum - rung * self.stride for rung in range(rungs + 1)]
@@ -61,11 +61,11 @@ class PowerLimitKnob:
         return tuple(ladder)
 
     def present(self, gpu: Gpu) -> float:
-        """Watts."""
+        """Return the power limit in force, in watts."""
         return gpu.power_limit()
 
     def hold(self, gpu: Gpu, setting: float) -> Hold:
-        """Holds the power limit."""
+        """Return a hold of the power limit."""
         return gpu.hold(power_limit=setting)
 
     def change(self, hold: Hold, setting: float) -> None:
@@ -75,7 +75,7 @@ class PowerLimitKnob:
 
 @dataclass(frozen=True)
 class ClockKnob:
-    """Highest graphics clocks in MHz, about `stride` apart; below them the GPU clocks freely."""
+    """Maximum graphics clocks in MHz, about `stride` apart; below them the GPU clocks freely."""
 
     stride: float
     name: ClassVar[str] = "graphics_clock"
@@ -83,22 +83,22 @@ class ClockKnob:
     bounds_power: ClassVar[bool] = False
 
     def ladder(self, gpu: Gpu) -> tuple[float, ...]:
-        """Supported clocks, each the next that lies at least a stride below the one before."""
+        """Return supported clocks, each at least a stride below the previous one."""
         ladder: list[float] = []
         for clock in sorted(gpu.supported_clocks().graphics, reverse=True):
             if not ladder or ladder[-1] - clock >= self.stride:
                 ladder.append(clock)
         if not ladder:
-            raise KnobError(f"{gpu.name} names no graphics clock that could be locked")
+            raise KnobError(f"{gpu.name} reports no graphics clock that could be locked")
         return tuple(ladder)
 
     def present(self, gpu: Gpu) -> float:
-        """MHz of the lock in force, or the highest clock."""
+        """Return the maximum of the clock lock in force, or the highest clock, in MHz."""
         lock = gpu.locked_graphics_clock()
         return max(gpu.supported_clocks().graphics) if lock is None else lock.maximum
 
     def hold(self, gpu: Gpu, setting: float) -> Hold:
-        """Holds the graphics clock."""
+        """Return a hold of the graphics clock."""
         return gpu.hold(graphics_clock=self._range(gpu, setting))
 
     def change(self, hold: Hold, setting: float) -> None:
@@ -106,13 +106,13 @@ class ClockKnob:
         hold.change(graphics_clock=self._range(hold.gpu, setting))
 
     def _range(self, gpu: Gpu, setting: float) -> tuple[int, int]:
-        # Not one clock but all up to it: between kernels the GPU may still save by going lower.
+        # Not one clock but all up to it: between kernels the GPU may save energy by clocking lower.
         return min(gpu.supported_clocks().graphics), round(setting)
 
 
 @dataclass(frozen=True)
 class Card:
-    """What a process tells the others about one of its GPUs.
+    """Data about one GPU that a process sends to the others.
 
     Attributes:
         model: Product name.
@@ -130,21 +130,21 @@ class Card:
 
     @classmethod
     def of(cls, gpu: Gpu, knob: Knob, *, simulated: bool, raise_limit: bool = False) -> Card:
-        """Ask a GPU.
+        """Query a GPU.
 
         Args:
-            gpu: Whom.
-            knob: About what.
-            simulated: Whether it is.
+            gpu: The GPU.
+            knob: The knob to query.
+            simulated: Whether the GPU is simulated.
             raise_limit: Whether settings above the present one may be tried.
 
         Raises:
-            CapabilityError: If it cannot tell.
+            CapabilityError: If the GPU cannot report its settings.
         """
-        # What was found on a simulated GPU must never be taken for a real one's.
+        # Profiles of a simulated GPU must never be used for a real one.
         model = f"{gpu.name} (simulated)" if simulated else gpu.name
         present = knob.present(gpu)
-        # Who lowered it had a reason: a rack's budget, heat, noise.
+        # It may have been lowered for a reason: a rack's power budget, heat, noise.
         ceiling = math.inf if raise_limit else present
         return cls(model, knob.ladder(gpu), present, gpu.power_limits().maximum, ceiling)
 
@@ -152,22 +152,22 @@ class Card:
 class Ladder:
     """The settings of a job: one for all GPUs of a model, at every rung.
 
-    Where models are mixed, each goes down its own ladder, all at the same pace.
+    Where models are mixed, each has its own ladder; all descend rung by rung together.
 
     Attributes:
         models: Product names, sorted.
         knobs: The setting at each rung; a mapping by model if there are several models.
-        max_power: Watts of all GPUs together.
-        gpus: How many there are.
+        max_power: Maximum power of all GPUs together, in watts.
+        gpus: Number of GPUs.
         present: The setting before the run, like `knobs`; `None` if GPUs of one model differ.
         untried: The highest setting that the GPUs accept, like `knobs`, if it may not be tried.
     """
 
     def __init__(self, cards: Mapping[str, Card]) -> None:
-        """A ladder that every card can go down.
+        """Build a ladder that every card supports.
 
         Args:
-            cards: By the GPU's key, so that one which several processes see counts once.
+            cards: By the GPU's key, so that a GPU seen by several processes counts once.
 
         Raises:
             KnobError: If there is no GPU, or GPUs of one model have no setting in common.
@@ -204,14 +204,14 @@ class Ladder:
         return len(self.knobs)
 
     def setting(self, model: str, rung: int) -> float:
-        """The setting of this model's GPUs at a rung."""
+        """Return the setting of this model's GPUs at a rung."""
         ladder = self._ladders[model]
         return ladder[min(rung, len(ladder) - 1)]
 
     def along(self, known: Sequence[Any]) -> list[Any]:
-        """Settings that are known, from the highest down, with those of the ladder that are not.
+        """Merge known settings, from the highest down, with the other settings of the ladder.
 
-        What lies between two known settings is added only where they are further apart than the
+        Settings between two known ones are added only where these are further apart than the
         ladder's rungs.
         """
         if not known:
@@ -229,7 +229,7 @@ class Ladder:
         return knob != than and all(mine[model] <= other[model] for model in self.models)
 
     def accepts(self, knob: Any) -> bool:
-        """Whether all GPUs can be set to it."""
+        """Return whether all GPUs can be set to it."""
         settings = self._by_model(knob)
         return settings.keys() == self._bounds.keys() and all(
             is_real(value) and self._bounds[model][0] <= value <= self._bounds[model][1]
@@ -237,13 +237,13 @@ class Ladder:
         )
 
     def allows(self, knob: Any) -> bool:
-        """Whether a setting that the GPUs accept is not above the highest that may be tried."""
+        """Return whether an accepted setting is not above the highest that may be tried."""
         return all(
             value <= self._ladders[model][0] for model, value in self._by_model(knob).items()
         )
 
     def limits(self, knobs: Iterable[Any]) -> list[float] | None:
-        """Settings as plain numbers; `None` where models are mixed."""
+        """Return settings as plain numbers; `None` where models are mixed."""
         return [float(knob) for knob in knobs] if len(self.models) == 1 else None
 
     def _by_model(self, knob: Any) -> Mapping[str, Any]:
@@ -267,7 +267,7 @@ def _common(model: str, cards: Iterable[Card]) -> tuple[float, ...]:
 
 
 def _below(ladder: tuple[float, ...], cards: Iterable[Card]) -> tuple[float, ...]:
-    """The part of a ladder that may be tried: from the lowest ceiling down."""
+    """Return the part of a ladder that may be tried: from the lowest ceiling down."""
     ceiling = min(card.ceiling for card in cards)
     if ceiling >= ladder[0]:
         return ladder

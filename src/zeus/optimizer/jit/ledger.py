@@ -1,4 +1,4 @@
-"""Time and energy of the training itself, without what happens between epochs."""
+"""Time and energy of the training itself, excluding work between epochs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from zeus.monitor.measurement import GPU
 
 
 class Ledger:
-    """Adds up the windows in which training went on.
+    """Adds up the windows of training.
 
     Attributes:
         time: Seconds so far.
         energies: Joules so far of each of this process's GPUs, by its key in the job; `None` once
-            one could not be measured.
+            a GPU could not be measured.
     """
 
     def __init__(self, monitor: ZeusMonitor) -> None:
@@ -27,7 +27,7 @@ class Ledger:
 
     @property
     def open(self) -> bool:
-        """Whether training goes on."""
+        """Whether training is in progress."""
         return self._window is not None
 
     @property
@@ -36,7 +36,7 @@ class Ledger:
         return None if self.energies is None else sum(self.energies.values())
 
     def begin(self) -> None:
-        """Training begins, or goes on."""
+        """Begin or continue training."""
         if self._window is None:
             try:
                 self._window = self._monitor.open_scope("training", True)
@@ -44,18 +44,18 @@ class Ledger:
                 self.energies = None
 
     def balance(self) -> None:
-        """Make `time` and `energies` those up to now, amid training as well."""
+        """Update `time` and `energies` to the present, also during training."""
         if self.open:
             self.end()
             self.begin()
 
     def end(self) -> None:
-        """Training pauses."""
+        """Pause training."""
         window, self._window = self._window, None
         if window is None:
             return
         measurement = self._monitor.close_scope(window, True, True)
-        if measurement is None:  # somebody has reset the monitor's windows
+        if measurement is None:  # the monitor's windows were reset
             self.energies = None
             return
         self.time += measurement.time

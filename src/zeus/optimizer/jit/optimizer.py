@@ -1,8 +1,8 @@
-"""The just-in-time optimizer of a GPU knob: the part that lives in the training loop.
+"""The just-in-time optimizer of a GPU knob: the part that runs in the training loop.
 
-It profiles while training goes on, decides by the user's objective, applies the decision, and
-watches whether it still holds. Nothing that goes wrong here stops the training: the settings from
-before come back, one message says why, and steps cost next to nothing from then on.
+It profiles during training, decides by the user's objective, applies the decision, and watches
+whether it still holds. No error here stops the training: the previous settings are restored, one
+message says why, and steps have almost no overhead from then on.
 """
 
 from __future__ import annotations
@@ -52,23 +52,22 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Seconds of an epoch after which it is looked at again, whether it is as it was: some jobs have one
-# epoch only.
+# Seconds of an epoch after which steps are checked for drift again: some jobs have only one epoch.
 _LOOK_AGAIN = 3600.0
 _FEWEST_TO_CHOOSE_FROM = 2  # settings, unless the first one is known to be the best
-_MOST_PROFILES = 3  # in one run: a job that never takes what it took is not profiled for ever
+_MOST_PROFILES = 3  # in one run: a job that keeps changing is not profiled forever
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the optimizer is told about the job.
+    """The user's description of the job.
 
     Attributes:
-        name: Tells its profiles from those of other jobs.
-        batch_size: Likewise.
-        steps: How many steps the objective means when it speaks of seconds or joules.
-        run_steps: Steps of the whole run; `None` if not known.
-        max_profile_share: Share of them that profiling may take, at most.
+        name: Distinguishes its profiles from those of other jobs.
+        batch_size: Distinguishes profiles likewise.
+        steps: Number of steps to which objectives in seconds or joules refer.
+        run_steps: Steps of the whole run; `None` if unknown.
+        max_profile_share: Maximum share of them to spend on profiling.
     """
 
     name: str | None = None
@@ -79,7 +78,7 @@ class Job:
 
     @property
     def max_profile_steps(self) -> float:
-        """Steps that profiling may take, at most."""
+        """Maximum number of steps to spend on profiling."""
         if self.run_steps is None:
             return math.inf
         return math.floor(self.run_steps * self.max_profile_share + 1e-9)
@@ -87,12 +86,12 @@ class Job:
 
 @dataclass(frozen=True)
 class _Hello:
-    """What a process tells the others at the beginning.
+    """The first message of a process to the others.
 
     Attributes:
         cards: Its GPUs, by key.
-        refusal: Why it may not turn the knob, or an empty text.
-        trouble: Why it cannot take part at all, or an empty text.
+        refusal: Why it may not set the knob, or an empty string.
+        trouble: Why it cannot take part at all, or an empty string.
     """
 
     cards: dict[str, Card]
@@ -104,10 +103,10 @@ class JitOptimizer(Callback):
     """Finds the best setting of one GPU knob during training. See the subclasses for each knob.
 
     Attributes:
-        monitor: What measures.
-        objective: What decides.
+        monitor: Measures time and energy.
+        objective: The user's objective.
         observing: Whether the decision is only reported, not applied.
-        trouble: Why there is no optimization, or no further one; empty while all is well.
+        trouble: Why there is no optimization, or no further one; empty if there is no problem.
     """
 
     def __init__(
@@ -129,8 +128,8 @@ class JitOptimizer(Callback):
         )
         if isinstance(self.objective, LatencyBound):
             raise FrontierError(
-                "an optimizer times stretches of steps, so its objective must be one of their time "
-                f"and energy, but got {self.objective!r}; docs/serving.md shows how to choose by it"
+                "an optimizer measures segments of steps, so its objective must be one of their "
+                f"time and energy, but got {self.objective!r}; docs/serving.md shows how to use it"
             )
         self.observing = observe
         self.trouble = ""
@@ -145,25 +144,25 @@ class JitOptimizer(Callback):
         self._grip: Grip | None = None
         self._ladder: Ladder | None = None
         self._runner: Runner | None = None
-        self._idle = False  # steps have nothing to tell
-        self._over = False  # nothing is optimized any more
+        self._idle = False  # steps need no handling
+        self._over = False  # optimization has ended
         self._closed = False
         self._steps = 0
-        self._wake_at = -1  # the step count at which an epoch is looked at again
+        self._wake_at = -1  # the step count at which steps are checked again
         self._profiling: Counter[Any] = Counter()
         self._frontier: Frontier | None = None
         self._selection: Selection | None = None
 
-    # --- what can be asked ------------------------------------------------------------------
+    # --- results ----------------------------------------------------------------------------
 
     @property
     def frontier(self) -> Frontier | None:
-        """One step, on all GPUs of the job, at each setting that is known; `None` before that."""
+        """One step, on all GPUs of the job, at each profiled setting; `None` before that."""
         return self._frontier
 
     @property
     def selection(self) -> Selection | None:
-        """The choice; `None` before it is made. Points are of one step, the cost of `job_steps`."""
+        """The choice; `None` before it is made. Points are per step, the cost per `job_steps`."""
         return self._selection
 
     @property
@@ -173,16 +172,16 @@ class JitOptimizer(Callback):
 
     @property
     def profiling_steps(self) -> int:
-        """Steps that have been spent on profiling."""
+        """Number of steps spent on profiling."""
         return sum(self._profiling.values())
 
     @property
     def expected_step(self) -> Point | None:
-        """A step, on all GPUs of the job, for the rest of the run; `None` before the choice."""
+        """Expected step, on all GPUs of the job, for the rest of the run; `None` if undecided."""
         return None if self._selection is None else self._outcome()[1]
 
     def report(self) -> Report:
-        """The run so far, beside the same run at the setting from before and at the chosen one."""
+        """Compare the run so far with the same run at the previous setting and the chosen one."""
         self._ledger.balance()
         return Report.of(
             Spent(
@@ -201,10 +200,10 @@ class JitOptimizer(Callback):
             limits_power=self._knob.bounds_power,
         )
 
-    # --- what a training loop tells ---------------------------------------------------------
+    # --- events of the training loop --------------------------------------------------------
 
     def on_epoch_begin(self) -> None:
-        """An epoch begins."""
+        """Begin an epoch."""
         if self._closed:
             return
         self._ledger.begin()
@@ -212,35 +211,35 @@ class JitOptimizer(Callback):
             self._carefully(self._wake)
 
     def on_step_begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         if self._steps == self._wake_at and self._idle and not self._over:
             self._carefully(self._wake)
         if not self._idle:
-            self._ledger.begin()  # for loops that tell of steps only
+            self._ledger.begin()  # for loops that report steps only
             self._carefully(self._step)
 
     def on_step_end(self) -> None:
-        """A step has ended."""
+        """End a step."""
         if not self._closed:
             self._steps += 1
 
     def on_epoch_end(self) -> None:
-        """An epoch has ended."""
+        """End an epoch."""
         self.pause()
 
     def pause(self) -> None:
-        """What follows is not training."""
+        """Pause: other work than training follows."""
         if self._runner is not None and not self._idle:
             self._carefully(self._runner.interrupt)
         self._ledger.end()
 
     def resume(self) -> None:
-        """Training goes on."""
+        """Continue training."""
         if not self._closed:
             self._ledger.begin()
 
     def close(self) -> None:
-        """Put the setting from before back, and say in the log what the run has saved."""
+        """Restore the previous setting, and log how much the run has saved."""
         if self._closed:
             return
         self.pause()
@@ -249,16 +248,16 @@ class JitOptimizer(Callback):
         if self._steps and self._ranks.rank == 0:
             logger.info("%s", self.report())
 
-    # --- whatever happens, training goes on -------------------------------------------------
+    # --- error handling: training always continues ------------------------------------------
 
     def _carefully(self, action: Callable[[], None]) -> None:
         try:
             action()
-        except TroubleElsewhere as error:  # every process knows: the first one says it
+        except TroubleElsewhere as error:  # every process has it: only the first one warns
             self._give_up(str(error), logging.WARNING if self._ranks.rank == 0 else logging.DEBUG)
         except (CapabilityError, KnobError, RanksError, WindowError, OSError) as error:
             self._give_up(str(error))
-        except Exception as error:  # an objective of the user's may raise anything
+        except Exception as error:  # a user's objective may raise anything
             self._give_up(f"{type(error).__name__}: {error}", error=error)
 
     def _give_up(
@@ -268,7 +267,7 @@ class JitOptimizer(Callback):
         self._stop()
         logger.log(
             level,
-            "the %s is not optimized; training goes on with the setting from before: %s",
+            "the %s is not optimized; training goes on with the previous setting: %s",
             self._name,
             why,
             exc_info=error,
@@ -288,7 +287,7 @@ class JitOptimizer(Callback):
 
     @property
     def _present(self) -> Any:
-        """The setting before the run; `None` if it is not known, or not one for all GPUs."""
+        """The setting before the run; `None` if unknown, or not the same on all GPUs."""
         return None if self._ladder is None else self._ladder.present
 
     # --- steps ------------------------------------------------------------------------------
@@ -309,11 +308,11 @@ class JitOptimizer(Callback):
         self._idle = resting
         expected = self.expected_step if resting else None
         if expected is not None:
-            # In steps, which all processes of the job count alike.
+            # In steps, as all processes of the job have the same count.
             self._wake_at = self._steps + max(1, math.ceil(_LOOK_AGAIN / expected.time))
 
     def _begin(self) -> None:
-        """Meet the other processes of the job and agree on what to do."""
+        """Connect to the other processes of the job and agree on a program."""
         self._ranks = job_ranks(self._rank_timeout)
         answers = self._ranks.share(self._hello())
         for rank, answer in enumerate(answers):
@@ -328,7 +327,7 @@ class JitOptimizer(Callback):
             ),
             "",
         )
-        # The first process's file decides: the others may see another one, or none.
+        # The first process's file is used: the others may have another one, or none.
         (saved, *_) = self._ranks.share(self._saved() if self._ranks.rank == 0 else None)
         assert self._grip is not None
         self._runner = Runner(self.monitor, self._grip, self._ranks)
@@ -355,10 +354,10 @@ class JitOptimizer(Callback):
             return _Hello(cards, refusal=str(error))
         return _Hello(cards)
 
-    # --- the life of a run ------------------------------------------------------------------
+    # --- the phases of a run ----------------------------------------------------------------
 
     def _life(self, saved: Frontier | None, refusal: str) -> Program:
-        """Profile, decide, watch; and again when the job has become another one."""
+        """Profile, decide, watch; and again when the job has changed."""
         if refusal:
             self._say_refused(saved, refusal)
             if saved is None:
@@ -377,7 +376,7 @@ class JitOptimizer(Callback):
             if walk.slices:
                 self._keep()
             if self.observing and self._present is None:
-                break  # GPUs differ, and nothing tells what a step should take there
+                break  # GPUs differ, so the expected cost of a step there is unknown
             setting, point = self._outcome()
             drift = yield from watch(point, setting, at_once=not walk.slices)
             saved = None
@@ -415,7 +414,7 @@ class JitOptimizer(Callback):
         )
 
     def _profiled(self, walk: Walk) -> Generator[Stretch, Taken | None, Walk]:
-        """Go on with a walk, or begin anew if what is known is not of this job any more."""
+        """Continue a sweep, or start over if its known points no longer match this job."""
         if walk.known and walk.next_rung() is not None:
             last = walk.points()[-1]
             drift = yield from self._counted(look(last, last.knob, cold=True, tolerance=MISMATCH))
@@ -426,7 +425,7 @@ class JitOptimizer(Callback):
         return walk
 
     def _compared(self, walk: Walk) -> Generator[Stretch, Taken | None, None]:
-        """Get to know the setting from before as well, which the choice is compared with."""
+        """Measure the previous setting as well, with which the choice is compared."""
         if self._present is None:
             return
         rung = walk.knobs.index(self._present)
@@ -436,10 +435,10 @@ class JitOptimizer(Callback):
     def _counted(
         self, program: Generator[Stretch, Taken | None, T]
     ) -> Generator[Stretch, Taken | None, T | None]:
-        """A program, with the steps that it takes counted as profiling; ends if they are too many.
+        """Run a program, count its steps as profiling, and end it if they are too many.
 
         Returns:
-            What the program does; `None` if it was ended.
+            The program's return value; `None` if it was ended.
         """
         taken = None
         while True:
@@ -487,7 +486,7 @@ class JitOptimizer(Callback):
             logger.info("%s", self.report().headline())
 
     def _outcome(self) -> tuple[Any, Point]:
-        """The setting for the rest of the run, and what a step takes then."""
+        """Return the setting for the rest of the run, and the expected step at it."""
         assert self._frontier is not None
         assert self._selection is not None
         if self.observing:
@@ -501,9 +500,9 @@ class JitOptimizer(Callback):
             "the %s may not be set, so it stays as it is: %s; %s",
             self._name,
             refusal,
-            "what it would save is reported from the saved profile"
+            "the possible savings are reported from the saved profile"
             if saved is not None
-            else "what it would save cannot be profiled either, and only the run is measured",
+            else "the possible savings cannot be profiled either, and only the run is measured",
         )
 
     def _say_too_short(self) -> None:
@@ -519,7 +518,7 @@ class JitOptimizer(Callback):
         )
 
     def _say(self, message: str, *details: object) -> None:
-        """Warn of what every process of the job knows: once."""
+        """Log a warning that every process of the job would have, only once."""
         if self._ranks.rank == 0:
             logger.warning(message, *details)
 
@@ -577,7 +576,7 @@ def _profile_file(path: str | Path | None, job: Job) -> ProfileFile | None:
     if path is not None:
         return ProfileFile(path)
     if job.name is None:
-        return None  # nothing would tell this job's profile from another's
+        return None  # this job's profile could not be distinguished from another's
     try:
         return ProfileFile(state_directory() / "profiles.json")
     except OSError as error:

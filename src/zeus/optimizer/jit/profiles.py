@@ -1,7 +1,7 @@
-"""Profiles kept between runs: what a step of a job takes at each setting of a GPU knob.
+"""Profiles kept between runs: time and energy of a job's step at each setting of a GPU knob.
 
 One file holds any number of them. A profile belongs to a GPU model, a number of GPUs, a job and a
-batch size, and is never used for another.
+batch size, and is never used for others.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _MAX_GPUS = 1_000_000
 
 @dataclass(frozen=True)
 class ProfileKey:
-    """Whose profile it is.
+    """Identifies a profile.
 
     Attributes:
-        gpu: Product name; of mixed GPUs "2 x this + 4 x that".
-        gpus: How many of them do the work.
+        gpu: Product name; for mixed GPUs "2 x this + 4 x that".
+        gpus: Number of GPUs that the job uses.
         knob: "power_limit" or "graphics_clock".
         job: Name of the job, if it has one.
-        batch_size: Of the job, if it was told.
+        batch_size: Batch size of the job, if given.
     """
 
     gpu: str
@@ -48,18 +48,18 @@ class ProfileKey:
 
 @dataclass(frozen=True)
 class Profile:
-    """A step of a job at each setting that was measured."""
+    """A step of a job at each measured setting."""
 
     key: ProfileKey
     frontier: Frontier
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON knows it."""
+        """Return the profile as types that JSON supports."""
         return {**vars(self.key), "frontier": self.frontier.to_dict()}
 
     @classmethod
     def from_dict(cls, record: Any, where: str = "profile") -> Profile:
-        """The inverse of `to_dict`.
+        """Inverse of `to_dict`.
 
         Raises:
             ProfileError: If it is not the record of a profile.
@@ -91,17 +91,17 @@ class Profile:
 
 
 class _DamagedError(ProfileError):
-    """A file of profiles, certainly, but one that has come to harm."""
+    """The file is one of profiles, but damaged."""
 
 
 class ProfileFile:
-    """The file of profiles at a path. Every change is whole or not there at all."""
+    """The file of profiles at a path. Every change is atomic."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     def read(self) -> list[Profile]:
-        """All profiles; none if there is no file.
+        """Return all profiles; none if there is no file.
 
         Raises:
             ProfileError: If the file cannot be read or is not one of profiles; says where.
@@ -137,7 +137,7 @@ class ProfileFile:
             raise _DamagedError(str(error)) from error
 
     def find(self, key: ProfileKey) -> Profile | None:
-        """The profile of this key.
+        """Return the profile with this key.
 
         Raises:
             ProfileError: If the file is not one of profiles.
@@ -148,11 +148,11 @@ class ProfileFile:
         """Add a profile, in place of an older one of the same key.
 
         Returns:
-            Where a damaged file of profiles has been moved, if one was in the way.
+            Path to which a damaged file of profiles was moved, if there was one.
 
         Raises:
             OSError: If the file cannot be written.
-            ProfileError: If it cannot be read, or is something else: that is left alone.
+            ProfileError: If it cannot be read, or is another kind of file, which is left alone.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         moved = None
@@ -173,7 +173,7 @@ class ProfileFile:
 
 
 def _unused(path: Path) -> Path:
-    """The path, or one like it that does not exist."""
+    """Return the path, or a similar one that does not exist."""
     free, number = path, 2
     while free.exists():
         free, number = path.with_name(f"{path.name}.{number}"), number + 1

@@ -1,8 +1,7 @@
-"""Talk between the processes of one job, so that all of them decide the same.
+"""Communication between the processes of one job, so that all of them decide the same.
 
-With `torch.distributed` initialised, what one process has to say is gathered by all, over a group
-of our own on gloo: it has a timeout of its own and does not mix with the training's traffic.
-Without, there is only this process.
+With `torch.distributed` initialized, objects are all-gathered over a separate gloo group: it has
+its own timeout and does not mix with the training's traffic. Without, there is only this process.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ class Ranks(Protocol):
     size: int
 
     def share(self, said: Any) -> list[Any]:
-        """What every process said, by rank. All must call it, in the same order.
+        """Return the objects of all processes, by rank. All must call it, in the same order.
 
         Raises:
-            RanksError: If one of them did not answer in time, or has ended.
+            RanksError: If one of them did not respond in time, or has exited.
         """
 
     def told(self, rank: int, message: str) -> str:
-        """A message with the process that it is from."""
+        """Return a message with the rank that it is from."""
 
     def leave(self) -> None:
-        """Say nothing any more: whoever waits for this process learns at once that it is gone."""
+        """Disconnect: processes that wait for this one fail at once."""
 
 
 class Alone:
@@ -42,15 +41,15 @@ class Alone:
     size = 1
 
     def share(self, said: Any) -> list[Any]:
-        """What was said."""
+        """Return the object of this process."""
         return [said]
 
     def told(self, rank: int, message: str) -> str:  # noqa: ARG002  (there is only one)
-        """The message."""
+        """Return the message."""
         return message
 
     def leave(self) -> None:
-        """Nobody waits."""
+        """Do nothing: no other process waits."""
 
 
 class TorchRanks:
@@ -64,7 +63,7 @@ class TorchRanks:
             timeout: Seconds to wait for the slowest process.
 
         Raises:
-            RanksError: If one of them did not answer in time, or has ended.
+            RanksError: If one of them did not respond in time, or has exited.
         """
         self._distributed = distributed
         self._timeout = timeout
@@ -77,9 +76,9 @@ class TorchRanks:
             raise self._silent(error) from error
 
     def share(self, said: Any) -> list[Any]:
-        """What every process said."""
+        """Return the objects of all processes, by rank."""
         if self._group is None:
-            raise RanksError("the process has left the others of its job")
+            raise RanksError("this process has left the group of its job")
         answers: list[Any] = [None] * self.size
         try:
             self._distributed.all_gather_object(answers, said, group=self._group)
@@ -88,11 +87,11 @@ class TorchRanks:
         return answers
 
     def told(self, rank: int, message: str) -> str:
-        """A message with the process that it is from."""
+        """Return a message with the rank that it is from."""
         return f"rank {rank}: {message}"
 
     def leave(self) -> None:
-        """Close the connections, so that whoever waits for this process stops waiting."""
+        """Close the connections, so that processes that wait for this one stop waiting."""
         group, self._group = self._group, None
         if group is not None and self._distributed.is_initialized():
             with contextlib.suppress(RuntimeError, ValueError, AssertionError):
@@ -107,12 +106,12 @@ class TorchRanks:
 
 
 def job_ranks(timeout: float) -> Ranks:
-    """The processes of this job as the training framework knows them.
+    """Return the processes of this job according to the training framework.
 
     Raises:
-        RanksError: If they do not answer.
+        RanksError: If they do not respond.
     """
-    torch = sys.modules.get("torch")  # whoever trains with it has imported it
+    torch = sys.modules.get("torch")  # imported already if it is in use
     distributed = getattr(torch, "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return Alone()

@@ -1,4 +1,4 @@
-"""What a run took, and what it would have taken otherwise."""
+"""Time and energy of a run, compared with those at other settings."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from zeus.frontier import Frontier, Point, Selection
 from zeus.frontier.point import freeze
 from zeus.monitor.measurement import show_joules, show_seconds
 
-# An uncertainty below this share of its value is not worth a reader's time.
+# An uncertainty below this share of its value is not shown.
 _NEGLIGIBLE = 1e-5
-# A job that draws less than this share of a power limit does not feel it.
+# A job that draws less than this share of a power limit is not affected by it.
 _FELT = 0.9
 
 
@@ -27,8 +27,8 @@ class Amount:
     Attributes:
         time: Seconds.
         energy: Joules.
-        time_uncertainty: Seconds by which the time may be off in about 19 of 20 cases.
-        energy_uncertainty: Joules by which the energy may be off, likewise.
+        time_uncertainty: Uncertainty of the time in seconds, for about 19 of 20 cases.
+        energy_uncertainty: Uncertainty of the energy in joules, likewise.
     """
 
     time: float
@@ -47,13 +47,13 @@ class Amount:
 
 @dataclass(frozen=True)
 class Spent:
-    """What has been done so far.
+    """Steps, time and energy so far.
 
     Attributes:
-        steps: At each setting; `None` for the one from before the run.
+        steps: Steps at each setting; `None` for the one before the run.
         profiling: Of these, the steps spent on profiling.
-        time: Seconds of training as measured, without what is between epochs.
-        energy: Joules of it on this process's GPUs; `None` if not all could be measured.
+        time: Measured seconds of training, excluding work between epochs.
+        energy: Joules of training on this process's GPUs; `None` if not all could be measured.
     """
 
     steps: Mapping[Any, int]
@@ -64,27 +64,27 @@ class Spent:
 
 @dataclass(frozen=True)
 class Report:
-    """A run so far, beside the same run at the setting from before and at the chosen one.
+    """A run so far, compared with the same run at the previous setting and at the chosen one.
 
-    Energies are of this process's GPUs. The run's own figures are measured; the other two follow
-    from it and the ratios of the profile's points, whose uncertainty is stated.
+    Energies are of this process's GPUs. The run's own values are measured; the other two follow
+    from them and the ratios of the profile's points, whose uncertainty is stated.
 
     Attributes:
-        steps: Of training so far.
+        steps: Training steps so far.
         profiling_steps: Of these, how many were spent on profiling.
         observing: Whether the chosen setting was only found, not used.
-        unit: Of settings.
-        reference: A step at the setting from before the run (of all GPUs of the job), or at the
-            highest one if GPUs of one model were not set alike; `None` where nothing was profiled.
+        unit: Unit of settings.
+        reference: A step at the setting before the run (of all GPUs of the job), or at the highest
+            one if GPUs of one model had different settings; `None` where nothing was profiled.
         chosen: A step at the chosen setting, likewise.
-        note: What the objective had to say about its choice.
-        as_run: What the run took.
-        at_reference: What it would have taken at the setting from before.
-        at_chosen: What it would have taken at the chosen setting from the beginning.
-        profiling: What profiling took beyond what the same steps take at the reference. May be
-            negative: lower settings save while they are tried.
-        untried: What settings above the previous one might give, which were not tried; empty if
-            there are none.
+        note: The objective's note about its choice.
+        as_run: Time and energy of the run.
+        at_reference: Time and energy of the run at the previous setting.
+        at_chosen: Time and energy of the run at the chosen setting from the beginning.
+        profiling: Extra time and energy of the profiling steps over the reference. May be
+            negative: lower settings save energy while they are tried.
+        untried: Message about the possible gain from settings above the previous one, which were
+            not tried; empty if there are none.
     """
 
     steps: int
@@ -114,18 +114,18 @@ class Report:
         gpus: int = 1,
         limits_power: bool = False,
     ) -> Report:
-        """Put it together.
+        """Build a report.
 
         Args:
-            spent: What has been done.
+            spent: Steps, time and energy so far.
             frontier: A step at each setting; `None` before it is known.
-            selection: From this frontier.
+            selection: The choice from this frontier.
             present: The setting before the run.
             observing: Whether the choice is not applied.
-            unit: Of settings.
+            unit: Unit of settings.
             untried: The highest setting that the GPUs accept, if it was above the ceiling.
-            gpus: Of the job.
-            limits_power: Whether settings are watts that a GPU may draw.
+            gpus: Number of GPUs of the job.
+            limits_power: Whether settings are limits of a GPU's power, in watts.
         """
         steps = sum(spent.steps.values())
         as_run = None if spent.energy is None else Amount(spent.time, spent.energy)
@@ -153,20 +153,20 @@ class Report:
 
     @property
     def energy_change(self) -> float | None:
-        """Of the chosen setting against the reference: -0.15 is 15 % less; `None` if unknown."""
+        """Relative energy of the chosen setting: -0.15 is 15 % less; `None` if unknown."""
         if self.chosen is None or self.reference is None or not self.reference.energy:
             return None
         return -self.chosen.savings(self.reference)
 
     @property
     def time_change(self) -> float | None:
-        """Of the chosen setting against the reference: 0.02 is 2 % longer; `None` if unknown."""
+        """Relative time of the chosen setting: 0.02 is 2 % longer; `None` if unknown."""
         if self.chosen is None or self.reference is None:
             return None
         return self.chosen.slowdown(self.reference) - 1
 
     def headline(self) -> str:
-        """The choice in one line; an empty text before it is made."""
+        """Return the choice in one line; an empty string before it is made."""
         if self.chosen is None or self.reference is None:
             return ""
         chosen, before = (_setting(point, self.unit) for point in (self.chosen, self.reference))
@@ -179,14 +179,14 @@ class Report:
         )
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the report as lines of text."""
         done = f"{self.steps} steps" + (f" in {self.as_run}" if self.as_run else "")
         if self.chosen is None or self.reference is None:
             return [f"{done}; no profile, so nothing to compare with"]
         assert self.profiling is not None
         chosen, before = (_setting(point, self.unit) for point in (self.chosen, self.reference))
-        if isinstance(self.chosen.knob, Mapping):  # long, and the headline has spelled it out
-            chosen, before = "the chosen setting", "the setting compared with"
+        if isinstance(self.chosen.knob, Mapping):  # long, and the headline has it already
+            chosen, before = "the chosen setting", "the reference setting"
         lines = [
             self.headline(),
             done,
@@ -209,19 +209,19 @@ class Report:
         return "\n".join(self.lines())
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """Return the report for notebooks."""
         from html import escape  # noqa: PLC0415
 
         return f"<pre>{escape(str(self))}</pre>"
 
 
 def reference_point(frontier: Frontier, present: Any) -> Point:
-    """A step at the setting from before; at the highest one, if that is not known."""
+    """Return a step at the previous setting; at the highest one, if that is unknown."""
     return point_at(frontier, present) or frontier.points[0]
 
 
 def point_at(frontier: Frontier, knob: Any) -> Point | None:
-    """A step at a setting, as measured or between measured ones; `None` if that is not known."""
+    """Return a step at a setting, measured or interpolated; `None` if unknown."""
     for known in (frontier.at, frontier.between):
         with contextlib.suppress(FrontierError):
             return known(knob)
@@ -229,7 +229,7 @@ def point_at(frontier: Frontier, knob: Any) -> Point | None:
 
 
 class _Model:
-    """The run as the profile tells it, set beside the run as it was measured."""
+    """The run as predicted by the profile, scaled to the run as measured."""
 
     def __init__(self, spent: Spent, frontier: Frontier, reference: Point) -> None:
         self._points = {
@@ -242,13 +242,13 @@ class _Model:
         self._count = sum(spent.steps.values())
         self._profiling = spent.profiling
         self._reference = reference
-        # The profile is of all GPUs of the job and of undisturbed steps; the run is ours.
+        # The profile is of all GPUs of the job and undisturbed steps; the run is this process's.
         self._in_time = (spent.time or self._time()) / self._time()
         energy = self._energy()
         self._in_energy = spent.energy / energy if spent.energy and energy else 1.0
 
     def at(self, point: Point) -> Amount:
-        """What all steps would have taken at this point."""
+        """Return the time and energy of all steps at this point."""
         time = self._count * self._in_time * point.time
         energy = self._count * self._in_energy * point.energy
         return Amount(
@@ -259,7 +259,7 @@ class _Model:
         )
 
     def profiling(self) -> Amount:
-        """What profiling took beyond the reference."""
+        """Return the extra time and energy of profiling over the reference."""
         counts, reference = self._profiling, self._reference
         return Amount(
             self._in_time
@@ -275,9 +275,9 @@ class _Model:
         return sum(count * point.energy for point, count in self._steps.items())
 
     def _doubt(self, wanted: Point, what: str) -> float:
-        """By which share a figure may be off that is the run's, times a ratio of points.
+        """Return the relative uncertainty of the run's value times a ratio of points.
 
-        What was run at the wanted point is in the numerator and the denominator alike.
+        Steps at the wanted point are in both the numerator and the denominator.
         """
         weights = {point: count * getattr(point, what) for point, count in self._steps.items()}
         total = sum(weights.values())
@@ -290,20 +290,20 @@ class _Model:
 
 
 def _doubt(chosen: Point, reference: Point, what: str) -> float:
-    """By how much the ratio of two points may be off; of one with itself, not at all."""
+    """Return the relative uncertainty of the ratio of two points; 0 if they are equal."""
     if chosen == reference:
         return 0.0
     return math.hypot(_share(chosen, what), _share(reference, what))
 
 
 def _share(point: Point, what: str) -> float:
-    """Uncertainty as a share of the value."""
+    """Return the uncertainty as a share of the value."""
     value: float = getattr(point, what)
     return (getattr(point, f"{what}_uncertainty") or 0.0) / value if value else 0.0
 
 
 def _given_away(reference: Point, untried: Any, unit: str, gpus: int | None) -> str:
-    """What the ceiling may cost. More power makes a step faster by no more than its share."""
+    """Describe what the ceiling may cost: a step's speed gains at most the share of power."""
     if untried is None:
         return ""
     ceiling, highest = freeze(reference.knob), freeze(untried)
@@ -327,7 +327,7 @@ def _setting(point: Point, unit: str) -> str:
 
 
 def _rounded(uncertainty: float) -> float:
-    """To two digits: more say nothing about what is uncertain anyway."""
+    """Round to two digits, which is enough for an uncertainty."""
     return float(f"{uncertainty:.2g}")
 
 

@@ -1,7 +1,7 @@
-"""Runs stretches of steps inside a training loop, and tells what they took.
+"""Runs segments of steps inside a training loop, and measures them.
 
-The loop's thread is the only one; between the ends of stretches a step costs a comparison and a
-count. Stretches go on across the ends of epochs, measured in pieces that leave out what is between.
+It uses only the loop's thread; between the ends of segments a step costs a comparison and a count.
+Segments continue across epochs, measured in pieces that exclude work between epochs.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from zeus.optimizer.jit.late import late_time
 from zeus.optimizer.jit.ranks import Ranks
 from zeus.optimizer.jit.stretch import Rest, Stretch, Taken
 
-_VAGUE = 0.02  # of the energy of a stretch, from which the tick after it is worth waiting for
+_VAGUE = 0.02  # of the energy of a segment: from this uncertainty on, wait for the next tick
 _TICK = 0.1  # seconds between ticks of an energy counter, on most GPUs
 _SOME_TICKS = 2
 _LONGEST_WAIT = 0.3  # seconds
 
-#: A program of stretches: yields what to do, is sent what a measured stretch took.
+#: A program of segments: yields what to do, is sent the result of each measured segment.
 Program = Generator[Stretch | Rest, Taken | None, None]
 
 
 class TroubleElsewhere(Exception):
-    """A process of the job cannot go on; says which and why."""
+    """A process of the job cannot continue; says which and why."""
 
 
 class Runner:
-    """Runs a program of stretches.
+    """Runs a program of segments.
 
     Attributes:
-        resting: Whether steps need not be told until `wake`.
+        resting: Whether steps need not be reported until `wake`.
     """
 
     def __init__(self, monitor: ZeusMonitor, grip: Grip, ranks: Ranks) -> None:
@@ -48,26 +48,26 @@ class Runner:
         self._ranks = ranks
         self._program: Program | None = None
         self._stretch: Stretch | None = None
-        self._end = 0  # the step count at which the stretch ends
+        self._end = 0  # the step count at which the segment ends
         self._setting: Any = None
-        self._since = 0  # the step count at which the setting was made
+        self._since = 0  # the step count at which the setting was applied
         self._tally: Counter[Any] = Counter()
         self._stay = _Stay(monitor, "")
         self._trouble = ""
         self.resting = False
 
     def start(self, program: Program, step: int) -> None:
-        """Begin with the first stretch, after so many steps."""
+        """Begin with the first segment, at step count `step`."""
         self._program = program
         self._order(None, step)
 
     def wake(self, step: int) -> None:
-        """An epoch begins: whoever rested may look again."""
+        """Continue the program after a rest, at step count `step`."""
         self.resting = False
         self._order(None, step)
 
     def step_begin(self, step: int) -> None:
-        """A step begins, after so many: the end of a stretch, if that had its last one."""
+        """Begin a step at step count `step`; ends a segment that is complete."""
         while self._stretch is not None and step >= self._end:
             stretch, self._stretch = self._stretch, None
             self._order(self._reduced(stretch) if stretch.measured else None, step)
@@ -75,21 +75,21 @@ class Runner:
             self._stay.step_begin()
 
     def interrupt(self) -> None:
-        """What follows is not training: it is no part of the stretch."""
+        """Exclude the work that follows from the segment: it is not training."""
         self._stay.interrupt()
 
     def stop(self, step: int) -> None:
-        """Nothing is run any more, after so many steps; the setting from before is back."""
+        """Stop at step count `step`; the caller restores the previous setting."""
         self._tally, self._since = self.tally(step), step
         self._stretch = self._setting = None
         self._stay.interrupt(sync_execution=False)
         self._monitor.change_setting("")
 
     def tally(self, step: int) -> Counter[Any]:
-        """Steps at each setting, after so many in all; `None` is the setting from before."""
+        """Return the steps at each setting, after `step` in all; `None` is the previous one."""
         return self._tally + Counter({self._setting: step - self._since})
 
-    # --- inside -----------------------------------------------------------------------------
+    # --- internal ---------------------------------------------------------------------------
 
     def _order(self, taken: Taken | None, step: int) -> None:
         assert self._program is not None
@@ -111,15 +111,15 @@ class Runner:
         except (CapabilityError, KnobError, OSError) as error:
             if self._ranks.size == 1:
                 raise
-            self._trouble = str(error)  # the others wait for our figures: told along with them
+            self._trouble = str(error)  # the others wait for our results: sent along with them
         self._setting = None if setting is None else freeze(setting)
 
     def _reduced(self, stretch: Stretch) -> Taken:
-        """What the stretch took on all GPUs of the job."""
+        """Return the time and energy of the segment on all GPUs of the job."""
         try:
             self._grip.check_in_force()
         except (CapabilityError, OSError) as error:
-            # Measured at another setting than it would be filed under.
+            # Measured at another setting than it would be recorded under.
             self._trouble = self._trouble or str(error)
         mine = self._stay.said(self._trouble)
         answers = self._ranks.share(mine)
@@ -130,14 +130,14 @@ class Runner:
 
 
 class _Stay:
-    """Measured stretches that follow each other at one setting, as one window.
+    """Consecutive measured segments at one setting, as one window.
 
-    Each takes what the window has grown by. So what is not known of the ends of windows shorter
-    than a tick of the counter is not known at the two ends of the stay only.
+    Each segment is a difference of the window. So the uncertainty at the ends of windows shorter
+    than a counter tick occurs only at the two ends of the stay.
 
     Args:
         monitor: Measures it.
-        setting: Names the setting, which is in force by now.
+        setting: Name of the setting, which is already in force.
     """
 
     def __init__(self, monitor: ZeusMonitor, setting: str) -> None:
@@ -147,26 +147,26 @@ class _Stay:
         self._window: object | None = None
         self._pieces: list[Measurement] = []
         self._stamps: list[float] = []  # when the steps of the window began
-        self._step_times: list[float] = []  # seconds, of the stretch so far
+        self._step_times: list[float] = []  # seconds, of the segment so far
         self._trouble = ""
-        self._before = Taken(0, 0.0, 0.0)  # of the stretches before, together
+        self._before = Taken(0, 0.0, 0.0)  # sum of the previous segments
         self._late = 0.0
 
     def step_begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         if self._window is None:
             self._window = self._monitor.open_scope("profile", True)
             self._stamps = []
         self._stamps.append(self._monitor.node.clock.now())
 
     def interrupt(self, *, sync_execution: bool = True) -> None:
-        """What follows is no part of it."""
+        """Exclude the work that follows from the stay."""
         window, self._window = self._window, None
         if window is None:
             return
         piece = self._monitor.close_scope(window, sync_execution, True)
         if piece is None:
-            self._trouble = "the monitor's windows were reset amid profiling"
+            self._trouble = "the monitor's windows were reset during profiling"
             return
         self._pieces.append(piece)
         self._take_stamps()
@@ -177,12 +177,12 @@ class _Stay:
         self._stamps = []
 
     def said(self, trouble: str) -> _Said:
-        """What all of it took so far, in this process."""
+        """Return the time and energy of the stay so far, in this process."""
         pieces = [*self._pieces]
         if self._window is not None:
             so_far = self._monitor.peek_scope(self._window, True)
             if so_far is None:
-                self._trouble = "the monitor's windows were reset amid profiling"
+                self._trouble = "the monitor's windows were reset during profiling"
             else:
                 self._take_stamps()
                 pieces.append(self._settled(so_far, pieces))
@@ -191,10 +191,10 @@ class _Stay:
         return _Said.of(pieces, self._late, trouble or self._trouble)
 
     def _settled(self, so_far: Measurement, pieces: Sequence[Measurement]) -> Measurement:
-        """What the window has measured; a tick of the counter later, if too little is known.
+        """Return the window's measurement, one counter tick later if it is too uncertain.
 
-        What is drawn after the last tick is taken to be the mean of the window. That holds for
-        many short steps, but not for the end of a long one, where the GPU may idle.
+        Power after the last tick is assumed to be the mean of the window. That holds for many
+        short steps, but not for the end of a long one, where the GPU may idle.
         """
         energy = sum(piece.energy or 0.0 for piece in (so_far, *pieces))
         alike = max(self._step_times) < _TICK < so_far.time / _SOME_TICKS
@@ -209,7 +209,7 @@ class _Stay:
         return piece
 
     def last_of(self, steps: int, answers: Sequence[_Said]) -> Taken:
-        """What the last stretch took, by what all processes have said."""
+        """Return the time and energy of the last segment, from the results of all processes."""
         whole = _together(self._before.steps + steps, answers)
         before, self._before = self._before, whole
         time = whole.time - before.time
@@ -227,10 +227,10 @@ class _Stay:
 
 @dataclass(frozen=True)
 class _Said:
-    """What a process tells the others about a stretch.
+    """Results of a segment that a process sends to the others.
 
     Attributes:
-        trouble: Why it cannot go on, or an empty text.
+        trouble: Why it cannot continue, or an empty string.
         time: Seconds.
         late: Seconds of it by which single steps were late.
         energies: Joules and their uncertainty, by the GPU's key in the job.
@@ -243,7 +243,7 @@ class _Said:
 
     @classmethod
     def of(cls, pieces: Iterable[Measurement], late: float, trouble: str) -> _Said:
-        """The sum of pieces that follow each other."""
+        """Sum consecutive pieces."""
         time = 0.0
         energies: dict[str, tuple[float, float]] = {}
         for piece in pieces:

@@ -1,4 +1,4 @@
-"""What the decisions and the training loop say to each other."""
+"""Messages between the decision generators and the training loop."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class Stretch:
     """Consecutive steps of training under one setting.
 
     Attributes:
-        steps: How many, at least 1. They may lie in more than one epoch.
-        setting: Of the knob; `None` for whatever was set before the run.
-        measured: Whether to tell what they took.
-        continues: Whether they are measured in one with the stretch right before them, which was
-            at the same setting.
+        steps: Number of steps, at least 1. They may span several epochs.
+        setting: Setting of the knob; `None` for the one before the run.
+        measured: Whether to report their time and energy.
+        continues: Whether they are measured in one window with the previous segment, which was at
+            the same setting.
     """
 
     steps: int
@@ -29,7 +29,7 @@ class Rest:
     """Nothing to do until the next epoch begins.
 
     Attributes:
-        setting: Of the knob meanwhile; `None` for whatever was set before the run.
+        setting: Setting of the knob meanwhile; `None` for the one before the run.
     """
 
     setting: Any
@@ -37,18 +37,17 @@ class Rest:
 
 @dataclass(frozen=True)
 class Taken:
-    """What a stretch took, over all GPUs of the job.
+    """Time and energy of a segment, over all GPUs of the job.
 
     Attributes:
-        steps: Of training.
+        steps: Number of training steps.
         time: Seconds, of the slowest process.
         energy: Joules of all GPUs.
-        uncertainty: Joules by which the energy may be off in about 19 of 20 cases.
-        highest_power: Watts on average of the GPU that drew most.
+        uncertainty: Uncertainty of the energy in joules, for about 19 of 20 cases.
+        highest_power: Highest average power of any GPU, in watts.
         late: Seconds of `time` by which single steps were late, of the slowest process.
-        together: Joules by which the energy of this stretch and of those that it continues, added
-            up, may be off: less than each alone, as what one has too much at an end the next has
-            too little. `None` if not known.
+        together: Uncertainty in joules of the total energy of this segment and those it continues:
+            less than the sum of each, as errors at common ends cancel. `None` if unknown.
     """
 
     steps: int

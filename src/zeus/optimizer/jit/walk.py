@@ -1,9 +1,9 @@
-"""Which setting to try next, from the highest down, until the objective can only get worse.
+"""The sweep over settings, from the highest down, until the objective can only get worse.
 
-A walk never ends above what the job draws: limits there are all alike, and whatever differs is
-noise. It ends where limits bite, and where the objective is settled at two rungs in a row, so that
-one probe further down has confirmed it. Then settings that may still be the best are visited again
-in turns, until one of them is.
+A sweep never ends above the job's power: limits there are equivalent, and any difference is noise.
+It ends where limits bind, and where the objective is settled at two rungs in a row, so that one
+probe further down has confirmed it. Then settings that may still be the best are visited again in
+turns, until one of them is known to be.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from zeus.optimizer.jit.stretch import Stretch, Taken
 
 # Two settings are the same to the job if time and energy differ by no more than this share, or by
 # no more than twice the uncertainty: they should be the same, and on a plateau noise alone would
-# look like a valley and end the walk.
+# resemble a valley and end the sweep.
 _SAME = 0.003
 _DOUBTS = 2
-# Uncertainties hold in 19 of 20 cases, and a walk asks more often than that. So it takes them to be
-# this much wider when it asks whether to end.
+# Uncertainties hold in 19 of 20 cases, and a sweep makes more decisions than that. So they are
+# widened by this factor when it checks whether to end.
 _CAUTION = 1.5
-# Hosts drift by about this share from one setting to one a few further down, which no single visit
-# can tell.
+# Hosts drift by about this share between settings a few rungs apart, which no single visit can
+# detect.
 _DRIFT = 0.01
-# What is surely worse needs to be known only to this share.
+# Settings that are certainly worse need to be known only to this share.
 _ROUGHLY = 0.005
 _VERY_ROUGHLY = 0.06
-# A power limit this far above what the job draws on average is not felt, unless it draws in bursts.
+# A power limit this far above the job's average power has no effect, unless power is bursty.
 _HEADROOM = 1.1
-# A limit bites if the job draws at least this share of it; or if it is no more than this share of
-# what the job draws where it may; or, as a job that draws in bursts never draws a limit on average,
-# if the job draws no more than this share of that and is slower by this factor.
+# A limit binds if the job draws at least `_CAPPED` of it; or if it is at most `_BELOW_DRAW` of the
+# job's highest power at any limit; or, as a bursty job never reaches a limit on average, if the job
+# draws at most `_DRAWING_LESS` of that power and is slower by the factor `_SLOWED`.
 _CAPPED = 0.95
 _BELOW_DRAW = 0.85
 _DRAWING_LESS = 0.88
@@ -45,36 +45,36 @@ _SLOWED = 1.03
 # A first part that is off by more than this share of the following ones was still warming up.
 _UNSTEADY = 0.03
 _MOST_UNSTEADY = 20
-# Settings that were slower than a lower one, and are measured again: at most so many.
+# Maximum number of settings measured again because they were slower than a lower one.
 _MOST_FORGOTTEN = 4
-# Rungs of a first walk, at most; of a longer ladder, those around the best are filled in later.
+# Maximum rungs of a first sweep; on a longer ladder, those around the best are filled in later.
 _MAX_RUNGS = 13
-# A stay may have been disturbed from beginning to end by about this share, until a second one
-# agrees; or until the others have shown that nothing is disturbed here.
+# A stay may have been disturbed throughout by about this share, until a second one agrees, or until
+# the others have shown that the host is quiet.
 _DISTURBED = 0.035
 _DISAGREEING = 0.02
 # Settings that differ by less than this are equally good.
 _EQUALLY_GOOD = 0.003
-# Visits of one setting, at most; and how many visits there are whatever they take.
+# Maximum visits of one setting; and minimum repeated visits, whatever their duration.
 _MAX_VISITS = 6
 _MIN_VISITS_AGAIN = 2
 
 
 @dataclass
 class Walk:
-    """A walk down a ladder of settings.
+    """A sweep down a ladder of settings.
 
     Attributes:
-        knobs: The settings, from the highest down; a *rung* is a place in it.
-        settled: Tells of points, from the highest setting down, whether no lower one can win.
-        lengths: Of stretches.
-        limits: Watts that each rung allows a GPU, where the ladder is one of power limits.
-        known: Points from before, by rung.
-        aside: A rung that the walk passes by: it is not on the ladder.
-        gpus: How many the energy of a point is of.
-        select: The point that the objective would choose; `None` if settings are only to be
-            measured, not compared with each other.
-        slices: What was measured, by rung: one for each stay there.
+        knobs: The settings, from the highest down; a *rung* is an index into it.
+        settled: Returns, for points from the highest setting down, whether no lower one can win.
+        lengths: Lengths of segments.
+        limits: Watts that each rung allows a GPU, for a ladder of power limits.
+        known: Points of a previous run, by rung.
+        aside: A rung that the sweep skips: it is not on the ladder.
+        gpus: Number of GPUs in the energy of a point.
+        select: Returns the point that the objective would choose; `None` if settings are only to
+            be measured, not compared with each other.
+        slices: Measurements by rung: one for each stay there.
     """
 
     knobs: Sequence[Any]
@@ -88,10 +88,10 @@ class Walk:
     slices: dict[int, list[Slice]] = field(default_factory=dict)
     _step_time: float | None = field(default=None, init=False)  # seconds, of the latest steps
     _spent: float = field(default=0.0, init=False)  # seconds of steps so far
-    _stays: Stays | None = field(default=None, init=False)  # what slices tell, until they change
+    _stays: Stays | None = field(default=None, init=False)  # cache, until slices change
 
     def run(self) -> Generator[Stretch, Taken | None, None]:
-        """Yields stretches, is sent what they took, and ends when the best setting is known."""
+        """Yield segments, receive their results, and end when the best setting is known."""
         first = self.next_rung()
         if first is None:
             return
@@ -109,24 +109,24 @@ class Walk:
             yield from self._compare()
 
     def knows(self, rung: int) -> bool:
-        """Whether it is known what a step takes there, be it from both sides."""
+        """Return whether a step there is known, measured or from equal neighbors."""
         points = self._points()
         above = max((known for known in points if known <= rung), default=None)
         return rung in points or (above is not None and self._between_equals(rung, above, points))
 
     def visit(self, rung: int, setting: Any) -> Generator[Stretch, Taken | None, None]:
-        """Let the GPUs get used to a setting, then measure it.
+        """Let the GPUs settle at a setting, then measure it.
 
         Args:
-            rung: Its place.
-            setting: What to set for it: `None` for whatever was set before the run.
+            rung: Its rung.
+            setting: The value to set; `None` for the one before the run.
         """
         if self._step_time is None and self.lengths.warmup is None:
             self._step_time = yield from self._warm_up(setting)
         else:
             settling = self.lengths.settling(self._step_time)
             if settling:
-                # The first steps of all are passed by as well, but tell how long steps are.
+                # The very first steps are skipped as well, but show how long steps are.
                 unknown = self._step_time is None and self.lengths.profile is None
                 self._spent += settling * (self._step_time or 0.0)
                 taken = yield Stretch(settling, setting, measured=unknown)
@@ -135,11 +135,11 @@ class Walk:
         yield from self._measure(rung, setting)
 
     def points(self) -> list[Point]:
-        """What is known, from the highest setting down."""
+        """Return the known points, from the highest setting down."""
         return list(dict(sorted({**self.known, **self._told().stated()}.items())).values())
 
     def next_rung(self) -> int | None:
-        """The rung to measure next; `None` if no lower setting can win, or all are known."""
+        """Return the rung to measure next; `None` if no lower setting can win, or all are known."""
         points = self._points()
         prefix: list[int] = []
         last: int | None = None
@@ -157,14 +157,14 @@ class Walk:
                 return self._farthest_unfelt(rung, last, points)
         return None
 
-    # --- inside -----------------------------------------------------------------------------
+    # --- internal ---------------------------------------------------------------------------
 
     def _surely_settled(self, prefix: Sequence[int], points: Mapping[int, Point]) -> bool:
-        """Whether no lower setting can win, and it is not only noise that says so.
+        """Return whether no lower setting can win, beyond what noise explains.
 
         Args:
-            prefix: All rungs that are known down to the one in question.
-            points: All that is known: what is further down may belie a rise.
+            prefix: All known rungs down to the one in question.
+            points: All known points: those further down may contradict a rise.
         """
         cautious = [_widened(points[rung]) for rung in prefix]
         below = [_widened(point) for rung, point in points.items() if rung > prefix[-1]]
@@ -173,13 +173,13 @@ class Walk:
         if self.limits is not None:
             if not all(self._bites(rung, points) for rung in prefix[-2:]):
                 return False
-            # One probe further down; where the very first limit bites, nothing is faster than it.
+            # One probe further down; where the very first limit binds, nothing is faster than it.
             return len(prefix) == 1 or self.settled(cautious[:-1])
-        # What is not felt yet is not past the valley; and less than three points make none.
+        # Settings without effect are not past the valley, and fewer than three points show none.
         return len(prefix) < 3 or not _same(points[prefix[0]], points[prefix[-1]])
 
     def _surely_worse(self, rung: int, piece: Slice, noise: Noise) -> bool:
-        """Whether a setting is worse than another: one more like it would end the walk."""
+        """Return whether a setting is worse than another: one more like it would end the sweep."""
         if self.lengths.profile is not None or not piece.parts:
             return False
         above = [point for known, point in self._points().items() if known < rung]
@@ -187,7 +187,7 @@ class Walk:
         return len(above) > 0 and self.settled([*map(_widened, above), *[_widened(here)] * 2])
 
     def _bites(self, rung: int, points: Mapping[int, Point]) -> bool:
-        """Whether the job would draw more than a limit lets it."""
+        """Return whether a limit binds: without it the job would draw more power."""
         assert self.limits is not None
         draws = {known: self._draw(known, point) for known, point in points.items()}
         limit, draw = self.limits[rung], max(draws.values())
@@ -197,13 +197,13 @@ class Walk:
         return draws[rung] <= _DRAWING_LESS * draw and points[rung].time >= _SLOWED * fastest
 
     def _draw(self, rung: int, point: Point) -> float:
-        """Watts of the GPU that draws most; on average over all, where only that is known."""
+        """Return the highest power of any GPU in watts; the average, where only that is known."""
         if rung in self.slices:
             return max(piece.highest_power for piece in self.slices[rung])
         return point.average_power / self.gpus
 
     def _passed_by(self, rung: int) -> bool:
-        """Whether a rung of a long ladder is left for later."""
+        """Return whether a rung of a long ladder is skipped in the first sweep."""
         if not self._comparing:
             return False
         stride = -(-len(self.knobs) // _MAX_RUNGS)
@@ -211,7 +211,7 @@ class Walk:
 
     @property
     def _comparing(self) -> bool:
-        """Whether settings are visited again: not where the user says how many steps to measure."""
+        """Whether settings are visited again: not if the user sets the number of steps."""
         return self.select is not None and self.lengths.profile is None
 
     def _told(self) -> Stays:
@@ -225,7 +225,7 @@ class Walk:
     # --- settings that may be the best ------------------------------------------------------
 
     def _compare(self) -> Generator[Stretch, Taken | None, None]:
-        """Visit settings that may be the best again, in turns, until one of them is."""
+        """Revisit settings that may be the best, in turns, until one of them is known to be."""
         again = 0
         while (rung := self._next_contender()) is not None:
             stay = SETTLE + max(STAY, self._step_time or 0.0)
@@ -233,12 +233,12 @@ class Walk:
                 return
             again += rung in self.slices
             yield from self.visit(rung, self.knobs[rung])
-            # What looked like the end may have been noise that a second look has belied.
+            # The apparent end may have been noise, as a second visit may show.
             if (lower := self.next_rung()) is not None and self._spent < BUDGET:
                 yield from self.visit(lower, self.knobs[lower])
 
     def _next_contender(self) -> int | None:
-        """The setting to visit again; `None` if the best is known."""
+        """Return the rung to visit again; `None` if the best is known."""
         points = self._points()
         best = self._chosen(points)
         unknown = self._unknown_beside(best, points)
@@ -251,13 +251,13 @@ class Walk:
         if not visits or (len(contenders) == 1 and visits.get(best, 2) >= 2):
             return None
         if len(visits) == 1 and best in visits and self._told().between is None:
-            # Nobody comes near; one more look tells that this was no accident.
+            # No other setting comes near; one more visit confirms that this was no accident.
             return best if visits[best] < 2 else None
         rung = min(visits, key=lambda rung: (visits[rung], abs(rung - best), rung))
         return rung if visits[rung] < _MAX_VISITS else None
 
     def _unknown_beside(self, best: int, points: Mapping[int, Point]) -> int | None:
-        """A rung of a long ladder, between the best and its neighbors, that was left for later."""
+        """Return a skipped rung of a long ladder between the best and its neighbors, if any."""
         above = max((rung for rung in points if rung < best), default=best)
         below = min((rung for rung in points if rung > best), default=best)
         for rung in range(above + 1, below):
@@ -266,7 +266,7 @@ class Walk:
         return None
 
     def _may_win(self, rung: int, best: int, points: Mapping[int, Point]) -> bool:
-        """Whether a setting would be chosen if both were off by as much as they may be."""
+        """Return whether a setting would be chosen within the uncertainty of both."""
         off, best_off = self._doubt(rung, points), self._doubt(best, points)
         doubt = math.hypot(off, best_off)
         if doubt <= _EQUALLY_GOOD:
@@ -276,7 +276,7 @@ class Walk:
         return rung in (self._chosen(better), self._chosen(worse))
 
     def _doubt(self, rung: int, points: Mapping[int, Point]) -> float:
-        """By which share a setting may be off, compared with others."""
+        """Return the relative uncertainty of a setting, compared with others."""
         point, pieces = points[rung], self.slices.get(rung, ())
         within = max(
             (point.time_uncertainty or 0.0) / point.time,
@@ -299,7 +299,7 @@ class Walk:
     # --- one setting ------------------------------------------------------------------------
 
     def _warm_up(self, setting: Any) -> Generator[Stretch, Taken | None, float]:
-        """Pass steps until they have taken a while; returns the seconds of one."""
+        """Run steps until the job is warm; returns the seconds of one."""
         steps, spent = 1, 0.0
         while True:
             taken = yield Stretch(steps, setting)
@@ -339,17 +339,17 @@ class Walk:
             self._step_time = piece.time / piece.steps
 
     def _enough(self, rung: int, piece: Slice, noise: Noise) -> tuple[float, float]:
-        """The share to which a setting needs to be known, and seconds after which it has to do."""
+        """Return the precision needed for a setting, and the maximum seconds to measure it."""
         worse = self._surely_worse(rung, piece, noise)
         if not self._comparing:
             return _ROUGHLY if worse else PRECISION, LONGEST
         if rung in self.slices:
             return _ROUGHLY if worse else PRECISION, STAY
-        # What is surely worse is slow as a rule: the less of it, the better.
+        # Settings that are certainly worse are usually slow: the fewer steps, the better.
         return (_VERY_ROUGHLY, STAY / 2) if worse else (_ROUGHLY, STAY)
 
     def _slower_above(self, rung: int) -> list[int]:
-        """Settings above that were slower, in the only stay there: perhaps the job was not warm."""
+        """Return higher settings that were slower in their only stay: perhaps during warm-up."""
         told = self._told().points
         return [
             above
@@ -358,7 +358,7 @@ class Walk:
         ]
 
     def _forget_disturbed(self, rung: int) -> None:
-        """Drop the first of two stays if it took longer than the second: it was not typical."""
+        """Drop the first of two stays if it was slower than the second: it was not typical."""
         noise = Noise.of(self.slices[rung])
         first, second = (noise.point(self.knobs[rung], piece) for piece in self.slices[rung])
         if _surely_slower(first, second):
@@ -366,16 +366,16 @@ class Walk:
             self._stays = None
 
     def _between_equals(self, rung: int, above: int, points: Mapping[int, Point]) -> bool:
-        """Whether a rung lies between two that are the same to the job, and so is as they are."""
+        """Return whether a rung lies between two that are the same to the job, so is the same."""
         below = min((known for known in points if known > rung), default=None)
         return below is not None and _same(points[above], points[below])
 
     def _farthest_unfelt(self, rung: int, above: int, points: Mapping[int, Point]) -> int:
-        """The lowest limit that the job should not feel; without such, the very next rung."""
+        """Return the lowest limit that should not affect the job; else the next rung."""
         if self.limits is None or above not in self.slices:
             return rung
         if any(known > rung for known in points):
-            return rung  # such a jump has been tried from here, and the job did feel it
+            return rung  # such a jump was tried from here, and it affected the job
         enough = _HEADROOM * max(piece.highest_power for piece in self.slices[above])
         unfelt = [
             at
@@ -420,7 +420,7 @@ def _surely_slower(point: Point, other: Point) -> bool:
 
 
 def _same(first: Point, second: Point) -> bool:
-    """Whether two settings that should be the same to the job are so, as far as noise lets see."""
+    """Return whether two settings are the same to the job, within noise."""
     doubt_of_time = combined_uncertainty(first.time_uncertainty, second.time_uncertainty)
     doubt_of_energy = combined_uncertainty(first.energy_uncertainty, second.energy_uncertainty)
     return abs(second.time - first.time) <= max(_SAME * first.time, _DOUBTS * doubt_of_time) and (

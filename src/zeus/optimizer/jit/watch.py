@@ -1,4 +1,4 @@
-"""Whether a job still takes what its profile says."""
+"""Checks whether a job's steps still match its profile."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from zeus.optimizer.jit.stretch import Rest, Stretch, Taken
 
 #: A step whose time or energy is off by more than this share is not the one that was profiled.
 DRIFT = 0.1
-#: The same where points from another run and from this one are to be compared with each other.
+#: That share where points of another run are to be compared with points of this one.
 MISMATCH = 0.01
-# Seconds of a look.
+# Seconds of a check.
 _LOOK = 2.0
-# Looks in a row that must agree: one may have met a checkpoint or a busy host.
+# Consecutive checks that must agree: one may coincide with a checkpoint or a busy host.
 _AGREEING = 2
 
 
 def watch(
     point: Point, setting: Any, *, at_once: bool
 ) -> Generator[Stretch | Rest, Taken | None, str]:
-    """Look at some steps of every epoch; ends, with the reason, when they have drifted.
+    """Check some steps of every epoch; returns the reason when they have drifted.
 
     Args:
-        point: What a step should take.
-        setting: In force meanwhile; `None` for whatever was set before the run.
-        at_once: Whether to look before the next epoch: the profile is from another run.
+        point: Expected time and energy of a step.
+        setting: Setting in force meanwhile; `None` for the one before the run.
+        at_once: Whether to check before the next epoch: the profile is from another run.
     """
     if at_once:
         drift = yield from look(point, setting, cold=True)
@@ -43,13 +43,13 @@ def watch(
 def look(
     point: Point, setting: Any, *, cold: bool = False, tolerance: float = DRIFT
 ) -> Generator[Stretch, Taken | None, str]:
-    """Look at some steps; ends with the reason if they have drifted, else with an empty text.
+    """Check some steps; returns the reason if they have drifted, else an empty string.
 
     Args:
-        point: What a step should take.
-        setting: In force meanwhile.
-        cold: Whether the run has only begun: then the first steps do not count.
-        tolerance: Share by which a step may be off.
+        point: Expected time and energy of a step.
+        setting: Setting in force meanwhile.
+        cold: Whether the run has just begun: then the first steps do not count.
+        tolerance: Share by which a step may differ.
     """
     steps = max(1, math.ceil(_LOOK / point.time))
     if cold:
