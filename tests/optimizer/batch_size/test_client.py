@@ -336,7 +336,7 @@ def test_rules_are_told_with_the_value(node, storage):
         BatchSizeOptimizer(monitor, job=job(), storage=storage, timeout=0)
     with pytest.raises(RunError, match="`rank` must be a whole number from 0, but got -1"):
         BatchSizeOptimizer(monitor, None, job(), -1, storage=storage)
-    with pytest.raises(RunError, match="rank 1 must hear from rank 0"):
+    with pytest.raises(RunError, match="rank 1 must receive the batch size from rank 0"):
         BatchSizeOptimizer(monitor, None, job(), 1, storage=storage).get_batch_size()
     optimizer = make(node, storage)
     with pytest.raises(RunError, match="call on_train_begin"):

@@ -84,7 +84,7 @@ def test_a_server_that_comes_late_gets_everything_once(node, storage, caplog):
         done = train(node, make(node, url), **FEW)
     assert (done.get_batch_size(), done.outcome) == (32, Outcome.CONVERGED)
     assert done.decision.trial == ""
-    assert "nobody can be asked" in done.decision.reason
+    assert "no decision is available" in done.decision.reason
     (said,) = warnings(caplog)
     assert "training goes on without it" in said
     assert "Connection refused" in said

@@ -82,7 +82,7 @@ def test_every_rule_is_stated_with_the_value(changes, message):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([], "by names and values"),
+        ([], "mapping of names to values"),
         ({"name": "x"}, "needs batch_sizes, default_batch_size, target_metric"),
         ({"colour": 1}, "has no colour"),
     ],

@@ -1,7 +1,7 @@
-"""Recurring jobs: which batch size costs least to reach the target, learned run by run.
+"""Recurring jobs: learns, run by run, which batch size reaches the target at the lowest cost.
 
-A job is its specification (`JobSpec`) and the log of its trials; a policy is a pure function of the
-two, and `Brain` folds the one into the other.
+A job is its specification (`JobSpec`) and the event log of its trials. A policy is a pure function
+of the two; `Brain` folds the log into the policy's state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a job has cost, against what it would have cost to run the default every time."""
+"""Cost of a job, compared with running the default batch size every time."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from zeus.optimizer.batch_size.policies import Standing
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.store.history import Span, Total
 
-_NEAR = 1.0  # watts by which a chosen power limit may differ from the one that was measured
+_NEAR = 1.0  # watts by which a chosen power limit may differ from the measured one
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What reaching the target once costs with the default batch size, on some GPUs.
+    """Cost of reaching the target once with the default batch size, on one GPU configuration.
 
     Attributes:
-        gpu: What it runs on.
-        cost: Joules of cost.
-        runs: How many converged runs of the default this is the mean of; 0 if it is only what the
-            policy expects.
-        factor: By how much more an epoch costs at the highest power limit than at the one that was
-            chosen, which is part of the cost; `None` if that was not measured. Then it is the cost
-            at whatever power limits these runs had.
+        gpu: Model and number of the GPUs.
+        cost: Cost in joules.
+        runs: Number of converged runs of the default that `cost` averages; 0 if it is only the
+            policy's expectation.
+        factor: Cost of an epoch at the highest power limit divided by that at the chosen one;
+            `cost` includes it. `None` if not measured: `cost` is then at whatever power limits
+            these runs had.
     """
 
     gpu: GpuModel
@@ -39,14 +39,14 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Account:
-    """What was spent, against the default.
+    """Cost of a job so far, compared with the default batch size.
 
     Attributes:
-        spent: Joules of cost of all trials, those that did not converge among them.
-        converged: Recurrences that reached the target, by GPUs.
-        baselines: By GPUs, as far as they are known.
-        expected: Joules that the default would have cost to reach the target as often; `None` if
-            for some GPUs that is not known, or if the target was never reached.
+        spent: Cost of all trials in joules, including those that did not converge.
+        converged: Number of recurrences that reached the target, by GPU configuration.
+        baselines: Known baselines, by GPU configuration.
+        expected: Cost in joules of reaching the target as often with the default; `None` if that
+            is unknown for some GPUs, or if the target was never reached.
     """
 
     spent: float
@@ -56,12 +56,12 @@ class Account:
 
     @property
     def saved(self) -> float | None:
-        """Joules; negative as long as exploring has cost more than it has brought."""
+        """Joules saved; negative as long as exploration has cost more than it saved."""
         return None if self.expected is None else self.expected - self.spent
 
     @property
     def share(self) -> float | None:
-        """What was saved, as a share of what the default would have cost."""
+        """Saving as a fraction of the expected cost of the default."""
         if self.saved is None or not self.expected:
             return None
         return self.saved / self.expected
@@ -74,14 +74,14 @@ def account(
     profiles: Iterable[ProfileInfo],
     max_power: Mapping[GpuModel, float],
 ) -> Account:
-    """Put it together.
+    """Compute the account of a job.
 
     Args:
         spec: The job.
-        totals: Of its trials.
-        outlooks: What is believed, by GPUs.
-        profiles: Of the job.
-        max_power: Watts that all GPUs together may draw at most.
+        totals: Totals of its trials.
+        outlooks: The policy's expectations, by GPU configuration.
+        profiles: Power-limit profiles of the job.
+        max_power: Maximum power of all GPUs together in watts, by GPU configuration.
     """
     converged: dict[GpuModel, int] = {}
     for total in totals:
@@ -95,7 +95,7 @@ def account(
     }
     baselines = {}
     for gpu, outlook in outlooks.items():
-        # The others run at no one power limit of their choice.
+        # The other policies do not choose a single power limit.
         chooses = spec.policy in ("zeus", "paper")
         profile = of_default.get(gpu) if chooses else None
         factor = _full_power(spec, profile, max_power.get(gpu))
@@ -109,11 +109,11 @@ def account(
 
 
 def course(spans: Iterable[Span], account_: Account) -> list[tuple[int, float, float | None]]:
-    """How spending went on: a recurrence, joules spent, and what the default would have cost.
+    """Return the cumulative cost: recurrence, joules spent, joules expected with the default.
 
     Args:
-        spans: Of the whole life of the job.
-        account_: Says what the default costs.
+        spans: Spans of the job's whole history.
+        account_: Account of the job, for the cost of the default.
     """
     spent, expected = 0.0, 0.0
     known = account_.expected is not None
@@ -148,7 +148,7 @@ def _baseline(
 def _full_power(
     spec: JobSpec, profile: ProfileInfo | None, max_power: float | None
 ) -> float | None:
-    """How much dearer the same work is at the highest limit that was measured."""
+    """Return the cost at the highest measured limit, relative to the chosen limit."""
     limit = None if profile is None else profile.power_limit
     if profile is None or profile.frontier is None or limit is None or max_power is None:
         return None

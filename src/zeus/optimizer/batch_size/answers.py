@@ -1,7 +1,7 @@
-"""What is said about recurring jobs, by a store of one's own or by a server alike.
+"""Interface and response types of recurring jobs, the same for a local store and a server.
 
-`JobsApi` is the seam between clients and wherever the jobs are kept: `Jobs` works on a store in
-this process, `RemoteJobs` asks a server. All values become JSON and back unchanged.
+`JobsApi` is the interface between clients and the place where jobs are kept: `Jobs` works on a
+store in this process, `RemoteJobs` asks a server. All values survive a JSON round trip unchanged.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ class _Record:
     """A dataclass of plain values."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)  # type: ignore[call-overload, no-any-return]
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
-        """The opposite of `to_dict`; what a newer server says besides is left out."""
+        """Inverse of `to_dict`; unknown fields of a newer server are ignored."""
         known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
         return cls(**{name: value for name, value in record.items() if name in known})
 
 
 @dataclass(frozen=True)
 class Decision(_Record):
-    """What a trial is to do.
+    """Configuration of a trial.
 
     Attributes:
-        trial: Names it in reports.
+        trial: Identifier of the trial, for reports.
         job: Name of its job.
-        recurrence: Of the job, from 1.
+        recurrence: Number of the job's recurrence, from 1.
         attempt: 0 for the recurrence's first trial.
-        batch_size: To train with.
+        batch_size: Batch size to train with.
         optimize_power: Whether the power-limit optimizer chooses the power limit.
-        power_limit: Watts of each GPU to set, if that is part of the decision.
+        power_limit: Power limit to set on each GPU in watts, if part of the decision.
         learning_rate_scale: Factor on the learning rate of the default batch size.
-        threshold: Joules that it may cost; `None` if there is no bound.
-        expected_epochs: Until convergence; `None` if nothing is believed.
-        role: What it is for: default, explore, exploit, sample or retry.
-        reason: The same in words.
+        threshold: Maximum cost in joules; `None` if there is no bound.
+        expected_epochs: Expected epochs until convergence; `None` if unknown.
+        role: Purpose of the trial: default, explore, exploit, sample or retry.
+        reason: The purpose in words.
         lease: Seconds after which it expires, unless it reports or is renewed.
     """
 
@@ -65,12 +65,12 @@ class Decision(_Record):
 
 @dataclass(frozen=True)
 class Verdict(_Record):
-    """What a trial is to do after it has reported.
+    """Response to a report: whether the trial continues.
 
     Attributes:
         go_on: Whether to run another epoch.
         outcome: How the trial ended: converged, stopped, failed, expired or cancelled; `None` if it
-            goes on.
+            continues.
         reason: Why, in words.
     """
 
@@ -81,17 +81,17 @@ class Verdict(_Record):
 
 @dataclass(frozen=True)
 class JobInfo(_Record):
-    """A job and how far it is.
+    """A job and its progress.
 
     Attributes:
         name: Its name.
-        spec: Its specification as `JobSpec.to_dict` gives it.
-        created: When, in seconds since 1970; `updated` when its log last grew.
-        recurrences: How many there were.
-        trials: How many there were.
-        running: How many of them run now.
-        damage: Why its record cannot be read, if so: the specification is then empty, and nothing
-            can be done with the job but to delete it.
+        spec: Its specification as returned by `JobSpec.to_dict`.
+        created: Creation time in seconds since 1970; `updated` is when its log last grew.
+        recurrences: Number of recurrences so far.
+        trials: Number of trials so far.
+        running: Number of trials running now.
+        damage: Why its record cannot be read, if so: the specification is then empty, and the job
+            can only be deleted.
     """
 
     name: str
@@ -106,24 +106,24 @@ class JobInfo(_Record):
 
 @dataclass(frozen=True)
 class TrialInfo(_Record):
-    """A trial and what became of it.
+    """A trial and its result.
 
     Attributes:
-        trial: Names it.
-        number: Within its job, from 1.
-        recurrence: Of the job, from 1.
+        trial: Identifier of the trial.
+        number: Number within its job, from 1.
+        recurrence: Number of the job's recurrence, from 1.
         attempt: 0 for the recurrence's first trial.
         state: "running", or how it ended.
-        gpu: Model of its GPUs; `gpus` how many.
-        max_power: Watts that they may draw together at most.
-        batch_size: What it trained with.
-        role: What it was for.
-        threshold: Joules that it might cost; `None` if there was no bound.
-        began: When, in seconds since 1970; `ended` likewise, if it has.
-        epochs: How many it reported.
-        time: Seconds that it took.
+        gpu: Model of its GPUs; `gpus` is their number.
+        max_power: Maximum power of all its GPUs together in watts.
+        batch_size: Batch size that it trained with.
+        role: Purpose of the trial.
+        threshold: Maximum cost in joules; `None` if there was no bound.
+        began: Start in seconds since 1970; `ended` likewise, if it has ended.
+        epochs: Number of reported epochs.
+        time: Duration in seconds.
         energy: Joules of all GPUs; `None` if a part could not be measured.
-        cost: Joules of cost.
+        cost: Cost in joules.
         metric: Its latest validation metric, if any.
         note: Why it ended, in words.
     """
@@ -151,16 +151,16 @@ class TrialInfo(_Record):
 
 @dataclass(frozen=True)
 class ProfileInfo(_Record):
-    """What power limits trade at one batch size of a job, on one kind of GPUs.
+    """Time-energy tradeoff of power limits at one batch size of a job, on one GPU configuration.
 
     Attributes:
-        gpu: Model of the GPUs; `gpus` how many.
-        batch_size: That was measured.
-        at: When, in seconds since 1970.
-        epoch_cost: Joules that an epoch costs at the chosen limit, if known.
-        load: Average power there as a share of the limit, if known.
-        power_limit: The limit that was chosen, in watts of each GPU, if any.
-        frontier: As `Frontier.to_dict` gives it, if kept.
+        gpu: Model of the GPUs; `gpus` is their number.
+        batch_size: The measured batch size.
+        at: Time of the measurement in seconds since 1970.
+        epoch_cost: Cost of an epoch in joules at the chosen limit, if known.
+        load: Average power there as a fraction of the limit, if known.
+        power_limit: The chosen limit in watts per GPU, if any.
+        frontier: The frontier as returned by `Frontier.to_dict`, if kept.
     """
 
     gpu: str
@@ -174,16 +174,16 @@ class ProfileInfo(_Record):
 
 
 class JobsApi(Protocol):
-    """Recurring jobs, wherever they are kept.
+    """Operations on recurring jobs, in a local store or on a server.
 
-    Every call may raise `StorageError` or `ServerError`; the same call again is then safe.
+    Every call may raise `StorageError` or `ServerError`; it is then safe to repeat the call.
     """
 
     def create(self, spec: JobSpec) -> JobInfo:
-        """Make sure that a job exists.
+        """Create a job unless it exists.
 
         Raises:
-            JobConflictError: If there is one of that name with another specification.
+            JobConflictError: If a job of that name exists with another specification.
             JobSpecError: If the specification breaks a rule.
         """
 
@@ -202,16 +202,16 @@ class JobsApi(Protocol):
         """Begin a trial.
 
         Args:
-            job: Its name.
-            gpu: Model of the GPUs that it will run on.
-            max_power: Watts that they may draw together at most.
-            gpus: How many there are.
-            request: Names this request: the same again gets the same trial, so that all processes
-                of a run, and a repeated question, begin only one. By default a new one.
-            retry_of: The trial before in the same recurrence, which did not converge.
-            lease: Seconds after which it expires if nothing is heard of it.
-            default: It runs with the default batch size in any case, because it could not ask
-                before. Grid search knows no such trials, and decides.
+            job: Name of the job.
+            gpu: Model of the GPUs that the trial will run on.
+            max_power: Maximum power of all these GPUs together in watts.
+            gpus: Number of GPUs.
+            request: Idempotency key: a repeated key returns the same trial, so that all processes
+                of a run, and a repeated call, begin only one. By default a new key.
+            retry_of: The previous trial of the same recurrence, which did not converge.
+            lease: Seconds after which the trial expires without a report or renewal.
+            default: The run uses the default batch size in any case, because it started before
+                it could ask. Grid search has no such trials, and decides as usual.
 
         Raises:
             UnknownJobError: If there is no such job.
@@ -229,20 +229,20 @@ class JobsApi(Protocol):
         metric: float | None = None,
         power_limit: float | None = None,
     ) -> Verdict:
-        """Report an epoch; the trial ends by itself when the verdict is not to go on.
+        """Report an epoch; the trial has ended if the verdict is not to go on.
 
         Args:
-            trial: Of a `Decision`.
-            epoch: From 1, each one more than the last. The same again counts once.
-            time: Seconds that it took, with its validation.
+            trial: Identifier from a `Decision`.
+            epoch: Number of the epoch, from 1 without gaps. A repeated report counts once.
+            time: Duration in seconds, including validation.
             energy: Joules of all GPUs; `None` if it could not be measured.
             metric: Validation metric after it; `None` if there was no validation.
-            power_limit: Watts that each GPU was limited to, if known.
+            power_limit: Power limit of each GPU in watts, if known.
 
         Raises:
             UnknownJobError: If there is no such trial.
-            JobConflictError: If the trial is over, or the epoch was reported with other values.
-            JobLogError: If an epoch is missing in between, or a value breaks a rule.
+            JobConflictError: If the trial has ended, or the epoch was reported with other values.
+            JobLogError: If an earlier epoch is missing, or a value breaks a rule.
         """
 
     def end(
@@ -254,14 +254,14 @@ class JobsApi(Protocol):
         energy: float | None = 0.0,
         note: str = "",
     ) -> Verdict:
-        """End a trial that did not end by itself; one that is over stays as it ended.
+        """End a trial that did not end by its reports; one that has ended is not changed.
 
         Args:
-            trial: Of a `Decision`.
-            outcome: "failed" if it broke down, as for want of memory; "cancelled" if nothing can be
-                learned from it.
-            time: Seconds since the last epoch that was reported.
-            energy: Joules since then; `None` if they could not be measured.
+            trial: Identifier from a `Decision`.
+            outcome: "failed" if it crashed, for example out of memory; "cancelled" if nothing can
+                be learned from it.
+            time: Seconds since the last reported epoch.
+            energy: Joules since then; `None` if not measured.
             note: Why, in words.
 
         Raises:
@@ -270,7 +270,7 @@ class JobsApi(Protocol):
         """
 
     def renew(self, trial: str) -> Verdict:
-        """Say that a trial still runs, so that its lease starts over.
+        """Renew the lease of a running trial.
 
         Raises:
             UnknownJobError: If there is no such trial.
@@ -288,50 +288,50 @@ class JobsApi(Protocol):
         load: float | None = None,
         power_limit: float | None = None,
     ) -> ProfileInfo:
-        """Keep what was measured at a batch size, in place of what was kept before.
+        """Store the profile of a batch size, replacing a previous one.
 
         Raises:
             UnknownJobError: If there is no such job.
-            JobLogError: If a value breaks a rule; `FrontierError` if it is one of the frontier.
+            JobLogError: If a value breaks a rule; `FrontierError` for a value of the frontier.
         """
 
     def profiles(self, job: str) -> Sequence[ProfileInfo]:
-        """All that were kept.
+        """Return all profiles of a job.
 
         Raises:
             UnknownJobError: If there is no such job.
         """
 
     def jobs(self, after: str = "", most: int = 100) -> Sequence[JobInfo]:
-        """Jobs in the order of their names, from the one after `after`."""
+        """Return up to `most` jobs by name, starting after the name `after`."""
 
     def job(self, name: str) -> JobInfo:
-        """One job.
+        """Return one job.
 
         Raises:
             UnknownJobError: If there is no such job.
         """
 
     def trials(self, job: str, before: int | None = None, most: int = 100) -> Sequence[TrialInfo]:
-        """Trials of a job, the latest first, from the one before number `before`.
+        """Return up to `most` trials of a job, latest first, with numbers below `before`.
 
         Raises:
             UnknownJobError: If there is no such job.
         """
 
     def log(self, job: str, after: int = 0, most: int = 1000) -> Sequence[dict[str, Any]]:
-        """Events of a job with their `sequence` numbers, from the one after `after`.
+        """Return up to `most` events of a job with `sequence` numbers above `after`.
 
         Raises:
             UnknownJobError: If there is no such job.
         """
 
     def delete(self, job: str) -> None:
-        """Forget a job and everything that belongs to it.
+        """Delete a job and everything that belongs to it.
 
         Raises:
             UnknownJobError: If there is no such job.
         """
 
     def close(self) -> None:
-        """Give up connections."""
+        """Close connections."""

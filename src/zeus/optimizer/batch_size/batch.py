@@ -1,8 +1,8 @@
-"""Carries out commands in one transaction of the store.
+"""Executes a batch of commands in one transaction of the store.
 
-Each command is worked out on the brain of its job, which checks it; what follows from all of them
-is written at the end at once. So a hundred clients cost hardly more than one, and a command that is
-refused leaves no trace.
+Each command is applied to the brain of its job, which validates it; all resulting changes are
+written at once at the end. So a hundred clients cost hardly more than one, and a rejected command
+leaves no trace.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.store import Changes, JobRow, Transaction
 from zeus.optimizer.batch_size.worked import Worked
 
-MOST_REQUEST = 128  # characters; what is added to it for trials that are skipped must fit, too
+MOST_REQUEST = 128  # characters; leaves room for the suffix of skipped trials
 _MOST_SKIPPED = 20
-_MOST_POINTS = 1_000  # of a frontier that is kept
+_MOST_POINTS = 1_000  # of a stored frontier
 
 
 class Batch:
-    """One transaction."""
+    """A batch of commands in one transaction."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Batch:
         self._requested: dict[tuple[int, str], int] = {}
 
     def run(self, commands: Sequence[Command]) -> list[Any]:
-        """Carry out commands in order; the answer, or the error, of each."""
+        """Execute commands in order; return the answer, or the error, of each."""
         self._lock(commands)
         self._expire(commands)
         self._look_up_requests(commands)
@@ -98,7 +98,7 @@ class Batch:
         return answers
 
     def keep(self) -> None:
-        """What was worked out has been written: remember it."""
+        """Cache the jobs and leases after the transaction was committed."""
         for job in self._jobs.values():
             self._cache.put(job.row.id, job.remembered())
             if self._leases is not None:
@@ -128,7 +128,7 @@ class Batch:
         self._ids[row.name] = row.id
 
     def _expire(self, commands: Sequence[Command]) -> None:
-        """End trials of which nothing was heard, unless it is now."""
+        """Expire trials whose lease has passed, except those that these commands are about."""
         if not self._rows:
             return
         heard = {_key_of(command) for command in commands}
@@ -137,9 +137,9 @@ class Batch:
                 try:
                     job = self._loaded(job_id)
                 except DamagedJobError:
-                    continue  # whoever asks about this job is told so; the others go on
+                    continue  # commands for this job get the error; the other jobs go on
                 lease = job.brain.log.running(number).decided.lease
-                note = f"nothing was heard of it for {lease:g} s"
+                note = f"no report or renewal for {lease:g} s"
                 job.take(Ended(trial=number, at=self._now, outcome=EXPIRED, note=note))
 
     def _lapsed(self) -> list[tuple[int, int]]:
@@ -158,11 +158,11 @@ class Batch:
         self._requested = self._transaction.requested(sorted(pairs))
 
     def _loaded(self, job_id: int) -> Worked:
-        """A job with its brain, which has seen its whole log."""
+        """Return a job with a brain that has absorbed its whole log."""
         job = self._jobs.get(job_id)
         if job is None:
             row = self._rows[job_id]
-            # Until it has been written, what happens to it is in nobody's memory but ours.
+            # Taken out of the cache: uncommitted changes must not be visible to others.
             known = recalled(self._transaction, row, self._cache.take(job_id))
             job = self._jobs[job_id] = Worked(row, known)
         return job
@@ -272,7 +272,7 @@ class Batch:
         raise AssertionError("the last one is not skipped")
 
     def _given_before(self, job: Worked, command: Decide, number: int) -> Decision:
-        """The answer that this request got before."""
+        """Return the answer that this request got earlier."""
         decided = self._decided(job, number)
         asked = {
             "gpu": (decided.gpu, command.gpu),
@@ -297,7 +297,7 @@ class Batch:
         raise UnknownJobError(f"there is no trial {trial_name(job.row.id, number)!r}")
 
     def _history(self, job: Worked, number: int) -> list[Event]:
-        """Everything that happened to a trial."""
+        """Return all events of a trial."""
         row = self._transaction.trial(job.row.id, number)
         first = 0 if row is None else row["sequence"]
         stored = self._transaction.events_of_trial(job.row.id, number, first)
@@ -315,7 +315,7 @@ class Batch:
         return job, number
 
     def _alive(self, job: Worked, number: int) -> Trial | None:
-        """A trial that runs, or runs again although its lease had expired; `None` if it is over."""
+        """Return a running trial, resuming it if its lease had expired; `None` if it has ended."""
         log = job.brain.log
         over = log.over.get(number)
         if over is not None and over.ended is not None and over.ended.outcome == EXPIRED:
@@ -352,7 +352,7 @@ class Batch:
         return Verdict(False, outcome, reason)
 
     def _reported_before(self, job: Worked, number: int, event: EpochReported) -> Verdict:
-        """The answer to an epoch that is already in the log."""
+        """Return the answer to an epoch that is already in the log."""
         name = trial_name(job.row.id, number)
         history = self._history(job, number)
         ended = next((e for e in reversed(history) if isinstance(e, Ended | Resumed)), None)
@@ -396,7 +396,7 @@ class Batch:
         return Verdict(True, None, "")
 
     def _standing(self, job: Worked, number: int) -> Verdict:
-        """How a trial ended that is over."""
+        """Return the verdict of a trial that has ended."""
         ends = [event for event in self._history(job, number) if isinstance(event, Ended)]
         return verdict(ends[-1])
 
@@ -449,7 +449,7 @@ def _key_of(command: Command) -> tuple[int, int] | None:
 
 
 def _storable(text: object) -> bool:
-    """Whether a text can be in the store at all."""
+    """Whether the store can hold a text at all."""
     return isinstance(text, str) and text.isprintable()
 
 
@@ -463,15 +463,15 @@ def _same_job(there: JobSpec, here: JobSpec) -> None:
     if different:
         raise JobConflictError(
             f"job {here.name!r} exists with another specification: {different} (a changed job is "
-            "another one: give it a name of its own, or `zeus jobs delete` the one that exists)"
+            "a new job: give it another name, or `zeus jobs delete` the existing one)"
         )
 
 
 def _frontier(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A frontier as it is kept, by its rules.
+    """Return a validated frontier as it is stored.
 
     Raises:
-        FrontierError: If it breaks one.
+        FrontierError: If it breaks a rule.
     """
     points = record.get("points")
     if isinstance(points, list) and len(points) > _MOST_POINTS:

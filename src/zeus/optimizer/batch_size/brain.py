@@ -1,8 +1,8 @@
-"""What a job's policy makes of its log: the decision that comes next, and when a trial must stop.
+"""Applies a policy to the log of a job: makes the next decision, and says when a trial must stop.
 
 A brain is a fold over the events of one job. Folding the same log again gives the same decisions,
-in any process. A snapshot of it saves folding; it is worth nothing to any other version of the
-code, which is what its fingerprint is for.
+in any process. A snapshot saves folding; it is valid only for the same version of the code, which
+its fingerprint identifies.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from zeus.optimizer.batch_size.log import JobLog, Trial
 from zeus.optimizer.batch_size.policies import Notes, Standing, State, policy_named
 from zeus.optimizer.batch_size.spec import JobSpec
 
-# Sums of products differ in the last bits; a run that costs just the threshold may end.
+# Tolerates rounding: a run that costs exactly the threshold may finish.
 _ROUNDING = 1 + 1e-12
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What to run next; the attributes are those of `events.Decided`."""
+    """Configuration of the next trial; the attributes are those of `events.Decided`."""
 
     batch_size: int
     role: Role
@@ -67,14 +67,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class Expected:
-    """What is believed about a batch size on some GPUs.
+    """Expected cost of a batch size on one GPU configuration.
 
     Attributes:
         batch_size: The batch size.
         standing: How well it is known.
-        cost: Expected joules until the target is reached; `None` if nothing is believed.
-        low: Lower end of the interval that this lies in with 95 %, and `high`; `None` if there is
-            no such belief.
+        cost: Expected cost in joules until the target is reached; `None` if unknown.
+        low: Lower end of its 95 % interval; `high` is the upper end. `None` if unknown.
     """
 
     batch_size: int
@@ -86,11 +85,11 @@ class Expected:
 
 @dataclass(frozen=True)
 class Stop:
-    """That a trial is over.
+    """The end of a trial.
 
     Attributes:
         outcome: As in `events.Ended`.
-        reason: In words.
+        reason: Why, in words.
     """
 
     outcome: str
@@ -102,8 +101,8 @@ class Brain:
 
     Attributes:
         spec: The job.
-        gpus: What its trials ran on, in the order of their first appearance.
-        log: What has become of the trials.
+        gpus: GPU configurations of its trials, in the order of their first appearance.
+        log: State of the trials.
     """
 
     def __init__(self, spec: JobSpec) -> None:
@@ -112,10 +111,10 @@ class Brain:
         self.gpus: list[GpuModel] = []
         self._policy = policy_named(spec.policy)
         self._lanes = Lanes.of([spec])
-        # What is known of an epoch by GPU and arm: joules that it costs, and its load.
+        # By GPU and arm: cost of an epoch in joules, and its load.
         self._epoch_costs: dict[tuple[int, int], float] = {}
         self._loads: dict[tuple[int, int], float] = {}
-        # One for all GPUs if the policy carries over what it learned, else one for each.
+        # One for all GPUs if the policy transfers knowledge between them, else one for each.
         self._states: list[State] = []
 
     @classmethod
@@ -127,7 +126,7 @@ class Brain:
         return brain
 
     def absorb(self, event: Event) -> Trial | None:
-        """Take an event in; the trial that it concerns.
+        """Apply an event; return its trial.
 
         Raises:
             JobLogError: If the event cannot come next; nothing is changed.
@@ -137,7 +136,7 @@ class Brain:
             self._meet(event.model)
         if isinstance(event, Profiled):
             at = self.gpus.index(event.model), self._arm(event.batch_size)
-            if event.epoch_cost:  # one that cost nothing tells nothing
+            if event.epoch_cost:  # a cost of zero carries no information
                 self._epoch_costs[at] = event.epoch_cost
             if event.load is not None:
                 self._loads[at] = event.load
@@ -153,13 +152,13 @@ class Brain:
         return trial
 
     def decide(self, gpu: GpuModel, attempt: int = 0, *, default: bool = False) -> Choice:
-        """What to run next.
+        """Choose the configuration of the next trial.
 
         Args:
-            gpu: What it will run on.
+            gpu: GPUs that it will run on.
             attempt: 0 for a new recurrence, more for a retry within one.
-            default: It is the default batch size in any case, as for a run that could not ask.
-                Grid search, to which every power limit is another trial, decides all the same.
+            default: Always use the default batch size, as for a run that could not ask. Grid
+                search, to which every power limit is another trial, decides as usual.
         """
         self._meet(gpu)
         spec = self.spec
@@ -168,8 +167,8 @@ class Brain:
             return Choice(spec.default_batch_size, Role.DEFAULT, power, None, None, None)
         told = np.array([self.gpus.index(gpu) if self._policy.crosses_gpus else 0])
         choices = self._policy.choose(self._state(gpu), ALL, told, np.array([attempt]))
-        # A run is stopped for the sake of another batch size. Where there is none, as in a search
-        # for hyperparameters, it may take as long as it takes.
+        # A run is stopped in favor of another batch size. Where there is none, as in a
+        # hyperparameter search, its cost is unbounded.
         alone = len(spec.batch_sizes) == 1
         return Choice(
             batch_size=spec.batch_sizes[int(choices.arm[0])],
@@ -181,13 +180,13 @@ class Brain:
         )
 
     def may_begin(self, gpu: GpuModel, choice: Choice) -> bool:
-        """Whether a trial would get as far as its first epoch, and not cost too much before."""
+        """Whether the first epoch of a trial fits its cost threshold, as far as is known."""
         at = self.gpus.index(gpu), self._arm(choice.batch_size)
         known, threshold = self._epoch_costs.get(at), choice.threshold
         return known is None or threshold is None or known <= threshold * _ROUNDING
 
     def outlook(self, gpu: GpuModel) -> list[Expected]:
-        """What is believed about every batch size on these GPUs; nothing, if it never ran there."""
+        """Return expectations for every batch size on these GPUs; unknown if it never ran there."""
         if gpu not in self.gpus:
             return [Expected(b, Standing.UNKNOWN, None, None, None) for b in self.spec.batch_sizes]
         told = np.array([self.gpus.index(gpu) if self._policy.crosses_gpus else 0])
@@ -200,14 +199,14 @@ class Brain:
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes."""
+        """Approximate size in bytes."""
         arrays = sum(array.nbytes for state in self._states for array in _arrays(state))
         return 4096 + 2 * arrays + 1024 * (len(self.log.open) + len(self.log.over))
 
     def must_stop(self, number: int) -> Stop | None:
-        """Whether a running trial is over, seen before its next epoch.
+        """Decide before its next epoch whether a running trial is over.
 
-        The rules are those of `lanes.allowed_epochs`, with what the epochs really cost.
+        The rules are those of `lanes.allowed_epochs`, applied to the actual cost of the epochs.
 
         Raises:
             JobLogError: If the trial does not run.
@@ -228,7 +227,7 @@ class Brain:
                 f"epoch {trial.epochs + 1} would take the cost to {after:.6g} J, "
                 f"above {threshold:.6g} J",
             )
-        # The first epoch of an untried batch size tells what it costs, and so whether it can win.
+        # The first epoch of an untried batch size shows its cost, and so whether it can win.
         if trial.epochs == 1 and not trial.known and decided.restart_cost is not None:
             rest = ((decided.expected_epochs or 1) - 1) * epoch_cost
             if rest > decided.restart_cost:
@@ -240,7 +239,7 @@ class Brain:
         return None
 
     def epoch_cost(self, trial: Trial) -> float | None:
-        """Joules that the next epoch of a trial is expected to cost; `None` if nothing is known."""
+        """Expected cost of a trial's next epoch in joules; `None` if nothing is known."""
         if trial.settled_cost is not None:
             return trial.settled_cost
         recorded = self._recorded_cost(trial)
@@ -280,7 +279,7 @@ class Brain:
         )
 
     def _noted(self, trial: Trial) -> None:
-        """Tell others what an epoch of a new batch size costs, before its trial ends."""
+        """Pass the epoch cost of a new batch size to the policy before its trial ends."""
         model = trial.decided.model
         gpu, arm = self.gpus.index(model), self._arm(trial.decided.batch_size)
         notes = Notes(
@@ -318,7 +317,7 @@ class Brain:
     # --- snapshots ------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
-        """Everything that was folded, to be restored by the same version of the code."""
+        """Serialize the folded state, to be restored by the same version of the code."""
         arrays = [array for state in self._states for array in _arrays(state)]
         header = {
             "gpus": self.gpus,
@@ -335,10 +334,10 @@ class Brain:
 
     @classmethod
     def restored(cls, spec: JobSpec, snapshot: bytes) -> Brain:
-        """The opposite of `snapshot`.
+        """Inverse of `snapshot`.
 
         Raises:
-            JobLogError: If it is not one of this job.
+            JobLogError: If it is not a snapshot of this job.
         """
         text, _, data = snapshot.partition(b"\n")
         try:
@@ -368,7 +367,7 @@ class Brain:
 
 @cache
 def fingerprint() -> str:
-    """Names the code that folds: a snapshot made by any other is of no use."""
+    """Return a hash of the folding code: snapshots of any other version cannot be used."""
     here = Path(__file__).parent
     digest = hashlib.sha256(f"{version('zeus-energy')} {np.__version__}".encode())
     for path in sorted([*here.glob("*.py"), *here.glob("policies/*.py")]):
@@ -377,7 +376,7 @@ def fingerprint() -> str:
 
 
 def _arrays(state: Arrays) -> Iterator[NDArray[Any]]:
-    """The arrays of a state in the order of its fields, without what the specification says."""
+    """Yield the arrays of a state in field order, without those of the specification."""
     for value in vars(state).values():
         if isinstance(value, np.ndarray):
             yield value

@@ -1,4 +1,4 @@
-"""Brains of jobs in memory, so that their logs need not be read for every decision."""
+"""In-memory cache of jobs' brains, so that logs need not be read for every decision."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Known:
     """A job in memory.
 
     Attributes:
-        brain: What was made of its log.
-        sequence: The last event that it has seen.
-        size: About how many bytes it takes; 0 until it was weighed.
-        gpus: How many kinds of GPUs it knew then, on which its size depends most.
+        brain: The folded log.
+        sequence: Number of the last event that the brain has absorbed.
+        size: Approximate size in bytes; 0 until estimated.
+        gpus: Number of GPU configurations at that time, on which the size depends most.
     """
 
     brain: Brain
@@ -26,7 +26,7 @@ class Known:
 
 
 class Cache:
-    """Jobs that were last used, as many as fit into some memory."""
+    """LRU cache of jobs with a memory bound."""
 
     def __init__(self, most_bytes: int = 256 * 1024 * 1024) -> None:
         self._most = most_bytes
@@ -34,14 +34,14 @@ class Cache:
         self._known: OrderedDict[int, Known] = OrderedDict()
 
     def take(self, job: int) -> Known | None:
-        """Take a job out, if it is here. Whoever has it may change it and puts it back."""
+        """Remove and return a job, if cached. The caller may change it and puts it back."""
         known = self._known.pop(job, None)
         if known is not None:
             self._used -= known.size
         return known
 
     def put(self, job: int, known: Known) -> None:
-        """Keep a job, at the expense of those that were not used for longest."""
+        """Cache a job, evicting the least recently used ones."""
         self.take(job)
         if known.gpus != len(known.brain.gpus):
             known.size, known.gpus = known.brain.size, len(known.brain.gpus)

@@ -1,7 +1,7 @@
-"""The batch size of a recurring job, in the training script.
+"""Batch size optimizer of a recurring job, for training scripts.
 
 The same model is trained again every night. Each run asks which batch size to use, reports its
-epochs, and stops when there is no point in going on::
+epochs, and stops when it cannot pay off anymore::
 
     optimizer = BatchSizeOptimizer(monitor, server_url="http://127.0.0.1:8420", job=JobSpec(...))
     batch_size = optimizer.get_batch_size()
@@ -32,37 +32,37 @@ logger = logging.getLogger(__name__)
 
 
 class BatchSizeOptimizer(Callback):
-    """Chooses batch size and power limit of a job that is trained again and again.
+    """Chooses batch size and power limit of a recurring training job.
 
-    Where the job is kept being down, slow or out of its mind never stops the training: it goes on
-    with the default batch size, and what could not be reported is kept and delivered later, once.
-    A run that is killed is forgotten after its lease.
+    A server or store that is down, slow or returns invalid answers never stops the training: it
+    continues with the default batch size, and undelivered reports are kept and delivered later,
+    once. A run that is killed expires with its lease.
 
-    As a `Callback` it takes care of the power limit, too: tell it about epochs and steps, or give
-    it to an integration. Without that, the power limit stays as it is.
+    As a `Callback` it also controls the power limit: call its epoch and step hooks, or pass it to
+    an integration. Without that, the power limit is not changed.
 
-    Every process of a job has one. With `torch.distributed` initialised, or started by `zeus run`,
-    they are one trial however many they are: the first process asks, reports and is heard.
+    Every process of a job has one. With `torch.distributed` initialized, or started by `zeus run`,
+    all processes together are one trial: rank 0 asks and reports, and its answers count for all.
 
     Args:
         monitor: Measures the GPUs that train.
-        server_url: Of the server that keeps the job. By default `ZEUS_SERVER`.
-        job: The job. A script that `zeus run` has started finds it in its environment.
-        rank: Number of this process in the job, if `torch.distributed` is not initialised when the
-            batch size is asked for.
+        server_url: URL of the server that keeps the job. By default `ZEUS_SERVER`.
+        job: The job. A script started by `zeus run` finds it in its environment.
+        rank: Rank of this process in the job, if `torch.distributed` is not initialized when the
+            batch size is requested.
         storage: Instead of a server, a store on this machine: `sqlite:///FILE`, or
-            `postgresql://USER@HOST/DATABASE`. Without either, `ZEUS_STORAGE`, or a file where Zeus
-            keeps its state.
-        token: If the server asks for one; by default `ZEUS_TOKEN`.
-        timeout: Seconds that one question to the server may take.
-        lease: Seconds after which the trial is given up if nothing is heard of it. It is renewed
+            `postgresql://USER@HOST/DATABASE`. Without either, `ZEUS_STORAGE`, or a file in Zeus's
+            state directory.
+        token: Token, if the server requires one; by default `ZEUS_TOKEN`.
+        timeout: Seconds that one request to the server may take.
+        lease: Seconds after which the trial expires without a report or renewal. It is renewed
             while the process lives, however long an epoch takes.
         rank_timeout: Seconds to wait for other processes of the job.
 
     Raises:
         ValueError: If a value breaks its rule, or there is no job.
-        ServerError: If the URL is not one of a server.
-        StorageError: If the storage is not one.
+        ServerError: If the URL is not a server's.
+        StorageError: If the storage URL is invalid.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class BatchSizeOptimizer(Callback):
             rank_timeout=rank_timeout,
         )
         self._run: TrainingRun | None = None
-        self._training = False  # steps follow each other, as far as was told
+        self._training = False  # between the begin and the end of an epoch's steps
         self._closed = False
         self._told_too_much = False
         self._recurring.leave_with(self)
 
-    # --- what can be asked ------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------
 
     @property
     def job(self) -> JobSpec:
@@ -105,17 +105,17 @@ class BatchSizeOptimizer(Callback):
 
     @property
     def decision(self) -> Decision:
-        """The whole decision: batch size, threshold, what it is for. Asks as `get_batch_size`."""
+        """The whole decision: batch size, threshold, purpose. Requested as by `get_batch_size`."""
         return self._recurring.decision
 
     def get_batch_size(self) -> int:
-        """The batch size to train with, the same however often it is asked for.
+        """Return the batch size to train with; repeated calls return the same.
 
-        With several processes, all must ask.
+        With several processes, all must call this.
 
         Raises:
-            JobConflictError: If the job is known with another specification.
-            RunError: If this is not the first process and cannot hear from it.
+            JobConflictError: If the job exists with another specification.
+            RunError: If this is not rank 0 and cannot receive its decision.
         """
         return self.decision.batch_size
 
@@ -126,7 +126,7 @@ class BatchSizeOptimizer(Callback):
 
     @property
     def power_limit(self) -> JitOptimizer | FixedPowerLimit:
-        """Takes care of the power limit: its choice, its frontier, its report."""
+        """Optimizer of the power limit: its choice, its frontier, its report."""
         return self._recurring.optimizer
 
     @property
@@ -136,7 +136,7 @@ class BatchSizeOptimizer(Callback):
 
     @property
     def outcome(self) -> Outcome | None:
-        """How the run ended; `None` while it goes on."""
+        """How the run ended; `None` while it runs."""
         return None if self._run is None else self._run.outcome
 
     @property
@@ -146,16 +146,16 @@ class BatchSizeOptimizer(Callback):
 
     @property
     def history(self) -> list[EpochRecord]:
-        """What each epoch took."""
+        """Time, energy and metric of each epoch."""
         return [] if self._run is None else self._run.history
 
-    # --- what a training loop tells ---------------------------------------------------------
+    # --- hooks of the training loop ---------------------------------------------------------
 
     def on_train_begin(self) -> None:
-        """Training begins: time and energy count from here.
+        """Begin training: time and energy count from here.
 
         Raises:
-            RunError: If it has begun before, or is over.
+            RunError: If it has already begun, or is over.
         """
         if self._run is not None or self._closed:
             raise RunError("a trial is trained once: make another optimizer for another run")
@@ -163,21 +163,21 @@ class BatchSizeOptimizer(Callback):
         self._run.begin()
 
     def on_evaluate(self, metric: float | None) -> None:
-        """An epoch has ended and the model was evaluated. With several processes, all must tell.
+        """End an epoch after its evaluation. With several processes, all must call this.
 
         Args:
             metric: Validation metric; `None` if there was no evaluation in this epoch. With several
-                processes, the first one's counts.
+                processes, that of rank 0 counts.
 
         Raises:
-            RunError: If training has not begun, or it is not a number.
+            RunError: If training has not begun, or the metric is not a number.
         """
         run = self._run
         if run is None:
             raise RunError("training must begin before it is evaluated: call on_train_begin()")
         if self.training_finished:
             if not self._told_too_much:
-                logger.warning("the run is over (%s): what follows counts no more", self.outcome)
+                logger.warning("the run is over (%s): further epochs are ignored", self.outcome)
             self._told_too_much = True
             return
         self.on_epoch_end()
@@ -188,46 +188,46 @@ class BatchSizeOptimizer(Callback):
             self._recurring.leave()
 
     def on_epoch_begin(self) -> None:
-        """Steps of an epoch follow."""
+        """Begin the steps of an epoch."""
         run = self._going()
         if run is not None and not self._training:
             self._training = True
             run.begin_training()
 
     def on_step_begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         run = self._going()
         if run is not None:
-            self.on_epoch_begin()  # for loops that tell of steps only
+            self.on_epoch_begin()  # for loops that call only the hooks of steps
             run.begin_step()
 
     def on_step_end(self) -> None:
-        """A step has ended."""
+        """End a step."""
         run = self._going()
         if run is not None and self._training:
             run.end_step()
 
     def on_epoch_end(self) -> None:
-        """The epoch's steps are done; evaluation may follow, and then `on_evaluate`."""
+        """End the steps of an epoch; evaluation may follow, and then `on_evaluate`."""
         run = self._going()
         if run is not None and self._training:
             self._training = False
             run.end_training()
 
     def pause(self) -> None:
-        """Something other than training follows, amid the steps."""
+        """Exclude work between steps that is not training, until `resume`."""
         run = self._going()
         if run is not None and self._training:
             run.pause_training()
 
     def resume(self) -> None:
-        """Training goes on after `pause`."""
+        """Continue training after `pause`."""
         run = self._going()
         if run is not None and self._training:
             run.resume_training()
 
     def close(self) -> None:
-        """Put the power limit back, and settle what is left to report. May be called twice."""
+        """Restore the power limit and deliver or save pending reports. May be called twice."""
         self._leave(sys.exception())
 
     def __exit__(self, *raised: object) -> None:
@@ -237,7 +237,7 @@ class BatchSizeOptimizer(Callback):
     # --- inside -----------------------------------------------------------------------------
 
     def _going(self) -> TrainingRun | None:
-        """The run, if it goes on; begun if nobody has said so."""
+        """Return the run unless it is over; begin it if the caller has not."""
         if self._run is None and not self._closed:
             self.on_train_begin()
         return None if self._run is None or self._run.outcome is not None else self._run

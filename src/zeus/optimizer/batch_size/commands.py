@@ -1,6 +1,6 @@
-"""What can be asked for that changes jobs, as values: so that many can be carried out at once.
+"""Commands that change jobs, as values, so that many can be executed in one batch.
 
-`scope` is the name of the only job that a command may be about; `None` allows any.
+`scope` is the name of the only job that a command may access; `None` allows any.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ MOST_TRIALS = 2**31
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Base of all."""
+    """Base class of commands."""
 
     scope: str | None = None
 
     def job_name(self) -> str | None:
-        """The job that it is about, if it says so by name."""
+        """Name of the job, if the command refers to it by name."""
         return None
 
     def trial_key(self) -> tuple[int, int] | None:
-        """Numbers of the job and the trial that it is about, if it says so."""
+        """Numbers of the job and the trial, if the command refers to a trial."""
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Create(Command):
-    """As `JobsApi.create`.
+    """Command for `JobsApi.create`.
 
     Raises:
-        JobSpecError: If the job is too large, or its name cannot be a part of an address.
+        JobSpecError: If the job is too large, or its name cannot be part of a URL.
     """
 
     spec: JobSpec
@@ -46,7 +46,7 @@ class Create(Command):
         _check(self.spec)
 
     def job_name(self) -> str:
-        """The name in the specification."""
+        """Name in the specification."""
         return self.spec.name
 
 
@@ -55,13 +55,13 @@ class _OfJob(Command):
     job: str
 
     def job_name(self) -> str:
-        """The name that is given."""
+        """Name given with the command."""
         return self.job
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decide(_OfJob):
-    """As `JobsApi.decide`."""
+    """Command for `JobsApi.decide`."""
 
     gpu: str
     max_power: float
@@ -74,7 +74,7 @@ class Decide(_OfJob):
 
 @dataclass(frozen=True, kw_only=True)
 class PutProfile(_OfJob):
-    """As `JobsApi.put_profile`."""
+    """Command for `JobsApi.put_profile`."""
 
     gpu: str
     batch_size: int
@@ -87,7 +87,7 @@ class PutProfile(_OfJob):
 
 @dataclass(frozen=True, kw_only=True)
 class Delete(_OfJob):
-    """As `JobsApi.delete`."""
+    """Command for `JobsApi.delete`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ class _OfTrial(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportEpoch(_OfTrial):
-    """As `JobsApi.report_epoch`."""
+    """Command for `JobsApi.report_epoch`."""
 
     epoch: int
     time: float
@@ -112,7 +112,7 @@ class ReportEpoch(_OfTrial):
 
 @dataclass(frozen=True, kw_only=True)
 class End(_OfTrial):
-    """As `JobsApi.end`."""
+    """Command for `JobsApi.end`."""
 
     outcome: str
     time: float = 0.0
@@ -122,7 +122,7 @@ class End(_OfTrial):
 
 @dataclass(frozen=True, kw_only=True)
 class Renew(_OfTrial):
-    """As `JobsApi.renew`."""
+    """Command for `JobsApi.renew`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,15 +133,15 @@ class Sweep(Command):
 
 
 def trial_name(job: int, number: int) -> str:
-    """What a trial is called by clients."""
+    """Return the identifier of a trial, as clients use it."""
     return f"{job}-{number}"
 
 
 def trial_key(name: object) -> tuple[int, int]:
-    """Numbers of the job and the trial that a name stands for.
+    """Parse the identifier of a trial into the numbers of its job and the trial.
 
     Raises:
-        UnknownJobError: If it can be no trial's.
+        UnknownJobError: If it is not a valid identifier.
     """
     if isinstance(name, str) and len(name) <= 40 and name.isascii():
         job, dash, number = name.partition("-")

@@ -1,7 +1,7 @@
-"""What can happen to the trials of a job.
+"""Events of a job's trials.
 
-Events say only what cannot be worked out from the specification and the events before; totals and
-costs are derived. They are what a store keeps.
+Events contain only what cannot be derived from the specification and earlier events; totals and
+costs are derived. A store keeps the events.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from zeus.optimizer.batch_size.lanes import OPTIMIZED, UNTOUCHED, Role
 CONVERGED, STOPPED, FAILED = "converged", "stopped", "failed"
 EXPIRED, CANCELLED = "expired", "cancelled"
 # How a trial may end: the target was reached; Zeus stopped it because it cost too much; it ran out
-# of epochs or broke down; nothing was heard of it; it was given up for reasons of its own.
+# of epochs or crashed; its lease expired; it was abandoned for reasons of its own.
 OUTCOMES = (CONVERGED, STOPPED, FAILED, EXPIRED, CANCELLED)
 
 
 class GpuModel(NamedTuple):
-    """What a run is on; what an epoch costs depends on both.
+    """GPU configuration of a run; the cost of an epoch depends on both attributes.
 
     Attributes:
         name: The GPU model.
-        number: How many there are.
+        number: Number of GPUs.
     """
 
     name: str
@@ -35,11 +35,11 @@ class GpuModel(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that happened.
+    """Base class of events.
 
     Attributes:
-        trial: Number of the trial within its job, from 1; 0 if it concerns none.
-        at: When, in seconds since 1970.
+        trial: Number of the trial within its job, from 1; 0 if there is none.
+        at: Time in seconds since 1970.
     """
 
     kind: ClassVar[str]
@@ -55,7 +55,7 @@ class Event:
         )
 
     def _checked(self) -> dict[str, Any]:
-        """The other fields, each by its rule."""
+        """Return the other fields, validated."""
         return {}
 
     def _set(self, **fields_: Any) -> None:
@@ -68,7 +68,7 @@ class Event:
         return {name: found[name] for name in found if name not in ("trial", "at")}
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain values for JSON."""
+        """Return all fields as plain values for JSON."""
         return {"kind": self.kind, "trial": self.trial, "at": self.at, **self.payload()}
 
 
@@ -77,19 +77,19 @@ class Decided(Event):
     """A trial may begin.
 
     Attributes:
-        request: Chosen by whoever asked; the same again gets the same trial.
-        recurrence: Of the job, from 1.
+        request: Idempotency key of the client; a repeated key returns the same trial.
+        recurrence: Number of the job's recurrence, from 1.
         attempt: 0 for the recurrence's first trial.
-        retry_of: The trial before, if this is not the first.
-        gpu: Model of the GPUs that it runs on; `gpus` how many.
-        max_power: Watts that they may draw together at most.
-        batch_size: To use.
-        role: What the trial is for.
+        retry_of: Number of the previous trial, if this is a retry.
+        gpu: Model of the GPUs that it runs on; `gpus` is their number.
+        max_power: Maximum power of all its GPUs together in watts.
+        batch_size: Batch size to train with.
+        role: Purpose of the trial.
         power: As in `lanes.Choices`.
-        threshold: Joules that it may cost; `None` if there is no bound.
-        expected_epochs: Until convergence; `None` if nothing is believed.
+        threshold: Maximum cost in joules; `None` if there is no bound.
+        expected_epochs: Expected epochs until convergence; `None` if unknown.
         restart_cost: As in `lanes.Choices`; `None` if infinite.
-        lease: Seconds after which the trial expires if nothing is heard of it.
+        lease: Seconds after which the trial expires without a report or renewal.
     """
 
     kind: ClassVar[str] = "decided"
@@ -153,11 +153,11 @@ class EpochReported(Event):
     """An epoch of a trial was run.
 
     Attributes:
-        epoch: From 1, each one more than the last.
-        time: Seconds that it took, with its validation.
+        epoch: Number of the epoch, from 1 without gaps.
+        time: Duration in seconds, including validation.
         energy: Joules of all GPUs; `None` if it could not be measured.
         metric: Validation metric after it; `None` if there was no validation.
-        power_limit: Watts that each GPU was limited to; `None` if unknown.
+        power_limit: Power limit of each GPU in watts; `None` if unknown.
     """
 
     kind: ClassVar[str] = "epoch"
@@ -183,15 +183,15 @@ class EpochReported(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Profiled(Event):
-    """It was measured what power limits trade at a batch size.
+    """The time-energy tradeoff of power limits was measured at a batch size.
 
     Attributes:
-        gpu: Model of the GPUs; `gpus` how many.
-        batch_size: That was measured.
-        epoch_cost: Joules that an epoch costs at the limit that was chosen; `None` if unknown.
-        load: Average power there, as a share of the limit; `None` if unknown.
-        power_limit: The limit that was chosen, in watts of each GPU; `None` if none was.
-        frontier: What was measured, as `Frontier.to_dict` gives it; `None` to keep nothing of it.
+        gpu: Model of the GPUs; `gpus` is their number.
+        batch_size: The measured batch size.
+        epoch_cost: Cost of an epoch in joules at the chosen limit; `None` if unknown.
+        load: Average power there as a fraction of the limit; `None` if unknown.
+        power_limit: The chosen limit in watts per GPU; `None` if none was chosen.
+        frontier: The frontier as returned by `Frontier.to_dict`; `None` if it is not kept.
     """
 
     kind: ClassVar[str] = "profiled"
@@ -236,9 +236,9 @@ class Ended(Event):
 
     Attributes:
         outcome: One of `OUTCOMES`.
-        time: Seconds since the last epoch that was reported.
-        energy: Joules since then; `None` if they could not be measured.
-        note: Why, in words for people.
+        time: Seconds since the last reported epoch.
+        energy: Joules since then; `None` if not measured.
+        note: Why, in words.
     """
 
     kind: ClassVar[str] = "ended"
@@ -265,7 +265,7 @@ _KINDS: dict[str, type[Event]] = {
 
 
 def event_of(kind: str, trial: int, at: float, payload: Mapping[str, Any]) -> Event:
-    """An event from what is stored of it.
+    """Construct an event from its stored fields.
 
     Raises:
         JobLogError: If there is no such kind, or a value breaks its rule.
@@ -279,7 +279,7 @@ def event_of(kind: str, trial: int, at: float, payload: Mapping[str, Any]) -> Ev
 
 
 def event_from(record: Mapping[str, Any]) -> Event:
-    """The opposite of `to_dict`.
+    """Inverse of `to_dict`.
 
     Raises:
         JobLogError: If a value is missing or breaks its rule.

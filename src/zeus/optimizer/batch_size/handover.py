@@ -1,7 +1,7 @@
-"""How `zeus run` tells the script that it starts which trial it is, and hears what became of it.
+"""How `zeus run` passes a trial to the script that it starts, and receives its result.
 
-Everything goes through environment variables, which launchers such as `torchrun` pass on to all
-processes of a job. What became of the run comes back in a small file that the first process writes.
+The trial is passed in environment variables, which launchers such as `torchrun` pass on to all
+processes of a job. The result comes back in a small file that the first process writes.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from zeus.optimizer.batch_size.place import Place
 from zeus.optimizer.batch_size.spec import JobSpec
 
 VARIABLE = "ZEUS_TRIAL_NOTES"
-"""Holds everything that Zeus itself needs; the others are for scripts and people."""
+"""Holds everything that Zeus itself needs; the other variables are for scripts and users."""
 
 
 @dataclass(frozen=True)
 class Handover:
-    """What a script is told.
+    """A trial as passed to a script.
 
     Attributes:
-        notes: Of the run, in which nothing is reported yet.
-        decision: What it is to do.
-        answer: File for what becomes of it.
-        timeout: Seconds that one question to a server may take.
+        notes: Notes of the run, without any reports yet.
+        decision: Configuration of the trial.
+        answer: Path of the file for the result.
+        timeout: Seconds that one request to a server may take.
     """
 
     notes: Notes
@@ -41,7 +41,7 @@ class Handover:
     timeout: float = 5.0
 
     def variables(self, place: Place) -> dict[str, str]:
-        """Environment variables for the script."""
+        """Return environment variables for the script."""
         decision = self.decision
         machine = {
             "notes": self.notes.to_dict(),
@@ -62,10 +62,10 @@ class Handover:
 
     @classmethod
     def found(cls, environment: Mapping[str, str] | None = None) -> Handover | None:
-        """What this process was told; `None` if it was not started by `zeus run`.
+        """Return the trial of this process; `None` if it was not started by `zeus run`.
 
         Raises:
-            RunError: If the variable does not make sense.
+            RunError: If the variable is malformed.
         """
         text = (os.environ if environment is None else environment).get(VARIABLE)
         if not text:
@@ -92,11 +92,11 @@ class Handover:
 
     @property
     def claimed(self) -> bool:
-        """Whether a training in this process is the trial already."""
+        """Whether a training run in this process has claimed the trial."""
         return self.notes.request in _claimed
 
     def claim(self) -> bool:
-        """Whether this is the first training in this process that wants to be the trial."""
+        """Claim the trial; `False` if another training run in this process has claimed it."""
         with _lock:
             if self.notes.request in _claimed:
                 return False
@@ -104,23 +104,23 @@ class Handover:
             return True
 
 
-# One training is one trial: a second one in the same process is none.
+# One training run is one trial: a second run in the same process is not a trial.
 _claimed: set[str] = set()
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a run, as its first process tells.
+    """Result of a run, as reported by its first process.
 
     Attributes:
-        outcome: As `events.OUTCOMES`, if it is over; `None` if it was left before.
-        reason: In words.
-        epochs: How many were reported.
-        time: Seconds of these; `energy` joules, `None` if a part could not be measured.
-        cost: Joules of cost.
-        metric: The latest.
-        trial: The trial that it is; empty if it could not become one.
+        outcome: One of `events.OUTCOMES` if the run is over; `None` if it was left before its end.
+        reason: Why, in words.
+        epochs: Number of reported epochs.
+        time: Seconds of these; `energy` in joules, `None` if a part could not be measured.
+        cost: Cost in joules.
+        metric: The latest validation metric.
+        trial: Identifier of the trial; empty if the run could not become one.
     """
 
     outcome: str | None
@@ -133,19 +133,19 @@ class Answer:
     trial: str
 
     def write(self, path: Path) -> None:
-        """Put it there, whole or not at all.
+        """Write the file atomically.
 
         Raises:
-            OSError: If that cannot be.
+            OSError: If it cannot be written.
         """
-        # Nobody needs it after a power failure, so that nothing waits for the disk.
+        # It need not survive a power failure, so no fsync.
         temporary = path.with_name(f"{path.name}.new")
         temporary.write_text(json.dumps(vars(self)), encoding="utf-8")
         temporary.replace(path)
 
     @classmethod
     def read(cls, path: Path) -> Answer | None:
-        """What is there; `None` if the script has said nothing."""
+        """Read the file; `None` if the script has reported nothing."""
         try:
             record: Any = json.loads(path.read_text(encoding="utf-8"))
             return cls(**record)
@@ -154,10 +154,10 @@ class Answer:
 
 
 def agreed(told: JobSpec, given: JobSpec) -> None:
-    """Check that a script means the job that it was started for.
+    """Check that a script uses the job that it was started for.
 
     Raises:
-        JobConflictError: If not; says where they differ.
+        JobConflictError: If not; lists the differences.
     """
     different = told.differences(given)
     if different:

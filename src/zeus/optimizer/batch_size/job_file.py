@@ -1,6 +1,6 @@
 """Recurring jobs in TOML files, as `zeus run --job` reads them.
 
-The keys are those of `JobSpec`, and `server` or `storage` for where the job is kept::
+The keys are those of `JobSpec`, plus `server` or `storage` for where the job is kept::
 
     name = "digits"
     batch_sizes = [16, 32, 64, 128]
@@ -22,7 +22,7 @@ from zeus.optimizer.batch_size.spec import JobSpec
 
 @dataclass(frozen=True)
 class JobFile:
-    """What a file says.
+    """Contents of a job file.
 
     Attributes:
         spec: The job.
@@ -39,7 +39,7 @@ class JobFile:
         """Read a file.
 
         Raises:
-            JobSpecError: If it cannot be read or breaks a rule; says the file and the key.
+            JobSpecError: If it cannot be read or breaks a rule; names the file and the key.
         """
         try:
             with Path(path).open("rb") as file:

@@ -27,18 +27,18 @@ ALL = slice(None)
 
 
 def any_arm(marks: Bools) -> Bools:
-    """Whether any arm is marked, by lane."""
+    """Return whether any arm is marked, by lane."""
     found: Bools = np.logical_or.reduce(marks, axis=-1)
     return found
 
 
 class Role(IntEnum):
-    """What a trial is for."""
+    """Purpose of a trial."""
 
     DEFAULT = 0  # nothing better is known, or nothing else is wanted
     EXPLORE = 1  # to learn about a batch size
-    EXPLOIT = 2  # the best that is known
-    SAMPLE = 3  # the winner of a draw from what is believed
+    EXPLOIT = 2  # the best known batch size
+    SAMPLE = 3  # chosen by Thompson sampling
     RETRY = 4  # after a trial of the same recurrence that did not converge
 
 
@@ -46,7 +46,7 @@ class Arrays:
     """Base of dataclasses whose fields are arrays with the same leading axis, or `None`."""
 
     def take(self, rows: Rows) -> Self:
-        """The same for some lanes."""
+        """Return the same arrays restricted to some lanes."""
         if rows is ALL:
             return self
         taken: dict[str, Any] = {}
@@ -68,10 +68,10 @@ class Lanes(Arrays):
 
     Attributes:
         batch_sizes: By lane and arm; padding repeats the largest.
-        valid: Whether an arm is one, by lane and arm.
+        valid: Whether an arm is a batch size and not padding, by lane and arm.
         default: Arm of the default batch size, by lane.
-        max_epochs: By lane, as `beta` (infinite if none), `window`, `rounds` and `seed`.
-        power_limits: How many power limits grid search tries, by lane.
+        max_epochs: By lane, as are `beta` (infinite if none), `window`, `rounds` and `seed`.
+        power_limits: Number of power limits that grid search tries, by lane.
     """
 
     batch_sizes: Floats
@@ -114,17 +114,17 @@ class Lanes(Arrays):
 
 @dataclass
 class Choices(Arrays):
-    """What a policy wants, one entry for each lane that it was asked about.
+    """Choices of a policy, one entry for each requested lane.
 
     Attributes:
         arm: The batch size.
-        role: What the trial is for; see `Role`.
-        power: Number of a power limit from the lowest; -1 leaves it to the power-limit optimizer,
+        role: Purpose of the trial; see `Role`.
+        power: Index of a power limit from the lowest; -1 leaves it to the power-limit optimizer,
             -2 leaves the GPU as it is.
-        threshold: Joules that the trial may cost.
-        expected_epochs: Until convergence, as far as is believed; NaN if nothing is.
-        restart_cost: Joules that another, safe trial is expected to cost. After the first epoch
-            has told what an epoch costs, a trial whose expected rest exceeds this is given up.
+        threshold: Maximum cost of the trial in joules.
+        expected_epochs: Expected epochs until convergence; NaN if unknown.
+        restart_cost: Expected cost in joules of another, safe trial. After the first epoch has
+            shown the cost of an epoch, a trial whose expected rest exceeds this is stopped.
     """
 
     arm: Ints
@@ -140,22 +140,22 @@ OPTIMIZED, UNTOUCHED = -1, -2
 
 @dataclass
 class Trials(Arrays):
-    """Trials that ended, one for each lane concerned.
+    """Trials that ended, one for each lane involved.
 
     Attributes:
         arm: Their batch size.
-        role: What they were for.
+        role: Their purpose.
         power: As in `Choices`.
         gpu: Number of the GPU model.
         converged: Whether the target was reached.
         void: Whether nothing can be learned about convergence: the run was killed or its lease
             expired.
-        unfit: Whether the run could not even finish its first epoch by itself, as when memory is
-            too small for the batch size.
-        epochs: How many were run.
-        cost: Joules spent.
-        epoch_cost: Joules of one epoch at the power limit that was settled on; NaN if unknown.
-        load: Average power as a share of the power limit; NaN if unknown.
+        unfit: Whether the run could not even finish its first epoch, as when memory is too small
+            for the batch size.
+        epochs: Number of epochs run.
+        cost: Cost in joules.
+        epoch_cost: Cost of one epoch in joules at the chosen power limit; NaN if unknown.
+        load: Average power as a fraction of the power limit; NaN if unknown.
     """
 
     arm: Ints
@@ -174,22 +174,22 @@ class Trials(Arrays):
 def allowed_epochs(
     choices: Choices, first_cost: Floats, epoch_cost: Floats, known: Bools, max_epochs: Floats
 ) -> Floats:
-    """Epochs after which each trial is stopped if it has not converged.
+    """Return the epochs after which each trial is stopped if it has not converged.
 
-    A trial is stopped before an epoch that would take its cost above the threshold. What the first
-    epoch costs is known beforehand only for a batch size that has been profiled; otherwise it is
-    always run.
+    A trial is stopped before an epoch that would take its cost above the threshold. The cost of the
+    first epoch is known beforehand only for a profiled batch size; otherwise that epoch is always
+    run.
 
     Args:
-        choices: What was decided.
-        first_cost: Joules of the first epoch.
-        epoch_cost: Joules of each later epoch.
+        choices: The decisions.
+        first_cost: Cost of the first epoch in joules.
+        epoch_cost: Cost of each later epoch in joules.
         known: Whether the cost of an epoch was known before the trial.
-        max_epochs: Most epochs of a run.
+        max_epochs: Maximum epochs of a run.
     """
-    # Sums of products differ in the last bits; a run that costs just the threshold may end.
+    # Tolerate rounding: a run that costs exactly the threshold may finish.
     room = choices.threshold * (1 + 1e-12) - first_cost
-    # Beyond the most epochs it makes no difference, and infinity cannot be divided further.
+    # Clipped at the maximum epochs, because an infinite threshold could not be divided.
     allowed = 1.0 + np.floor(np.minimum(room, max_epochs * epoch_cost) / epoch_cost)
     allowed = np.where(room >= 0, allowed, np.where(known, 0.0, 1.0))
     hopeless = (choices.expected_epochs - 1) * epoch_cost > choices.restart_cost

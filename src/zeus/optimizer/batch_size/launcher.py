@@ -1,8 +1,8 @@
-"""Recurrences of a job as programs that are started, watched and judged from outside.
+"""Recurrences of a job as programs that are started, monitored and classified from outside.
 
 A trial is one start of the program. One that is stopped early, or does not reach the target, is
-tried again with another batch size (section 4.4 of the paper), until the target is reached or there
-were too many attempts. What a program must do is in the documentation of `zeus run`.
+retried with another batch size (section 4.4 of the paper), until the target is reached or there
+were too many attempts. The documentation of `zeus run` says what a program must do.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class ProgramEnd:
     """How a program ended.
 
     Attributes:
-        exit_code: As a shell gives it: 128 + N if signal N ended it.
-        signal: Name of that signal, if one did.
-        interrupted: Whether somebody asked for the end from outside.
+        exit_code: As in a shell: 128 + N if signal N ended it.
+        signal: Name of that signal, if any.
+        interrupted: Whether the end was requested from outside.
     """
 
     exit_code: int
@@ -46,23 +46,25 @@ class ProgramEnd:
 
 @dataclass(frozen=True)
 class TrialEnd:
-    """What became of a trial.
+    """Result of a trial.
 
     Attributes:
-        trial: Names it; empty if the job could not be asked, and the default was run.
-        recurrence: Of the job, from 1; 0 if the job could not be asked.
-        attempt: In this recurrence, from 0.
-        batch_size: It ran with this.
-        role: What it was for, in a word; `reason` in a sentence.
+        trial: Identifier of the trial; empty if server or store could not be reached, and the
+            default was run.
+        recurrence: Number of the job's recurrence, from 1; 0 if server or store could not be
+            reached.
+        attempt: Attempt in this recurrence, from 0.
+        batch_size: Batch size that it ran with.
+        role: Purpose of the trial in a word; `reason` in a sentence.
         outcome: converged, stopped, failed or cancelled.
         note: Why.
-        epochs: How many were reported; 1 for a program that is measured from outside.
-        time: Seconds; `energy` joules of all GPUs, `None` if a part could not be measured; `cost`
-            joules of cost.
+        epochs: Number of reported epochs; 1 for a program that is measured from outside.
+        time: Seconds; `energy` in joules of all GPUs, `None` if a part could not be measured;
+            `cost` in joules.
         metric: The last validation metric, if the program reported one.
-        exit_code: Of the program; `signal` that killed it, if one did.
+        exit_code: Exit code of the program; `signal` that killed it, if any.
         reported: Whether the program reported by itself.
-        final: Whether another attempt is out of place.
+        final: Whether there must be no further attempt.
     """
 
     trial: str
@@ -84,7 +86,7 @@ class TrialEnd:
     final: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {name: value for name, value in vars(self).items() if name != "final"}
 
 
@@ -94,13 +96,13 @@ class Launcher:
     Args:
         spec: The job.
         place: Where it is kept.
-        monitor: Of the GPUs that the program uses.
-        program: Its words; `{batch_size}`, `{learning_rate_scale}`, `{job}`, `{trial}`,
-            `{recurrence}` and `{attempt}` in them are filled in.
+        monitor: Monitor of the GPUs that the program uses.
+        program: Its command line; `{batch_size}`, `{learning_rate_scale}`, `{job}`, `{trial}`,
+            `{recurrence}` and `{attempt}` are filled in.
         start: Runs a program with an environment to its end.
-        attempts: Trials of one recurrence at most.
-        begun: Told each decision before its trial starts.
-        ended: Told what became of it.
+        attempts: Maximum number of trials of one recurrence.
+        begun: Called with each decision before its trial starts.
+        ended: Called with the result of each trial.
     """
 
     def __init__(
@@ -126,18 +128,18 @@ class Launcher:
         self._ended = ended
 
     def recur(self) -> list[TrialEnd]:
-        """Run one recurrence; its trials, of which the last tells how it ended."""
+        """Run one recurrence; return its trials, of which the last has its result."""
         trials: list[TrialEnd] = []
         for attempt in range(self._attempts):
             before = trials[-1].trial if trials else None
             reporter = self._reporter(before or None)
             try:
                 if not reporter.decision.trial and self._was_tried(trials, reporter):
-                    break  # nobody knows anything better
+                    break  # without server or store, only the default is known
                 trials.append(self._trial(reporter, attempt))
             except BaseException as error:
                 why = str(error) or type(error).__name__
-                reporter.end(CANCELLED, note=f"not run to its end: {why}")
+                reporter.end(CANCELLED, note=f"did not run to its end: {why}")
                 raise
             finally:
                 reporter.close()
@@ -176,7 +178,7 @@ class Launcher:
             )
             measured = self._monitor.close_scope(window, True, True)
             answer = Answer.read(path)
-        # What the program could not deliver is ours to deliver now.
+        # Deliver the reports that the program could not.
         reporter.resume(answer.trial if answer is not None else "")
         judged = _Judge(self._spec, reporter, end).judged(answer, measured, self._gpus)
         return TrialEnd(
@@ -193,7 +195,7 @@ class Launcher:
 
 
 class _Judge:
-    """Tells from reports and exit codes what became of a trial."""
+    """Classifies a trial by its reports and exit code."""
 
     def __init__(self, spec: JobSpec, reporter: Reporter, end: ProgramEnd) -> None:
         self._spec = spec
@@ -230,10 +232,10 @@ class _Judge:
         }
 
     def _reported(self, answer: Answer) -> tuple[str, str, bool]:
-        """Of a program that has told what its epochs took."""
+        """Return outcome, note and finality of a program that has reported its epochs."""
         if answer.outcome is not None:
-            # It has ended by its own reports; where these got lost, it must not stay open.
-            self._reporter.end(CANCELLED, note=f"the program says: {answer.reason}")
+            # It has ended by its own reports; if these got lost, it must not stay open.
+            self._reporter.end(CANCELLED, note=f"the program reports: {answer.reason}")
             return answer.outcome, answer.reason, self._end.interrupted
         if self._end.interrupted or self._end.exit_code:
             return self._cancelled(f"ended after {answer.epochs} epochs by {self._end}")
@@ -241,21 +243,21 @@ class _Judge:
         return self._failed(note)
 
     def _silent(self, seconds: float, joules: float | None) -> tuple[str, str, bool]:
-        """Of a program that has told nothing."""
+        """Return outcome, note and finality of a program that has reported nothing."""
         end, spec = self._end, self._spec
         if end.interrupted:
             return self._cancelled(f"ended by {end}")
         earlier = self._reporter.earlier_trials()
         if end.exit_code == 0:
             if any(_reported_by_itself(trial, spec) for trial in earlier):
-                return self._cancelled("the program reported nothing, other than before")
+                return self._cancelled("the program reported nothing, unlike in earlier trials")
             verdict = self._reporter.report(time=seconds, energy=joules, metric=spec.target_metric)
             return _said(verdict, CONVERGED, "exit code 0")
-        note = f"broke down before its first epoch was over ({end})"
+        note = f"crashed before the end of its first epoch ({end})"
         size = self._reporter.decision.batch_size
         works = any(trial.batch_size == size and trial.epochs for trial in earlier)
         if works or size == spec.default_batch_size:
-            # Something else is wrong, and nothing of it should count against the batch size.
+            # The cause is something else, which must not count against the batch size.
             return self._cancelled(note)
         return self._failed(note, seconds, joules)
 
@@ -271,7 +273,7 @@ class _Judge:
 
 
 def filled(program: Sequence[str], decision: Decision) -> list[str]:
-    """The words of a program for one trial. Braces around anything else stay as they are."""
+    """Fill in a command line for one trial. Braces around anything else stay as they are."""
     values = {
         "batch_size": str(decision.batch_size),
         "learning_rate_scale": repr(decision.learning_rate_scale),
@@ -304,5 +306,5 @@ def _gpu_energy(measured: Measurement | None) -> float | None:
 
 
 def _reported_by_itself(trial: TrialInfo, spec: JobSpec) -> bool:
-    """Whether a trial is not of the kind that is measured from outside."""
+    """Whether a trial's program reported its epochs, instead of being measured from outside."""
     return trial.epochs > 1 or (trial.epochs == 1 and trial.metric != spec.target_metric)

@@ -1,12 +1,12 @@
-"""Which trials have lapsed, by what a server has seen of them.
+"""Detects expired leases by observing them on a monotonic clock.
 
-A wall clock jumps: when it is set, when a virtual machine is moved. And the instant at which a
-lease ends may have been stored by another server, whose clock says something else. So a server does
-not compare instants but watches: a lease has passed when its row has not changed for as long as it
-lasts. After a restart every lease is a whole one from when it is first seen.
+A wall clock jumps: when it is set, when a virtual machine is moved. And the end of a lease may have
+been stored by another server, whose clock differs. So a server does not compare timestamps but
+observes: a lease has expired when its row has not changed for the duration of the lease. After a
+restart every lease starts over when it is first seen.
 
-The clock is `time.monotonic`, which stands still while the machine sleeps: nobody could be heard
-meanwhile, and that is nobody's fault. (`CLOCK_BOOTTIME` would count the sleep.)
+The clock is `time.monotonic`, which stands still while the machine sleeps: clients could not reach
+the server meanwhile, and must not expire for that. (`CLOCK_BOOTTIME` would count the sleep.)
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class _Seen:
 
 
 class WatchedLeases:
-    """Leases of running trials, as one process has seen them. Not safe to use from several threads.
+    """Leases of running trials, as observed by one process. Not thread-safe.
 
     Args:
-        clock: Seconds of a clock that never jumps.
+        clock: Returns the seconds of a clock that never jumps.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -37,7 +37,7 @@ class WatchedLeases:
         self._seen: dict[int, dict[int, _Seen]] = {}
 
     def note(self, job: int, number: int, lease: float, until: float | None) -> None:
-        """A lease was stored just now: until when, or `None` if its trial is over."""
+        """Record that a lease was stored now: its end, or `None` if its trial is over."""
         trials = self._seen.setdefault(job, {})
         if until is None:
             trials.pop(number, None)
@@ -45,7 +45,7 @@ class WatchedLeases:
             trials[number] = _Seen(until, self._clock() + lease)
 
     def look(self, rows: Iterable[Lease]) -> None:
-        """These are all leases that are stored."""
+        """Update from all stored leases."""
         before, self._seen = self._seen, {}
         for row in rows:
             seen = before.get(row.job, {}).get(row.number)
@@ -55,17 +55,17 @@ class WatchedLeases:
                 self.note(row.job, row.number, row.lease, row.until)
 
     def lapsed_jobs(self) -> list[int]:
-        """Jobs with trials whose lease has passed, as far as was seen."""
+        """Return jobs with trials whose lease has expired, as far as observed."""
         return [job for job in sorted(self._seen) if self._due(job)]
 
     def lapsed(self, transaction: Transaction, jobs: Iterable[int]) -> list[tuple[int, int]]:
-        """Trials of jobs whose lease has passed, by job and number."""
+        """Return the trials of these jobs whose lease has expired, as job and number."""
         found: list[tuple[int, int]] = []
         for job in sorted(jobs):
             due = self._due(job)
             if not due:
                 continue
-            # Another server may have heard of them since.
+            # Another server may have renewed them since.
             stored = {row.number: row for row in transaction.leases(job)}
             for number in due:
                 row = stored.get(number)

@@ -1,6 +1,6 @@
-"""The log of one job: what has become of its trials, and the rules that its events obey.
+"""The log of one job: the state of its trials, and the rules that its events obey.
 
-The log is append-only and, with the specification, all the state that a job has.
+The log is append-only. Together with the specification it is the whole state of a job.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from zeus.optimizer.batch_size.events import (
 from zeus.optimizer.batch_size.lanes import Role
 from zeus.optimizer.batch_size.spec import JobSpec
 
-# Trials that ended without success are remembered so that they can be retried, or can go on after
-# their lease had expired. The oldest are forgotten.
+# Trials that ended without success are kept so that they can be retried, or can go on after their
+# lease had expired. The oldest are dropped.
 _REMEMBERED = 64
 
 
 @dataclass
 class Trial:
-    """A trial so far.
+    """State of a trial.
 
     Attributes:
-        decided: How it began.
-        role: What it is for now: one that came back after its lease had expired explores nothing.
+        decided: The event that began it.
+        role: Its current purpose: a trial resumed after its lease had expired no longer explores.
         known: Whether the cost of an epoch was known before.
-        epochs: How many were reported.
-        time: Seconds; `energy` joules, of the epochs where it was measured; `cost` joules of cost.
+        epochs: Number of reported epochs.
+        time: Seconds; `energy` in joules, of the epochs where it was measured; `cost` in joules.
         unmeasured: Whether the energy of a part could not be measured.
-        metric: The latest.
-        first_cost: Joules that the first epoch cost.
-        settled_cost: Joules that later epochs cost, the latest weighing most. In the first one
-            power limits may have been tried out, unless they were known.
-        load: Average power of the latest epoch, as a share of the power limit.
-        ended: How it ended.
+        metric: The latest validation metric.
+        first_cost: Cost of the first epoch in joules.
+        settled_cost: Moving average of the cost of later epochs in joules, the latest weighing
+            most. The first epoch may have profiled power limits, unless they were known.
+        load: Average power of the latest epoch as a fraction of the power limit.
+        ended: The event that ended it.
     """
 
     decided: Decided
@@ -65,7 +65,7 @@ class Trial:
     ended: Ended | None = None
 
     def add_epoch(self, spec: JobSpec, event: EpochReported) -> None:
-        """Count an epoch."""
+        """Add a reported epoch."""
         cost = self._spend(spec, event.time, event.energy)
         self.epochs = event.epoch
         if event.metric is not None:
@@ -79,12 +79,12 @@ class Trial:
             self.load = event.energy / event.time / (event.power_limit * self.decided.gpus)
 
     def end(self, spec: JobSpec, event: Ended) -> None:
-        """Count what was spent after the last epoch, and close."""
+        """Add the cost after the last epoch, and end the trial."""
         self._spend(spec, event.time, event.energy)
         self.ended = event
 
     def _spend(self, spec: JobSpec, time: float, energy: float | None) -> float:
-        """Joules of cost. Energy that nobody measured is at most maximum power all the time."""
+        """Add and return a cost in joules. Unmeasured energy is bounded by maximum power."""
         most = self.decided.max_power
         cost = spec.cost(most * time if energy is None else energy, time, most)
         self.time += time
@@ -95,11 +95,11 @@ class Trial:
 
     @property
     def epoch_cost(self) -> float | None:
-        """Joules that an epoch costs, as far as this trial has shown."""
+        """Cost of an epoch in joules, as measured in this trial."""
         return self.first_cost if self.settled_cost is None else self.settled_cost
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         record = {f.name: getattr(self, f.name) for f in fields(self)}
         record["decided"] = self.decided.to_dict()
         record["role"] = int(self.role)
@@ -108,7 +108,7 @@ class Trial:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Trial:
-        """The opposite of `to_dict`."""
+        """Inverse of `to_dict`."""
         rest = dict(record)
         decided, ended = event_from(rest["decided"]), rest["ended"]
         rest |= {"decided": decided, "role": Role(rest["role"])}
@@ -118,16 +118,16 @@ class Trial:
 
 @dataclass
 class JobLog:
-    """What has become of a job, and whether an event may come next.
+    """State of a job's trials; checks whether an event may come next.
 
-    Of trials that are over only those are kept that something may still happen to, so that a long
-    life takes no more memory than a short one.
+    Of trials that have ended, only those that may still get events are kept, so that memory does
+    not grow with the age of the job.
 
     Attributes:
         spec: The job.
-        trials: How many there were.
-        recurrences: How many there were.
-        open: Trials that run, by number.
+        trials: Number of trials so far.
+        recurrences: Number of recurrences so far.
+        open: Running trials, by number.
         over: Latest trials that ended without success and were not retried, by number.
     """
 
@@ -138,7 +138,7 @@ class JobLog:
     over: dict[int, Trial] = field(default_factory=dict)
 
     def append(self, event: Event) -> Trial | None:
-        """Take an event in; the trial that it concerns.
+        """Apply an event; return its trial.
 
         Raises:
             JobLogError: If it cannot come next; nothing is changed.
@@ -166,15 +166,15 @@ class JobLog:
         return trial
 
     def extend(self, events: Iterable[Event]) -> None:
-        """Take in several."""
+        """Apply several events."""
         for event in events:
             self.append(event)
 
     def running(self, number: int) -> Trial:
-        """A trial that runs.
+        """Return a running trial.
 
         Raises:
-            JobLogError: If it does not.
+            JobLogError: If it is not running.
         """
         trial = self.open.get(number)
         if trial is not None:
@@ -187,10 +187,10 @@ class JobLog:
         raise JobLogError(f"there are {self.trials} trials, but got trial={number}")
 
     def retried(self, number: int) -> Trial:
-        """A trial that may be retried.
+        """Return a trial that may be retried.
 
         Raises:
-            JobLogError: If it may not.
+            JobLogError: If it may not be retried.
         """
         if number in self.open:
             raise JobLogError(f"trial {number} still runs; end it before it is retried")
@@ -231,7 +231,7 @@ class JobLog:
         trial = self.over.get(event.trial)
         if trial is None or trial.ended is None or trial.ended.outcome != EXPIRED:
             raise JobLogError(
-                f"trial {event.trial} cannot go on: it has not expired, or long ago, or was retried"
+                f"trial {event.trial} cannot go on: not expired, expired long ago, or retried"
             )
         del self.over[event.trial]
         trial.ended = None

@@ -1,8 +1,8 @@
-"""What a run has to tell about itself, and how much of it has been told.
+"""Reports of a run, and how many of them were delivered.
 
-Whoever keeps the jobs may be away for a while. So everything is noted first and told afterwards, in
-order, and telling it twice does no harm: a trial is asked for under the name of one request, and an
-epoch is counted once however often it is reported.
+The server or store may be unreachable for a while. So everything is recorded first and delivered
+afterwards, in order. Delivery is idempotent: a trial is requested under one key, and an epoch
+counts once however often it is reported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zeus.optimizer.batch_size.answers import Decision, JobsApi, Verdict
 from zeus.optimizer.batch_size.spec import JobSpec
 
 MOST_EPOCHS = 10_000
-"""Epochs of one run that are kept while nobody takes them."""
+"""Undelivered epochs that are kept for one run."""
 
 # The words of `events.OUTCOMES`, for processes that have no numpy.
 CONVERGED, STOPPED, FAILED = "converged", "stopped", "failed"
@@ -31,24 +31,24 @@ _RENAMED = "ran with batch size {ran} while the server could not be reached, not
 
 @dataclass
 class Notes:
-    """A run's notes.
+    """Recorded reports of a run.
 
     Attributes:
-        place: URL of where its job is kept.
+        place: URL of the server or store that keeps its job.
         spec: The job.
-        gpu: Model of its GPUs; `gpus` how many; `max_power` watts of all together.
-        batch_size: What it runs with.
-        at: When it began, in seconds since 1970.
-        request: Names the question for a trial.
-        retry_of: The trial before in the same recurrence, if there was one.
-        lease: Seconds after which the trial expires if nothing is heard of it.
-        trial: The trial that it is, once that is known.
-        apart: Whether the job knows it as no trial: another batch size was decided.
-        epochs: All that were noted, as `JobsApi.report_epoch` takes them; `told` how many of these
-            were acknowledged.
-        profile: As `JobsApi.put_profile` takes it, until it was told.
-        end: As `JobsApi.end` takes it, until it was told.
-        verdict: The latest.
+        gpu: Model of its GPUs; `gpus` is their number; `max_power` in watts of all together.
+        batch_size: Batch size that it runs with.
+        at: Start in seconds since 1970.
+        request: Idempotency key of the request for a trial.
+        retry_of: The previous trial of the same recurrence, if any.
+        lease: Seconds after which the trial expires without a report or renewal.
+        trial: Identifier of its trial, once known.
+        apart: Whether the run is not a trial of the job: another batch size was decided.
+        epochs: All recorded epochs, as arguments of `JobsApi.report_epoch`; the first `told` of
+            these were acknowledged.
+        profile: Arguments of `JobsApi.put_profile`, until delivered.
+        end: Arguments of `JobsApi.end`, until delivered.
+        verdict: The latest verdict.
     """
 
     place: str
@@ -69,7 +69,7 @@ class Notes:
     end: dict[str, Any] | None = None
     verdict: Verdict | None = None
 
-    # --- noting ---------------------------------------------------------------------------------
+    # --- recording ------------------------------------------------------------------------------
 
     def note_epoch(
         self,
@@ -78,10 +78,10 @@ class Notes:
         metric: float | None,
         power_limit: float | None = None,
     ) -> None:
-        """Note an epoch; the arguments are those of `JobsApi.report_epoch`, without its number."""
+        """Record an epoch; the arguments are those of `JobsApi.report_epoch`, without `epoch`."""
         if len(self.epochs) - self.told >= MOST_EPOCHS:
-            return  # what follows cannot be told either: epochs come in order
-        # A metric that is not a number, or too large to be one, has reached nothing.
+            return  # later epochs cannot be delivered either: they must come in order
+        # A metric that is NaN or out of range cannot have reached the target.
         known = metric is not None and abs(metric) <= values.MOST_METRIC
         self.epochs.append(
             {
@@ -95,28 +95,28 @@ class Notes:
 
     @property
     def over(self) -> bool:
-        """Whether nothing that is noted later can matter."""
+        """Whether the trial has ended, so that later reports are ignored."""
         return self.verdict is not None and not self.verdict.go_on
 
     @property
     def pending(self) -> bool:
-        """Whether anything is left to tell."""
+        """Whether anything is undelivered."""
         if self.profile is not None:
             return True
         waiting = self.told < len(self.epochs) or self.end is not None
         return waiting and not (self.apart or self.over)
 
-    # --- telling --------------------------------------------------------------------------------
+    # --- delivering -----------------------------------------------------------------------------
 
     def ask(self, api: JobsApi, *, default: bool = False) -> Decision:
-        """Ask for a trial, or again for the same; its batch size may be another than ours.
+        """Request a trial, or the same again; its batch size may differ from that of the run.
 
         Args:
-            api: Who is asked.
+            api: Server or store.
             default: The run has begun with the default batch size.
 
         Raises:
-            ZeusError: As `JobsApi` says.
+            ZeusError: As documented in `JobsApi`.
         """
         api.create(self.spec)
         decision = api.decide(
@@ -134,15 +134,15 @@ class Notes:
     def tell(
         self, api: JobsApi, complain: Callable[[str], None], *, within: float = math.inf
     ) -> None:
-        """Tell everything that was not told. After an error, or if any is left, call it again.
+        """Deliver everything pending. After an error, or if any is left, call it again.
 
         Args:
-            api: Who is told.
-            complain: Is given what was not taken, in words.
-            within: Seconds after which the rest has to wait; something is told in any case.
+            api: Server or store.
+            complain: Called with a message for each rejected report.
+            within: Seconds after which the rest has to wait; at least one report is sent.
 
         Raises:
-            ZeusError: As `JobsApi` says.
+            ZeusError: As documented in `JobsApi`.
         """
         began = clock()
         if self.trial is None and not self.apart:
@@ -165,7 +165,7 @@ class Notes:
         self.end = None
 
     def _join(self, api: JobsApi, complain: Callable[[str], None]) -> None:
-        """Become a trial after all, unless another batch size was decided before we could hear."""
+        """Become a trial after all, unless another batch size was already decided."""
         decision = self.ask(api, default=self.batch_size == self.spec.default_batch_size)
         if decision.batch_size == self.batch_size:
             self.trial = decision.trial
@@ -178,15 +178,15 @@ class Notes:
     # --- as text --------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {**asdict(self), "spec": self.spec.to_dict()}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Notes:
-        """The opposite of `to_dict`.
+        """Inverse of `to_dict`.
 
         Raises:
-            ValueError: If it is not such a record.
+            ValueError: If the record is invalid.
         """
         try:
             rest = dict(record)
@@ -202,16 +202,16 @@ class Notes:
         return notes
 
 
-# --- answers that make sense ----------------------------------------------------------------------
+# --- validation of answers ------------------------------------------------------------------------
 
 
 def checked_decision(decision: Decision, spec: JobSpec) -> Decision:
-    """A decision that a run can follow.
+    """Return a decision that a run can follow.
 
     Raises:
-        ServerError: If it is none.
+        ServerError: If it is invalid.
     """
-    # Whatever the types say: it has come over the wire.
+    # Received over the network: the annotated types are not guaranteed.
     said: Mapping[str, Any] = vars(decision)
     makes_sense = (
         isinstance(said["trial"], str)
@@ -230,10 +230,10 @@ def checked_decision(decision: Decision, spec: JobSpec) -> Decision:
 
 
 def checked_verdict(verdict: Verdict) -> Verdict:
-    """A verdict that a run can follow.
+    """Return a verdict that a run can follow.
 
     Raises:
-        ServerError: If it is none.
+        ServerError: If it is invalid.
     """
     said: Mapping[str, Any] = vars(verdict)
     outcome = said["outcome"]

@@ -1,4 +1,4 @@
-"""Everything that people want to see of one job, read at one moment."""
+"""Overview of one job for users, read from one state of the store."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.store import JobRow, Row, Store, View
 from zeus.optimizer.batch_size.store.history import Span, Total
 
-MOST_GPUS = 12  # kinds of GPUs whose beliefs are worked out, the latest used first
+MOST_GPUS = 12  # GPU configurations whose beliefs are computed, the latest used first
 _MOST_RUNNING = 20
-_MOST_COSTS = 400  # latest runs whose cost is told one by one
+_MOST_COSTS = 400  # latest runs whose cost is listed individually
 _REMEMBERED = 64  # jobs whose beliefs are kept in memory
 
 
 @dataclass(frozen=True)
 class Overview:
-    """One job.
+    """Overview of one job.
 
     Attributes:
-        info: The job and how far it is.
+        info: The job and its progress.
         spec: Its specification.
-        gpus: What its trials ran on, the latest first.
-        gpu: Those that the rest is about; `None` if nothing ever ran.
-        next: What would be decided for a new recurrence there.
-        outlook: What is believed about each batch size there.
+        gpus: GPU configurations of its trials, the latest first.
+        gpu: The configuration that the rest is about; `None` if nothing ever ran.
+        next: The decision for a new recurrence there.
+        outlook: Expected cost of each batch size there.
         costs: Batch size and cost of the latest converged runs there.
-        width: Recurrences of a stretch in `spans`.
-        spans: Trials by stretches of recurrences, on all GPUs.
+        width: Number of recurrences in a segment of `spans`.
+        spans: Trials by segments of recurrences, on all GPUs.
         totals: All trials, by GPUs, batch size and state.
-        account: What was spent, against the default.
-        profiles: What was measured at batch sizes.
-        running: Trials that run.
+        account: Cost compared with the default.
+        profiles: Measured profiles of batch sizes.
+        running: Running trials.
         trials: A page of trials, the latest first.
     """
 
@@ -67,8 +67,8 @@ class JobEntry:
     """A job in a list.
 
     Attributes:
-        info: The job and how far it is.
-        batch_size: Of its latest trial, and its `state`; `None` if there was none.
+        info: The job and its progress.
+        batch_size: Batch size of its latest trial, as is `state`; `None` if there was none.
     """
 
     info: JobInfo
@@ -82,8 +82,8 @@ class JobPage:
 
     Attributes:
         entries: The jobs, in the order of their names.
-        earlier: Whether there are some before; `later`: after these.
-        number: How many jobs there are in all; `running` how many trials run.
+        earlier: Whether there are jobs before these; `later`: after these.
+        number: Total number of jobs; `running` is the number of running trials.
     """
 
     entries: Sequence[JobEntry]
@@ -101,7 +101,7 @@ class _Believed:
 
 
 class Overviews:
-    """Reads overviews from a store. Safe to use from several threads.
+    """Reads overviews from a store. Thread-safe.
 
     Args:
         store: Where the jobs are kept.
@@ -122,15 +122,15 @@ class Overviews:
         most: int = 50,
         only: str | None = None,
     ) -> JobPage:
-        """Jobs in the order of their names.
+        """Return jobs in the order of their names.
 
         Args:
-            text: What the names contain, in whatever case.
-            after: The name before the first.
-            before: The name after the last. If given, those closest to it are found.
-            running: Only those with trials that run.
-            most: How many.
-            only: Name of the only job that may be seen.
+            text: Text that the names contain, case-insensitive.
+            after: Only names after this one.
+            before: Only names before this one. If given, the closest ones are returned.
+            running: Only jobs with running trials.
+            most: Maximum number of jobs.
+            only: Name of the only job that the caller may see.
 
         Raises:
             StorageError: If the store cannot be read.
@@ -140,7 +140,7 @@ class Overviews:
                 row = view.job(only)
                 rows = [] if row is None else [row]
                 return JobPage(_entries(view, rows), False, False, len(rows), 0)
-            # One more than is wanted tells whether there are more.
+            # One more than requested shows whether there are more.
             rows = view.find_jobs(text, after=after, before=before, running=running, most=most + 1)
             more = len(rows) > most
             kept = rows[:most] if before is None else rows[-most:]
@@ -160,21 +160,21 @@ class Overviews:
         before: int | None = None,
         most: int = 50,
     ) -> Overview:
-        """One job.
+        """Return the overview of one job.
 
         Args:
-            name: Of the job.
-            gpu: What it is looked at on; what it last ran on if it never ran there.
-            stretches: In how many stretches the recurrences are told at most.
-            before: The trials that are listed come before this one.
-            most: How many are listed.
+            name: Name of the job.
+            gpu: GPU configuration to show; the latest one if the job never ran on it.
+            stretches: Maximum number of segments of recurrences.
+            before: Only trials with numbers below this are listed.
+            most: Maximum number of listed trials.
 
         Raises:
-            UnknownJobError: If there is none of this name.
+            UnknownJobError: If there is no job of this name.
             StorageError: If the store cannot be read.
         """
         with self._store.view() as view:
-            # A text that no database can hold is no job's name.
+            # A text that no database can hold cannot be a job's name.
             row = view.job(name) if name.isprintable() else None
             if row is None:
                 raise UnknownJobError(f"there is no job {name[:80]!r}")

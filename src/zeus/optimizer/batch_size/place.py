@@ -21,12 +21,12 @@ _STORES = (_FILE, "postgresql://", "postgres://", "postgresql+psycopg://")
 
 @dataclass(frozen=True)
 class Place:
-    """Where jobs are kept.
+    """Location of jobs: a server or a store.
 
     Attributes:
-        url: Of a server (http, https) or of a store (sqlite, postgresql).
-        token: For a server that asks for one; `None` for what a client finds by itself.
-        timeout: Seconds that one question to a server may take.
+        url: URL of a server (http, https) or of a store (sqlite, postgresql).
+        token: Token for a server that requires one; `None` for the client's default.
+        timeout: Seconds that one request to a server may take.
     """
 
     url: str
@@ -42,20 +42,20 @@ class Place:
         token: str | None = None,
         timeout: float = 5.0,
     ) -> Place:
-        """The place that is meant.
+        """Resolve the location from arguments and environment.
 
         Args:
-            server_url: Of a server. Without it and without storage, `ZEUS_SERVER`.
-            storage: Of a store. Without either, `ZEUS_STORAGE`, or a file where Zeus keeps its
-                state.
-            token: For a server; by default `ZEUS_TOKEN`.
-            timeout: As in the attributes.
+            server_url: URL of a server. Without it and without storage, `ZEUS_SERVER`.
+            storage: URL of a store. Without either, `ZEUS_STORAGE`, or a file in Zeus's state
+                directory.
+            token: Token for a server; by default `ZEUS_TOKEN`.
+            timeout: Seconds that one request to a server may take.
 
         Raises:
-            RunError: If both are given, or the time is not above 0.
-            ServerError: If that is no address of a server.
-            TokenError: If the token cannot be one.
-            StorageError: If that is no storage.
+            RunError: If both are given, or the timeout is not above 0.
+            ServerError: If the URL is not a server's.
+            TokenError: If the token is malformed.
+            StorageError: If the storage URL is invalid.
         """
         if server_url and storage:
             raise RunError(
@@ -68,7 +68,7 @@ class Place:
             server_url = os.environ.get(SERVER_VARIABLE)
         if server_url:
             token = checked_token("token", token)
-            RemoteJobs(server_url, token, timeout)  # raises if it cannot be one
+            RemoteJobs(server_url, token, timeout)  # raises if the URL is invalid
             return cls(server_url, token, timeout)
         return cls(_absolute(storage or os.environ.get(STORAGE_VARIABLE) or _default()))
 
@@ -78,16 +78,16 @@ class Place:
         return self.url.startswith(_SERVERS)
 
     def open(self) -> JobsApi:
-        """Begin to talk.
+        """Open the server or store.
 
         Raises:
-            StorageError: If a store cannot be opened; a server's absence shows when it is asked.
-            MissingExtraError: If the store needs what is not installed.
+            StorageError: If a store cannot be opened; a missing server shows at the first request.
+            MissingExtraError: If the store needs packages that are not installed.
         """
         return open_jobs(self.url, token=self.token, timeout=self.timeout)
 
     def variables(self) -> dict[str, str]:
-        """Variables by which a child process finds the same place."""
+        """Return environment variables that lead a child process to the same place."""
         variables = {SERVER_VARIABLE if self.is_server else STORAGE_VARIABLE: self.url}
         if self.token is not None:
             variables[TOKEN_VARIABLE] = self.token
@@ -101,7 +101,7 @@ def _default() -> str:
 
 
 def _absolute(storage: str) -> str:
-    """The same storage for whoever works in another directory."""
+    """Return the storage URL with an absolute path, valid in any working directory."""
     if storage.startswith(_SERVERS):
         raise ServerError(f"a server must be given as `server_url`, but got storage={storage!r}")
     if not storage.startswith(_STORES):
@@ -113,5 +113,7 @@ def _absolute(storage: str) -> str:
         return storage
     path, mark, options = storage.removeprefix(_FILE).partition("?")
     if not path or path == ":memory:":
-        raise StorageError(f"storage must be a file that others can open, but got {storage!r}")
+        raise StorageError(
+            f"storage must be a file that other processes can open, but got {storage!r}"
+        )
     return f"{_FILE}{Path(path).absolute()}{mark}{options}"

@@ -1,8 +1,8 @@
-"""Random numbers by counting: each is a pure function of a seed and of what it is drawn for.
+"""Counter-based random numbers: each is a pure function of a seed and of counters.
 
-So a decision does not depend on how many other jobs are decided in the same call, nor on what was
-drawn before, and a restart draws the same again. Counters are mixed by the finalizer of
-SplitMix64, which passes the usual statistical tests and is a handful of array operations.
+So a decision does not depend on how many other jobs are decided in the same call, nor on earlier
+draws, and a restart draws the same again. Counters are mixed by the finalizer of SplitMix64, which
+passes the usual statistical tests and is a handful of array operations.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _mixed(words: Words) -> Words:
 
 
 def _hashed(seed: Any, counters: tuple[Any, ...]) -> Words:
-    # Arrays of one dimension at least: numpy warns about scalars that wrap around, not arrays.
+    # At least one dimension: numpy warns about overflow of scalars, not of arrays.
     words = _mixed(np.atleast_1d(np.asarray(seed)).astype(np.uint64))
     for counter in counters:
         words = _mixed(words ^ np.atleast_1d(np.asarray(counter)).astype(np.uint64))
@@ -40,18 +40,18 @@ def _hashed(seed: Any, counters: tuple[Any, ...]) -> Words:
 
 
 def uniform(seed: Any, *counters: Any) -> Floats:
-    """Numbers in [0, 1).
+    """Draw uniform numbers in [0, 1).
 
     Args:
-        seed: Whole numbers, of any shape.
-        counters: What each number is for; broadcast against the seed.
+        seed: Integers, of any shape.
+        counters: Integers that identify each draw; broadcast against the seed.
     """
     numbers: Floats = (_hashed(seed, counters) >> _SHIFT).astype(np.float64) * _UNIT
     return numbers
 
 
 def normal(seed: Any, *counters: Any) -> Floats:
-    """Numbers from the standard normal distribution; the arguments are those of `uniform`."""
+    """Draw from the standard normal distribution; the arguments are those of `uniform`."""
     words = _hashed(seed, counters)
     radius = (words >> _SHIFT).astype(np.float64) * _UNIT
     angle = (_mixed(words) >> _SHIFT).astype(np.float64) * (2.0 * np.pi * _UNIT)

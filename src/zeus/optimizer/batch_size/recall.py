@@ -1,4 +1,4 @@
-"""Brings the brain of a stored job to the present: from memory, its snapshot, or its whole log."""
+"""Loads the up-to-date brain of a stored job: from memory, its snapshot, or its whole log."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from zeus.optimizer.batch_size.store.view import damaged
 
 
 def recalled(view: View, row: JobRow, known: Known | None = None) -> Known:
-    """A job with its brain, which has seen its whole log.
+    """Return a job with a brain that has absorbed its whole log.
 
     Args:
-        view: Where the job is stored.
+        view: Transaction to read from.
         row: The job.
-        known: What is in memory of it, if anything; it is brought up to date.
+        known: The cached job, if any; it is brought up to date.
 
     Raises:
-        DamagedJobError: If what is stored of it cannot be read.
+        DamagedJobError: If its record cannot be read.
     """
     if known is None or known.sequence > row.sequence:
         known = _restored(view, row)
@@ -40,5 +40,5 @@ def _restored(view: View, row: JobRow) -> Known:
             try:
                 return Known(Brain.restored(row.spec, found[1]), found[0])
             except JobLogError:
-                pass  # it only saves time; the log has everything
+                pass  # a snapshot only saves time; the log has everything
     return Known(Brain(row.spec), 0)

@@ -1,4 +1,4 @@
-"""Between what is recorded of jobs and trials, and what is said about them."""
+"""Converts between stored rows, events and the responses of `JobsApi`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.store import RUNNING, JobRow, Row
 from zeus.optimizer.batch_size.store.view import damaged, parsed
 
-#: What trials are for, in words.
+#: Purpose of trials in words.
 REASONS = {
     Role.DEFAULT: "the default batch size",
     Role.EXPLORE: "to learn what this batch size costs",
     Role.EXPLOIT: "the best batch size so far",
-    Role.SAMPLE: "the winner of a draw from what is believed about every batch size",
-    Role.RETRY: "another try, after a trial that did not reach the target",
+    Role.SAMPLE: "chosen by Thompson sampling",
+    Role.RETRY: "a retry, after a trial that did not reach the target",
 }
 
 
 def job_info(row: JobRow) -> JobInfo:
-    """What is said about a job."""
+    """Return the response for a job."""
     return JobInfo(
         name=row.name,
         spec=row.spec.to_dict(),
@@ -38,7 +38,7 @@ def job_info(row: JobRow) -> JobInfo:
 
 
 def listed(row: JobRow) -> JobInfo:
-    """What is said about a job among others, even if it cannot be read."""
+    """Return the entry for a job in a list, even if its record is damaged."""
     try:
         return job_info(row)
     except DamagedJobError as error:
@@ -47,7 +47,7 @@ def listed(row: JobRow) -> JobInfo:
 
 
 def profile_info(job: str, row: Row) -> ProfileInfo:
-    """What is said about a profile of a job.
+    """Return the response for a profile of a job.
 
     Raises:
         DamagedJobError: If it cannot be read.
@@ -56,12 +56,12 @@ def profile_info(job: str, row: Row) -> ProfileInfo:
     try:
         frontier = None if kept is None else parsed(kept)
     except (ValueError, RecursionError) as error:
-        raise damaged(job, f"a profile of it is not one: {error}") from error
+        raise damaged(job, f"one of its profiles is invalid: {error}") from error
     return ProfileInfo.from_dict({**row, "frontier": frontier})
 
 
 def decision(row: JobRow, spec: JobSpec, decided: Decided) -> Decision:
-    """What is said to whoever asked."""
+    """Return the response to a request for a trial."""
     return Decision(
         trial=trial_name(row.id, decided.trial),
         job=row.name,
@@ -86,7 +86,7 @@ def _reason(spec: JobSpec, decided: Decided) -> str:
 
 
 def verdict(event: Ended | Resumed | None) -> Verdict:
-    """What is said to a trial, by the last that happened to it."""
+    """Return the verdict that follows from the last event of a trial."""
     # A trial whose lease has expired goes on as soon as it reports.
     if not isinstance(event, Ended) or event.outcome == EXPIRED:
         return Verdict(True, None, "")
@@ -94,18 +94,18 @@ def verdict(event: Ended | Resumed | None) -> Verdict:
 
 
 def how(ended: Ended) -> str:
-    """How a trial ended, in words."""
+    """Return in words how a trial ended."""
     return ended.outcome + (f" ({ended.note})" if ended.note else "")
 
 
 def new_trial_row(job: int, sequence: int, trial: Trial, now: float) -> dict[str, Any]:
-    """All columns of a trial that has just begun.
+    """Return all columns of a trial that has just begun.
 
     Args:
         job: Number of its job.
-        sequence: Of the event that began it.
-        trial: What became of it since.
-        now: Its lease starts here.
+        sequence: Sequence number of the event that began it.
+        trial: Its current state.
+        now: Start of its lease, in seconds since 1970.
     """
     decided = trial.decided
     return {
@@ -128,12 +128,12 @@ def new_trial_row(job: int, sequence: int, trial: Trial, now: float) -> dict[str
 
 
 def lease_until(trial: Trial, now: float) -> float | None:
-    """When the lease of a trial ends that starts over at `now`; `None` if it is over."""
+    """Return the end of a trial's lease that starts over at `now`; `None` if the trial is over."""
     return now + trial.decided.lease if trial.ended is None else None
 
 
 def trial_columns(trial: Trial, now: float) -> dict[str, Any]:
-    """The columns of a trial that change while it runs; its lease starts over at `now`."""
+    """Return the columns of a trial that change while it runs; its lease starts over at `now`."""
     ended = trial.ended
     return {
         "state": RUNNING if ended is None else ended.outcome,

@@ -1,8 +1,8 @@
-"""One recurrence of a job in the processes that train: who asks, who is told, what is set.
+"""One recurrence of a job in the training processes: decision, power limit, reports.
 
-The first process of a job asks for the batch size and reports the epochs; the others hear from it.
-Batch size and power limit are decided together: what limits trade at a batch size is measured once,
-kept with the job, and used by every later run.
+Rank 0 requests the batch size and reports the epochs; the other ranks receive its decisions. Batch
+size and power limit are decided together: the time-energy tradeoff of power limits at a batch size
+is measured once, kept with the job, and used by every later run.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ _OUTCOMES = {
 _WORDS = {
     Outcome.CONVERGED: (CONVERGED, "the target was reached"),
     Outcome.STOPPED: (STOPPED, "another epoch would cost too much"),
-    Outcome.EXHAUSTED: (FAILED, "the target was not reached within the most epochs"),
+    Outcome.EXHAUSTED: (FAILED, "the target was not reached within the maximum epochs"),
 }
 
 
 @dataclass(frozen=True)
 class Gpus:
-    """What a job runs on.
+    """GPUs of a job.
 
     Attributes:
         name: The GPU model; of mixed GPUs "2 x this + 4 x that".
-        number: How many.
-        max_power: Watts of all together. Where a GPU does not tell, or there is none, 1: the cost
-            is then one of time alone.
-        known: Whether they tell.
+        number: Number of GPUs.
+        max_power: Maximum power of all together in watts. If a GPU does not report it, or there is
+            no GPU, 1: the cost then depends on time only.
+        known: Whether all of them report it.
     """
 
     name: str
@@ -69,12 +69,12 @@ class Gpus:
 
     @classmethod
     def of(cls, monitor: ZeusMonitor) -> Gpus:
-        """Those of one process."""
+        """Return the GPUs of one process."""
         return cls.together([cards(monitor)])
 
     @classmethod
     def together(cls, told: list[dict[str, tuple[str, float | None]]]) -> Gpus:
-        """Those of all processes, as `cards` gives them; one that several see counts once."""
+        """Combine the `cards` of all processes; a GPU that several see counts once."""
         everything = {key: card for each in told for key, card in each.items()}
         if not everything:
             return cls(NO_GPU, 1, 1.0, known=False)
@@ -91,8 +91,8 @@ class Gpus:
 
 
 def cards(monitor: ZeusMonitor) -> dict[str, tuple[str, float | None]]:
-    """Model and most watts of each GPU of a process, by its key."""
-    # What was found on a simulated GPU must never be taken for a real one's.
+    """Return model and maximum power in watts of each GPU of a process, by its key."""
+    # Results of a simulated GPU must never be mistaken for those of a real one.
     mark = " (simulated)" if monitor.node.simulated else ""
     found: dict[str, tuple[str, float | None]] = {}
     for gpu in monitor.gpus:
@@ -100,7 +100,7 @@ def cards(monitor: ZeusMonitor) -> dict[str, tuple[str, float | None]]:
         try:
             power = gpu.power_limits().maximum
         except CapabilityError as error:
-            logger.warning("the cost of the run is one of time alone: %s", error)
+            logger.warning("the cost of the run includes only time, not energy: %s", error)
         found[job_wide(gpu.key)] = f"{gpu.name}{mark}", power
     return found
 
@@ -108,17 +108,17 @@ def cards(monitor: ZeusMonitor) -> dict[str, tuple[str, float | None]]:
 class RecurringRun:
     """A training run as one trial of a recurring job.
 
-    Every process of the job has one, and all of them hear the same.
+    Every process of the job has one, and all of them get the same decisions.
 
     Args:
-        monitor: Measures.
-        job: The job; not needed in a script that `zeus run` has started.
-        server_url: Where it is kept; see `Place.of`.
-        storage: Likewise.
-        token: For a server that asks for one.
-        timeout: Seconds that one question to a server may take.
-        lease: Seconds after which the trial expires if nothing is heard of it.
-        rank: Number of this process in the job, if `torch.distributed` does not tell.
+        monitor: Measures time and energy.
+        job: The job; not needed in a script started by `zeus run`.
+        server_url: URL of the server that keeps the job; see `Place.of`.
+        storage: URL of the store that keeps the job; see `Place.of`.
+        token: Token for a server that requires one.
+        timeout: Seconds that one request to a server may take.
+        lease: Seconds after which the trial expires without a report or renewal.
+        rank: Rank of this process in the job, if `torch.distributed` does not provide it.
         rank_timeout: Seconds to wait for other processes of the job.
 
     Attributes:
@@ -171,12 +171,12 @@ class RecurringRun:
 
     @property
     def decision(self) -> Decision:
-        """What to do. Asked for the first time, all processes of the job must ask.
+        """Configuration of the trial. At the first access, all processes of the job must ask.
 
         Raises:
-            RunError: If this is not the first process and cannot hear what that one has decided.
+            RunError: If this is not rank 0 and cannot receive its decision.
             RanksError: If the processes do not answer each other.
-            JobConflictError: If the job is known with another specification.
+            JobConflictError: If the job exists with another specification.
             JobSpecError: If the job is not accepted.
         """
         if self._decision is None:
@@ -190,8 +190,8 @@ class RecurringRun:
                 self._rank = ranks.rank
             elif self._handover is None and self._rank > 0:
                 raise RunError(
-                    f"rank {self._rank} must hear from rank 0 which batch size was decided: "
-                    "initialise torch.distributed before, or start the script by `zeus run`"
+                    f"rank {self._rank} must receive the batch size from rank 0: "
+                    "initialize torch.distributed before, or start the script by `zeus run`"
                 )
             return self._decide_together(ranks)
         finally:
@@ -205,11 +205,11 @@ class RecurringRun:
             try:
                 answer = self._ask(self._gpus)
             except ZeusError as error:
-                # Not every error can be sent to others.
+                # Not every error can be sent to the other ranks.
                 sent = ranks.size == 1 or isinstance(error, REFUSALS)
                 answer = error if sent else RunError(str(error))
         else:
-            # What the first one says counts, where it can be heard; else what all were told.
+            # Rank 0's answer counts where it is shared; else the decision passed to all processes.
             given = self._handover
             answer = default_decision(self.spec, "") if given is None else given.decision
         answer = ranks.share(answer)[0]
@@ -245,7 +245,7 @@ class RecurringRun:
 
     @property
     def optimizer(self) -> JitOptimizer | FixedPowerLimit:
-        """Takes care of the power limit of this process's GPUs."""
+        """Optimizer of the power limit of this process's GPUs."""
         if self._optimizer is None:
             decision = self.decision
             if decision.optimize_power:
@@ -262,7 +262,7 @@ class RecurringRun:
         return self._optimizer
 
     def training_run(self) -> TrainingRun:
-        """The run, which ends when the job says so."""
+        """Return the run, which ends by the job's verdicts."""
         spec = self.spec
         self._run = TrainingRun(
             self.monitor,
@@ -283,14 +283,14 @@ class RecurringRun:
             record = run.history[-1]
             verdict = self._reporter.report(
                 time=record.total.time,
-                # Energy cannot be weighed against time if nobody knows the most that it could be.
+                # Without the maximum power, energy cannot be weighed against time.
                 energy=record.total.energy if self._gpus and self._gpus.known else None,
                 metric=record.metric,
                 power_limit=self._limit(),
             )
         heard: Verdict | None = run.share(verdict)[0]
         if heard is None or heard.go_on:
-            # Nobody can make a run go on beyond its target and its epochs.
+            # No verdict makes a run continue beyond its target and its epochs.
             outcome = run.own_outcome(by_cost=heard is None)
         else:
             outcome = _OUTCOMES.get(heard.outcome or "", Outcome.LEFT)
@@ -299,10 +299,10 @@ class RecurringRun:
         return outcome
 
     def leave(self, error: BaseException | None = None) -> None:
-        """The run is over, or does not go on. May be called twice.
+        """Finish the run, or abandon it. May be called twice.
 
         Args:
-            error: What has ended it, if anything did.
+            error: The exception that ended the run, if any.
         """
         run = self._run
         if run is not None:
@@ -312,21 +312,21 @@ class RecurringRun:
         reporter, self._reporter = self._reporter, None
         if reporter is None:
             return
-        # A script that `zeus run` has started is judged there, by how it ends.
+        # `zeus run` itself classifies the trials of scripts that it has started.
         if not self._over and self._handover is None:
             self._end(reporter, run, error)
         elif run is not None and run.outcome is Outcome.STOPPED:
-            # Told too late, the same epochs might not be enough to stop it.
-            reporter.end(CANCELLED, note="stopped early while nobody could be asked")
+            # Delivered later, the same epochs might not lead to the verdict to stop.
+            reporter.end(CANCELLED, note="stopped early while server or store was unreachable")
         reporter.close()
 
     def leave_with(self, owner: object) -> None:
-        """Leave when the owner is gone or the program ends, if nobody has said so before."""
+        """Leave when the owner is gone or the program ends, unless already left."""
         weakref.finalize(owner, self._abandon)
 
     def _abandon(self) -> None:
         if os.getpid() == self._process:  # a forked child has no part in it
-            # Where an exception has ended the program, it is known. Otherwise nothing is.
+            # An exception that ended the program is known; otherwise the cause is unknown.
             self.leave(getattr(sys, "last_value", None) or GeneratorExit())
 
     def _end(
@@ -338,7 +338,7 @@ class RecurringRun:
         if error is not None:
             if not isinstance(error, GeneratorExit):  # says nothing about why
                 note += f", by {type(error).__name__}: {error}"
-            # Memory that is too small for this batch size will be so the next time.
+            # A batch size that does not fit in memory will not fit the next time.
             if not epochs and _out_of_memory(error):
                 outcome = FAILED
         spent = Share() if run is None else run.unfinished
@@ -347,9 +347,9 @@ class RecurringRun:
     # --- profiles -------------------------------------------------------------------------------
 
     def _bring_profile(self) -> None:
-        """Have what the job knows of power limits where the optimizer looks for it."""
+        """Save the job's stored profile to the file where the optimizer searches for it."""
         if self._reporter is None:
-            return  # the first process's counts
+            return  # rank 0 does this
         frontier = self._reporter.saved_frontier()
         if frontier is None:
             return
@@ -385,7 +385,7 @@ class RecurringRun:
         )
 
     def _limit(self) -> float | None:
-        """Watts that each GPU is limited to, if that is one number and known."""
+        """Power limit of each GPU in watts, if it is a single number and known."""
         optimizer = self._optimizer
         if isinstance(optimizer, FixedPowerLimit):
             return None if optimizer.trouble else optimizer.power_limit
@@ -418,11 +418,11 @@ class RecurringRun:
         try:
             answer.write(self._handover.answer)
         except OSError as error:
-            logger.warning("`zeus run` cannot be told how the run goes: %s", error)
+            logger.warning("the progress of the run cannot be reported to `zeus run`: %s", error)
 
 
 def _handed_over(job: JobSpec | None) -> Handover | None:
-    """The trial that this process is started for, if it is one of this job and not taken yet."""
+    """Return the trial that this process was started for, if of this job and not claimed yet."""
     found = Handover.found()
     if found is None or (job is not None and job.name != found.notes.spec.name):
         return None
@@ -432,7 +432,7 @@ def _handed_over(job: JobSpec | None) -> Handover | None:
 
 
 def _launched_rank() -> int:
-    """Number of this process in its job, as launchers tell before anything is initialised."""
+    """Return the rank of this process from the launcher's environment variables."""
     for name in ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"):
         text = os.environ.get(name, "")
         if text.isdecimal():
@@ -441,5 +441,5 @@ def _launched_rank() -> int:
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    # PyTorch's has no common base with Python's, and PyTorch may not be here.
+    # PyTorch's error does not derive from MemoryError, and PyTorch may not be installed.
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"

@@ -1,4 +1,4 @@
-"""Recurring jobs on a server: asks over HTTP what `Jobs` answers in this process."""
+"""Recurring jobs on a server: the HTTP client with the interface of `Jobs`."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ _KINDS = (
 
 
 class RemoteJobs:
-    """Recurring jobs on a server; see `JobsApi` for what can be asked.
+    """Recurring jobs on a server; see `JobsApi` for the methods.
 
-    Safe to use from several threads: each call has a connection of its own.
+    Thread-safe: each call has its own connection.
 
     Args:
-        url: Of the server, for example "http://127.0.0.1:8420".
-        token: If the server asks for one; by default `ZEUS_TOKEN`, or on this machine
+        url: URL of the server, for example "http://127.0.0.1:8420".
+        token: Token, if the server requires one; by default `ZEUS_TOKEN`, or on this machine
             that of this user's own server.
         timeout: Seconds for one call, from the first byte to the last.
 
     Raises:
-        ServerError: If the URL is not one of a server.
-        TokenError: If the token cannot be one.
+        ServerError: If the URL is not a server's.
+        TokenError: If the token is malformed.
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 5.0) -> None:
         self._ask = Wire(url, token, timeout, _KINDS).ask
 
     def create(self, spec: JobSpec) -> JobInfo:
-        """Make sure that a job exists; see `JobsApi`."""
+        """Create a job unless it exists; see `JobsApi`."""
         return JobInfo.from_dict(self._ask("POST", "/api/jobs", spec.to_dict()))
 
     def decide(
@@ -102,12 +102,12 @@ class RemoteJobs:
         energy: float | None = 0.0,
         note: str = "",
     ) -> Verdict:
-        """End a trial that did not end by itself; see `JobsApi`."""
+        """End a trial; see `JobsApi`."""
         body = {"outcome": outcome, "time": time, "energy": energy, "note": note}
         return Verdict.from_dict(self._ask("POST", _trial(trial, "end"), body))
 
     def renew(self, trial: str) -> Verdict:
-        """Say that a trial still runs; see `JobsApi`."""
+        """Renew the lease of a running trial; see `JobsApi`."""
         return Verdict.from_dict(self._ask("POST", _trial(trial, "renew"), {}))
 
     def put_profile(
@@ -122,7 +122,7 @@ class RemoteJobs:
         load: float | None = None,
         power_limit: float | None = None,
     ) -> ProfileInfo:
-        """Keep what was measured at a batch size; see `JobsApi`."""
+        """Store the profile of a batch size; see `JobsApi`."""
         body = {
             "gpu": gpu,
             "gpus": gpus,
@@ -135,35 +135,35 @@ class RemoteJobs:
         return ProfileInfo.from_dict(self._ask("PUT", _job(job, "profiles"), body))
 
     def profiles(self, job: str) -> list[ProfileInfo]:
-        """All profiles of a job; see `JobsApi`."""
+        """Return all profiles of a job; see `JobsApi`."""
         return [ProfileInfo.from_dict(each) for each in self._ask("GET", _job(job, "profiles"))]
 
     def jobs(self, after: str = "", most: int = 100) -> list[JobInfo]:
-        """Jobs in the order of their names; see `JobsApi`."""
+        """Return jobs in the order of their names; see `JobsApi`."""
         query = urlencode({"after": after, "most": most})
         return [JobInfo.from_dict(each) for each in self._ask("GET", f"/api/jobs?{query}")]
 
     def job(self, name: str) -> JobInfo:
-        """One job; see `JobsApi`."""
+        """Return one job; see `JobsApi`."""
         return JobInfo.from_dict(self._ask("GET", _job(name)))
 
     def trials(self, job: str, before: int | None = None, most: int = 100) -> list[TrialInfo]:
-        """Trials of a job, the latest first; see `JobsApi`."""
+        """Return trials of a job, the latest first; see `JobsApi`."""
         query = {"most": most} if before is None else {"most": most, "before": before}
         found = self._ask("GET", f"{_job(job, 'trials')}?{urlencode(query)}")
         return [TrialInfo.from_dict(each) for each in found]
 
     def log(self, job: str, after: int = 0, most: int = 1000) -> list[dict[str, Any]]:
-        """Events of a job; see `JobsApi`."""
+        """Return events of a job; see `JobsApi`."""
         query = urlencode({"after": after, "most": most})
         return list(self._ask("GET", f"{_job(job, 'log')}?{query}"))
 
     def delete(self, job: str) -> None:
-        """Forget a job; see `JobsApi`."""
+        """Delete a job; see `JobsApi`."""
         self._ask("DELETE", _job(job))
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no connection is kept open."""
 
 
 def _job(name: str, part: str = "") -> str:

@@ -1,8 +1,8 @@
-"""One run's talk with whoever keeps its job: never in the way of the training.
+"""Communication of one run with the server or store of its job, which never blocks the training.
 
-The first question decides the batch size; later ones report epochs and learn whether to go on. If
-nobody answers, or not in time, or nonsense, training goes on with what is known here: the default
-batch size, the target, the threshold. What could not be told is kept, and told later.
+The first request decides the batch size; later ones report epochs and return whether to go on.
+Without an answer, or with a late or invalid one, training goes on with what is known locally: the
+default batch size, the target, the threshold. Undelivered reports are kept and delivered later.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# After a question that was not answered, nothing is asked for so many times as long as it took: a
-# server that hangs costs a tenth of the time at most, one that refuses is asked again at once.
+# After a failed request, the client waits this many times its duration: a server that hangs costs
+# at most a tenth of the time, and one that refuses connections is retried at once.
 _PATIENCE = 10.0
-_SLOW = 2.0  # seconds; after an answer that took longer, epochs wait as long before they are told
-_EARLIER = 1000  # trials that are looked at
-_OLD_NEWS = 10.0  # seconds at the beginning for what earlier runs have left behind
+_SLOW = 2.0  # seconds; after a slower answer, epochs are held back for as many times its duration
+_EARLIER = 1000  # latest trials that are checked
+_OLD_NEWS = 10.0  # seconds at the beginning for undelivered reports of earlier runs
 
 
 class Reporter:
-    """Talks about one run.
+    """Requests and reports of one run.
 
     Args:
         place: Where the job is kept.
-        notes: Of the run.
-        decision: What it is to do, if that is decided already.
-        spool: Where notes are kept that nobody takes.
+        notes: Recorded reports of the run.
+        decision: Configuration of the trial, if already decided.
+        spool: Directory for undelivered notes.
 
     Attributes:
-        notes: Of the run.
-        decision: What it is to do.
-        trouble: Why nobody could be reached the last time; empty if somebody was.
+        notes: Recorded reports of the run.
+        decision: Configuration of the trial.
+        trouble: Why the last request failed; empty if it succeeded.
 
     Raises:
-        JobConflictError: If the job is known with another specification.
+        JobConflictError: If the job exists with another specification.
         JobSpecError: If the job is not accepted.
-        MissingExtraError: If the store needs what is not installed.
+        MissingExtraError: If the store needs packages that are not installed.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Reporter:
         self._reached = False
         self.decision = self._decided() if decision is None else decision
         self._renew()
-        # Whatever becomes of what other jobs have left behind, this run has its answer.
+        # After the decision: reports of other jobs must not delay or break it.
         if self._reached:
             self._asked(self._deliver)
 
@@ -87,7 +87,7 @@ class Reporter:
 
     def _decided(self) -> Decision:
         def ask(api: JobsApi) -> Decision:
-            # What earlier runs of this job have found out is part of the decision.
+            # Results of earlier runs of this job are input to the decision.
             self._deliver(api, self.spec.name)
             return self.notes.ask(api)
 
@@ -96,9 +96,9 @@ class Reporter:
             self._reached = decision is not None
         except (JobConflictError, JobSpecError):
             self._hang_up()
-            raise  # a mistake in what the job is, found before any work is done
+            raise  # an error in the job's specification, found before any work is done
         except REFUSALS as error:
-            # The trial before was not accepted as one, for instance.
+            # For instance, `retry_of` was not accepted.
             self._say("no batch size was decided: %s", error)
             self.trouble, decision = str(error), None
             self._reached = True
@@ -110,7 +110,7 @@ class Reporter:
         return decision
 
     def _deliver(self, api: JobsApi, job: str | None = None) -> int:
-        """Tell what earlier runs have left behind, of one job or of all."""
+        """Deliver pending reports of earlier runs, of one job or of all."""
         return self._spool.deliver(
             api, self._place.url, but=self.notes.request, job=job, within=_OLD_NEWS
         )
@@ -118,7 +118,7 @@ class Reporter:
     # --- while it runs --------------------------------------------------------------------------
 
     def saved_frontier(self) -> Frontier | None:
-        """What power limits trade at this batch size on these GPUs, if it was measured before."""
+        """Return the stored frontier of this batch size on these GPUs, if any."""
 
         def find(api: JobsApi) -> Frontier | None:
             notes = self.notes
@@ -137,7 +137,7 @@ class Reporter:
             return None
 
     def earlier_trials(self) -> list[TrialInfo]:
-        """Trials of the job, the latest first, without this one; none if nobody can be asked."""
+        """Return the job's other trials, latest first; empty if server or store is unreachable."""
         try:
             found = self._asked(lambda api: list(api.trials(self.spec.name, most=_EARLIER)))
         except REFUSALS:
@@ -145,10 +145,10 @@ class Reporter:
         return [trial for trial in found or () if trial.trial != self.notes.trial]
 
     def resume(self, trial: str = "") -> None:
-        """Go on where another process has left the same run: with what it could not deliver.
+        """Take over undelivered reports of the same run from another process.
 
         Args:
-            trial: The trial that the run has become there, if any.
+            trial: Identifier of the trial that the run has become there, if any.
         """
         with self._lock:
             kept = self._spool.find(self.notes.request)
@@ -167,7 +167,7 @@ class Reporter:
         load: float | None,
         power_limit: float | None,
     ) -> None:
-        """Note what was measured at this batch size; it is told with the next epoch."""
+        """Record the profile of this batch size; it is sent with the next epoch."""
         self.notes.profile = {
             "gpu": self.notes.gpu,
             "gpus": self.notes.gpus,
@@ -189,7 +189,7 @@ class Reporter:
         """Report an epoch.
 
         Returns:
-            Whether to go on; `None` if nobody can tell.
+            Whether to go on; `None` if there is no answer.
         """
         with self._lock:
             self.notes.note_epoch(time, energy, metric, power_limit)
@@ -198,17 +198,17 @@ class Reporter:
             else:
                 self._keep()
             notes = self.notes
-            # A run that must stop need not tell what it has done since.
+            # A run that must stop need not deliver later epochs.
             heard = notes.told == len(notes.epochs) or notes.over
             return notes.verdict if heard and not notes.apart else None
 
     def end(
         self, outcome: str, *, time: float = 0.0, energy: float | None = 0.0, note: str = ""
     ) -> Verdict | None:
-        """End the trial, if it did not end by itself; see `JobsApi.end`.
+        """End the trial, if it has not ended by its reports; see `JobsApi.end`.
 
         Returns:
-            How it has ended; `None` if nobody can tell.
+            How it has ended; `None` if there is no answer.
         """
         with self._lock:
             if self.notes.over or self.notes.apart:
@@ -218,7 +218,7 @@ class Reporter:
             return None if self.notes.pending else self.notes.verdict
 
     def close(self) -> None:
-        """The run is over. What was not told stays in a file. May be called twice."""
+        """Finish the run. Undelivered reports stay in a file. May be called twice."""
         if self._renewal is not None:
             self._renewal.stop()
             self._renewal = None
@@ -249,7 +249,7 @@ class Reporter:
         self._keep()
 
     def _keep(self) -> None:
-        """Have a file of what is not told, and none if all is."""
+        """Save undelivered reports to a file, or remove the file if there are none."""
         try:
             if self.notes.pending:
                 self._spool.save(self.notes)
@@ -261,11 +261,11 @@ class Reporter:
             self._say("its reports cannot be kept for later: %s", error)
 
     def _asked(self, question: Callable[[JobsApi], T]) -> T | None:
-        """The answer; `None` if there is none.
+        """Send a request; return its answer, or `None` if there is none.
 
         Raises:
-            ZeusError: One of `REFUSALS`, if that is the answer.
-            MissingExtraError: If the store needs what is not installed.
+            ZeusError: One of `REFUSALS`, if the request is rejected.
+            MissingExtraError: If the store needs packages that are not installed.
         """
         began = clock()
         if began < self._not_before:
@@ -276,9 +276,9 @@ class Reporter:
             answer = question(self._api)
         except (*REFUSALS, MissingExtraError):
             raise
-        except Exception as error:  # what a server may do to us has no bounds
+        except Exception as error:  # whatever a server answers must not stop the training
             known = isinstance(error, ServerError | RuntimeError | OSError)
-            said = str(error) if known else f"nonsense was answered ({error!r})"
+            said = str(error) if known else f"the answer is invalid ({error!r})"
             now = clock()
             self._not_before = now + _PATIENCE * (now - began)
             if not self.trouble:
@@ -310,7 +310,7 @@ class Reporter:
 
 
 class _Renewal:
-    """A thread that says now and then that a trial still runs; it ends with the process."""
+    """A daemon thread that renews the lease of a trial periodically."""
 
     def __init__(self, place: Place, trial: str, lease: float) -> None:
         self._place = place
@@ -338,7 +338,7 @@ class _Renewal:
 
 
 def default_decision(spec: JobSpec, why: str) -> Decision:
-    """What to do if nobody decides: what was done before there was anybody to ask."""
+    """Return the decision without server or store: the default batch size, no threshold."""
     return Decision(
         trial="",
         job=spec.name,
@@ -351,6 +351,6 @@ def default_decision(spec: JobSpec, why: str) -> Decision:
         threshold=None,
         expected_epochs=None,
         role="default",
-        reason=f"the default batch size, because nobody can be asked ({why})",
+        reason=f"the default batch size, because no decision is available ({why})",
         lease=0.0,
     )

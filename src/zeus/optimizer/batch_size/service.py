@@ -1,4 +1,4 @@
-"""Recurring jobs on a store in this process; what servers and single machines use alike."""
+"""Recurring jobs on a store in this process, for servers and for local use."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _SWEPT_AT_ONCE = 100  # jobs
 
 
 class Jobs:
-    """Recurring jobs on a store; see `JobsApi` for what can be asked.
+    """Recurring jobs on a store; see `JobsApi` for the methods.
 
-    Safe to use from several threads, and beside others on the same store.
+    Thread-safe; other processes may use the same store.
 
     Args:
-        store: Where they are kept.
-        now: Seconds since 1970.
-        leases: By which leases are counted, in a process that lives as long as they do. By
-            default they are counted by `now`: who comes for one question has seen nothing.
+        store: The store of the jobs.
+        now: Returns seconds since 1970.
+        leases: Observes when leases expire, for a process that outlives them. By default they
+            expire by `now`: a short-lived process has observed nothing.
     """
 
     def __init__(
@@ -62,23 +62,23 @@ class Jobs:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Give up the connections of the store."""
+        """Close the connections of the store."""
         self._store.close()
 
     # --- changing -------------------------------------------------------------------------------
 
     def execute(self, commands: Sequence[Command]) -> list[Any]:
-        """Carry out commands in one transaction; the answer, or the `ZeusError`, of each.
+        """Execute commands in one transaction; return the answer, or the `ZeusError`, of each.
 
         Raises:
-            StorageError: If nothing could be written; no command was carried out.
+            StorageError: If nothing could be written; no command was executed.
         """
         try:
             return self._attempts(lambda: self._attempt(commands))
         except StorageError:
             raise
         except Exception:
-            # Nobody should suffer from what another command has brought to light.
+            # A command must not fail because of an unexpected error of another one.
             if len(commands) == 1:
                 raise
             return [self._alone(command) for command in commands]
@@ -90,7 +90,7 @@ class Jobs:
             return error
 
     def rehearse(self) -> None:
-        """Write something that leaves no trace.
+        """Check that the store can be written, leaving no trace.
 
         Raises:
             StorageError: If nothing can be written.
@@ -125,7 +125,7 @@ class Jobs:
         return answer
 
     def create(self, spec: JobSpec) -> JobInfo:
-        """Make sure that a job exists; see `JobsApi`."""
+        """Create a job unless it exists; see `JobsApi`."""
         info: JobInfo = self._do(Create(spec=spec))
         return info
 
@@ -188,14 +188,14 @@ class Jobs:
         energy: float | None = 0.0,
         note: str = "",
     ) -> Verdict:
-        """End a trial that did not end by itself; see `JobsApi`."""
+        """End a trial; see `JobsApi`."""
         verdict: Verdict = self._do(
             End(trial=trial, outcome=outcome, time=time, energy=energy, note=note)
         )
         return verdict
 
     def renew(self, trial: str) -> Verdict:
-        """Say that a trial still runs; see `JobsApi`."""
+        """Renew the lease of a running trial; see `JobsApi`."""
         verdict: Verdict = self._do(Renew(trial=trial))
         return verdict
 
@@ -211,7 +211,7 @@ class Jobs:
         load: float | None = None,
         power_limit: float | None = None,
     ) -> ProfileInfo:
-        """Keep what was measured at a batch size; see `JobsApi`."""
+        """Store the profile of a batch size; see `JobsApi`."""
         info: ProfileInfo = self._do(
             PutProfile(
                 job=job,
@@ -227,14 +227,13 @@ class Jobs:
         return info
 
     def delete(self, job: str) -> None:
-        """Forget a job; see `JobsApi`."""
+        """Delete a job; see `JobsApi`."""
         self._do(Delete(job=job))
 
     def sweep(self) -> int:
-        """Expire trials whose lease has passed, in all jobs; how many jobs had some.
+        """Expire trials whose lease has passed, in all jobs; return the number of such jobs.
 
-        A job's are expired whenever it is asked for anything. This is for those that nobody asks
-        for.
+        Commands for a job expire its trials anyway. This is for jobs without commands.
         """
         with self._store.view() as view:
             if self._leases is None:
@@ -250,17 +249,17 @@ class Jobs:
     # --- reading --------------------------------------------------------------------------------
 
     def jobs(self, after: str = "", most: int = 100) -> list[JobInfo]:
-        """Jobs in the order of their names; see `JobsApi`."""
+        """Return jobs in the order of their names; see `JobsApi`."""
         with self._store.view() as view:
             return [listed(row) for row in view.jobs(after, most)]
 
     def job(self, name: str) -> JobInfo:
-        """One job; see `JobsApi`."""
+        """Return one job; see `JobsApi`."""
         with self._store.view() as view:
             return job_info(_found(view, name))
 
     def trials(self, job: str, before: int | None = None, most: int = 100) -> list[TrialInfo]:
-        """Trials of a job, the latest first; see `JobsApi`."""
+        """Return trials of a job, the latest first; see `JobsApi`."""
         bound = {} if before is None else {"before": before}
         with self._store.view() as view:
             row = _found(view, job)
@@ -271,25 +270,25 @@ class Jobs:
         ]
 
     def profiles(self, job: str) -> list[ProfileInfo]:
-        """All profiles of a job; see `JobsApi`."""
+        """Return all profiles of a job; see `JobsApi`."""
         with self._store.view() as view:
             found = view.profiles(_found(view, job).id)
         return [profile_info(job, each) for each in found]
 
     def numbers(self) -> tuple[int, int]:
-        """How many jobs there are, and how many trials run."""
+        """Return the number of jobs, and of running trials."""
         with self._store.view() as view:
             return view.numbers()
 
     def log(self, job: str, after: int = 0, most: int = 1000) -> list[dict[str, Any]]:
-        """Events of a job; see `JobsApi`."""
+        """Return events of a job; see `JobsApi`."""
         with self._store.view() as view:
             found = view.log(_found(view, job).id, after, most)
         return [{"sequence": sequence, **event.to_dict()} for sequence, event in found]
 
 
 def _found(view: View, name: str) -> JobRow:
-    # A text that no database can hold is no job's name.
+    # A text that no database can hold cannot be a job's name.
     row = view.job(name) if name.isprintable() else None
     if row is None:
         raise UnknownJobError(f"there is no job {name[:80]!r}")

@@ -1,4 +1,4 @@
-"""What a recurring job is: the choices it leaves open, the goal, and how to weigh energy and time.
+"""Specification of a recurring job: the choices, the target, and the weight of energy and time.
 
 A specification never changes. Together with the log of its trials it is all that a policy sees.
 """
@@ -23,26 +23,26 @@ _MOST_SEED = 2**63
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A job that is trained again and again.
+    """A recurring training job.
 
     Attributes:
-        name: What people call it.
-        batch_sizes: Those that may be used; kept sorted. With a single one, only the power limit
-            is left to choose, as in a search for hyperparameters, and no run is stopped early.
-        default_batch_size: The one in use today; exploration starts here.
+        name: Name of the job.
+        batch_sizes: Allowed batch sizes; kept sorted. With a single one, only the power limit is
+            left to choose, as in a hyperparameter search, and no run is stopped early.
+        default_batch_size: The batch size in use today; exploration starts here.
         target_metric: A run has converged when its validation metric is at least this (at most,
             if lower is better).
-        higher_is_better: Whether the metric rises as training goes well.
+        higher_is_better: Whether higher values of the metric are better.
         max_epochs: A run that has not converged by then has failed.
         eta_knob: The paper's eta: 0 weighs only time, 1 only energy.
         beta: A run is stopped before it costs more than `beta` times the cost of the best;
-            `None` never stops one.
-        window: Only so many of the latest observations count, for data that drift; 0 is all.
+            `None` never stops a run.
+        window: Number of latest observations that count, for data that drift; 0 counts all.
         pruning_rounds: Rounds of exploration before the paper's policy samples.
         policy: One of "zeus", "paper", "grid" and "default".
-        seed: Of the job's random numbers.
-        power_limits: Watts that grid search tries; the other policies leave the power limit to the
-            power-limit optimizer.
+        seed: Seed of the job's random numbers.
+        power_limits: Power limits in watts that grid search tries; the other policies leave the
+            power limit to the power-limit optimizer.
         learning_rate_rule: How the learning rate follows the batch size: "square_root" for
             adaptive optimizers such as Adam, "linear" for SGD, or "none".
 
@@ -109,7 +109,7 @@ class JobSpec:
 
     @property
     def default_index(self) -> int:
-        """Where the default stands among the batch sizes."""
+        """Index of the default among the batch sizes."""
         return self.batch_sizes.index(self.default_batch_size)
 
     @property
@@ -124,24 +124,24 @@ class JobSpec:
         return metric <= self.target_metric
 
     def cost(self, energy: float, time: float, max_power: float) -> float:
-        """Joules that a piece of work costs (equation 2 of the paper).
+        """Return the cost in joules (equation 2 of the paper).
 
         Args:
             energy: Joules of all GPUs.
             time: Seconds.
-            max_power: Watts that all GPUs together may draw at most.
+            max_power: Maximum power of all GPUs together in watts.
         """
         return self.eta_knob * energy + (1 - self.eta_knob) * max_power * time
 
     def learning_rate_scale(self, batch_size: int) -> float:
-        """Factor on the learning rate that was tuned for the default batch size."""
+        """Return the factor on the learning rate that was tuned for the default batch size."""
         ratio = batch_size / self.default_batch_size
         if self.learning_rate_rule == "linear":
             return ratio
         return math.sqrt(ratio) if self.learning_rate_rule == "square_root" else 1.0
 
     def differences(self, other: JobSpec) -> str:
-        """Where another specification says something else, in words; empty if nowhere."""
+        """Return the differences from another specification in words; empty if there are none."""
         here, there = self.to_dict(), other.to_dict()
         return "; ".join(
             f"{name} is {value}, not {there[name]}"
@@ -150,7 +150,7 @@ class JobSpec:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         values = asdict(self)
         values["batch_sizes"] = list(self.batch_sizes)
         values["power_limits"] = list(self.power_limits)
@@ -158,13 +158,13 @@ class JobSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> JobSpec:
-        """The opposite of `to_dict`.
+        """Inverse of `to_dict`.
 
         Raises:
             JobSpecError: If a key is unknown or missing, or a value breaks its rule.
         """
         if not isinstance(values, Mapping):
-            raise JobSpecError(f"a job must be given by names and values, but got {values!r}")
+            raise JobSpecError(f"a job must be a mapping of names to values, but got {values!r}")
         known = {field.name for field in fields(cls)}
         unknown = sorted(str(name) for name in values if name not in known)
         if unknown:
@@ -210,7 +210,7 @@ def _number(
     try:
         good = isinstance(value, Real) and not isinstance(value, bool)
         number = float(value) if good else math.nan
-    except OverflowError:  # a whole number that is too large for one
+    except OverflowError:  # an integer that is too large for a float
         number = math.inf
     if not math.isfinite(number):
         raise JobSpecError(f"`{name}` must be a finite number, but got {shown(value)}")

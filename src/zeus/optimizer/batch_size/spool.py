@@ -1,8 +1,8 @@
-"""Notes of runs that could not be told yet, in files that outlive the process.
+"""Undelivered notes of runs, in files that outlive the process.
 
-One file per run, in the state directory. The run itself writes it; whoever reaches the server next
-tells what it says and removes it. Nothing is counted twice, because telling it twice does no harm.
-What cannot be delivered is kept and tried again after a pause, and holds up nobody but itself.
+One file per run, in the state directory. The run itself writes it; the next process that reaches
+the server delivers it and removes the file. Nothing is counted twice, because delivery is
+idempotent. Notes that cannot be delivered are retried after a pause, and do not block others.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ logger = logging.getLogger(__name__)
 
 FORMAT, VERSION = "zeus-undelivered", 1
 MOST_FILES = 100
-"""Runs whose notes are kept; beyond, the oldest are given up."""
+"""Maximum number of runs whose notes are kept; the oldest are dropped."""
 
-# Seconds until a run is told of again that the server could not take; each time twice as many.
+# Seconds until a failed delivery is retried; doubled each time.
 _FIRST_PAUSE, _MAX_PAUSE = 60.0, 86_400.0
 
 REFUSALS = (
@@ -51,15 +51,15 @@ REFUSALS = (
     RequestError,
     UnknownJobError,
 )
-"""What is answered to something that will never be accepted, however often it is told."""
+"""Errors for reports that will never be accepted, however often they are sent."""
 
 
 class Spool:
-    """A directory of notes.
+    """A directory of undelivered notes.
 
     Args:
-        directory: By default one among Zeus's state, created when it is needed.
-        now: Seconds since 1970; pauses are counted by it.
+        directory: By default a folder of Zeus's state directory, created when needed.
+        now: Returns seconds since 1970; pauses are measured by it.
     """
 
     def __init__(self, directory: Path | None = None, now: Callable[[], float] = time.time) -> None:
@@ -68,15 +68,15 @@ class Spool:
 
     @property
     def directory(self) -> Path:
-        """Where the files are.
+        """Directory of the files.
 
         Raises:
-            OSError: If there is no place for state.
+            OSError: If there is no state directory.
         """
         return self._given or state_directory() / "undelivered"
 
     def save(self, notes: Notes) -> None:
-        """Keep notes, in place of what was kept of the same run.
+        """Save notes, replacing those saved earlier for the same run.
 
         Raises:
             OSError: If they cannot be written.
@@ -93,7 +93,7 @@ class Spool:
                     logger.warning("%s was given up: more than %d runs wait", old, MOST_FILES)
 
     def find(self, request: str) -> Notes | None:
-        """What was kept of a run, if anything."""
+        """Return the saved notes of a run, if any."""
         try:
             kept = _found(self._path_of(request))
             return None if kept is None else kept.notes
@@ -101,7 +101,7 @@ class Spool:
             return None
 
     def remove(self, notes: Notes) -> None:
-        """Everything was told."""
+        """Remove notes after everything was delivered."""
         self._path_of(notes.request).unlink(missing_ok=True)
 
     def deliver(
@@ -113,20 +113,20 @@ class Spool:
         job: str | None = None,
         within: float,
     ) -> int:
-        """Tell what runs have left behind, the oldest first.
+        """Deliver saved notes of runs, the oldest first.
 
-        A run that cannot be told of now stays, and the others are told of all the same. If nobody
-        answers any more, all that are left stay.
+        Notes that cannot be delivered now stay, and the others are delivered anyway. If the server
+        stops answering, all remaining notes stay.
 
         Args:
-            api: Who is told.
-            place: Its URL: notes for others stay.
-            but: Request of a run that tells its notes itself.
-            job: Name of the only job whose runs are told of; by default all are.
+            api: Server or store.
+            place: Its URL: notes for other places stay.
+            but: Request of a run that delivers its notes itself.
+            job: Name of the only job whose notes are delivered; by default all.
             within: Seconds after which the rest has to wait.
 
         Returns:
-            How many runs were told of to their end.
+            Number of runs whose notes were delivered completely.
         """
         began, count = time.monotonic(), 0
         for kept in self._waiting(place):
@@ -141,13 +141,13 @@ class Spool:
                 notes.tell(api, partial(_complain, notes.spec.name), within=left)
                 complete = not notes.pending
             except REFUSALS as error:
-                said = f"what a run had kept is not accepted, and given up: {error}"
+                said = f"saved reports of a run are rejected and dropped: {error}"
                 _complain(notes.spec.name, said)
             except TokenError:
-                continue  # it waits for somebody who may talk about its job
-            except Exception as error:  # what a server may do to us has no bounds
+                continue  # it waits for a client whose token covers its job
+            except Exception as error:  # whatever a server answers must not stop the training
                 if _away(error):
-                    break  # which says nothing about these notes
+                    break  # no server: not a failure of these notes
                 self._postpone(kept, error)
                 if _no_answer(error):
                     break
@@ -165,14 +165,14 @@ class Spool:
         about = kept.notes.trial or kept.notes.request
         _complain(
             kept.notes.spec.name,
-            f"what was kept of trial {about!r:.80} is not delivered, and is tried again in "
+            f"saved report of trial {about!r:.80} is not delivered, and is tried again in "
             f"{pause:g} s or later ({kept.path}): {error!s:.300}",
         )
         self._replace(kept, kept.text())
 
     def _replace(self, kept: _Kept, text: str | None) -> None:
         with self._locked():
-            # The run may have had more to say meanwhile, and will say it, or the next one does.
+            # The run may have saved more meanwhile; that file must stay for the next delivery.
             if _read(kept.path) != kept.read:
                 return
             if text is None:
@@ -181,7 +181,7 @@ class Spool:
                 write_atomically(kept.path, text)
 
     def _waiting(self, place: str) -> list[_Kept]:
-        """Notes for a place that are due, the oldest first."""
+        """Return notes for a place that are due, the oldest first."""
         try:
             paths = list(self.directory.glob("*.json"))
         except OSError:
@@ -193,14 +193,14 @@ class Spool:
             except ValueError as error:
                 self._set_aside(path, error)
                 continue
-            # A pause that is longer than any comes from a clock that was wrong.
+            # A pause beyond the maximum comes from a clock that was wrong.
             pause = 0.0 if kept is None else kept.not_before - self._now()
             if kept is not None and kept.notes.place == place and not 0 < pause <= _MAX_PAUSE:
                 found.append(kept)
         return sorted(found, key=lambda kept: kept.notes.at)
 
     def _set_aside(self, path: Path, error: ValueError) -> None:
-        """Keep what cannot be read for a person to look at, and out of the way."""
+        """Rename an unreadable file, so that it is skipped but can be inspected."""
         aside = path.with_suffix(".unreadable")
         try:
             path.rename(aside)
@@ -221,11 +221,11 @@ class _Kept:
     """A file of notes.
 
     Attributes:
-        path: Where it is.
-        notes: What it says.
+        path: Path of the file.
+        notes: Its contents.
         read: Its text when it was read.
-        failures: How often it could not be delivered.
-        not_before: When it is tried again, in seconds since 1970.
+        failures: Number of failed deliveries.
+        not_before: Earliest time of the next delivery, in seconds since 1970.
     """
 
     path: Path
@@ -235,17 +235,17 @@ class _Kept:
     not_before: float = 0.0
 
     def text(self) -> str:
-        """What the file is to say."""
+        """Return the text to write to the file."""
         head = {"format": FORMAT, "version": VERSION}
         tries = {"failures": self.failures, "not_before": self.not_before}
         return json.dumps({**head, **tries, **self.notes.to_dict()})
 
 
 def _found(path: Path) -> _Kept | None:
-    """A file of notes; `None` if it is gone, or a newer Zeus has written it.
+    """Read a file of notes; `None` if it is gone, or was written by a newer Zeus.
 
     Raises:
-        ValueError: If it is not one.
+        ValueError: If it is not a file of notes.
     """
     text = _read(path)
     if text is None:
@@ -265,14 +265,14 @@ def _count(value: Any) -> float:
 
 
 def _away(error: Exception) -> bool:
-    """Whether there is no server just now."""
+    """Whether no server is running at the moment."""
     return isinstance(error, ServerError) and isinstance(
         error.__cause__, ConnectionRefusedError | socket.gaierror
     )
 
 
 def _no_answer(error: Exception) -> bool:
-    """Whether the server was not heard at all; one that answers with an error was."""
+    """Whether the server did not answer at all, not even with an error."""
     return isinstance(error, ServerError) and error.__cause__ is not None
 
 

@@ -1,7 +1,7 @@
-"""Rules for single values in a job's log, and the largest that are accepted.
+"""Validation of single values in a job's log, and the largest accepted values.
 
-The bounds are far beyond any training run. They keep what anybody may send from filling the store
-or leaving the range in which sums and products of these numbers stay finite.
+The bounds are far beyond any training run. They keep clients from filling the store, and values
+in the range in which their sums and products stay finite.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ DEFAULT_LEASE = 600.0
 
 
 def whole(name: str, value: Any, least: int = 0, most: int = 2**53) -> int:
-    """The value as an int within bounds.
+    """Return the value as an int within bounds.
 
     Raises:
-        JobLogError: If it is not one; names the rule and the value.
+        JobLogError: If it is not; names the rule and the value.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise JobLogError(f"`{name}` must be a whole number, but got {name}={shown(value)}")
@@ -44,17 +44,17 @@ def whole(name: str, value: Any, least: int = 0, most: int = 2**53) -> int:
 
 
 def number(name: str, value: Any, *, most: float, least: float = 0.0, above: bool = False) -> float:
-    """The value as a finite float within bounds.
+    """Return the value as a finite float within bounds.
 
     Args:
-        name: What it is called.
-        value: What was given.
-        most: Largest that is accepted.
-        least: Smallest that is accepted.
-        above: Whether `least` itself is not.
+        name: Name of the value, for the error.
+        value: The given value.
+        most: Maximum.
+        least: Minimum.
+        above: Whether the value must be above `least`, not equal.
 
     Raises:
-        JobLogError: If it is not one; names the rule and the value.
+        JobLogError: If it is not; names the rule and the value.
     """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise JobLogError(f"`{name}` must be a number, but got {name}={shown(value)}")
@@ -71,15 +71,15 @@ def number(name: str, value: Any, *, most: float, least: float = 0.0, above: boo
 def optional_number(
     name: str, value: Any, *, most: float, least: float = 0.0, above: bool = False
 ) -> float | None:
-    """The same, or `None` for what is not known."""
+    """Validate as `number`; `None`, for an unknown value, is accepted."""
     return None if value is None else number(name, value, most=most, least=least, above=above)
 
 
 def text(name: str, value: Any, most: int = MOST_NAME, *, empty: bool = False) -> str:
-    """The value as a text that can be printed and stored anywhere.
+    """Return the value as a text that can be printed and stored anywhere.
 
     Raises:
-        JobLogError: If it is not one; names the rule and the value.
+        JobLogError: If it is not; names the rule and the value.
     """
     if not isinstance(value, str):
         raise JobLogError(f"`{name}` must be a text, but got {name}={shown(value)}")
@@ -93,7 +93,7 @@ def text(name: str, value: Any, most: int = MOST_NAME, *, empty: bool = False) -
 
 
 def note(value: Any) -> str:
-    """The value as words for people: lines that can be printed, cut where they get too long."""
+    """Return the value as a printable text for users, truncated if too long."""
     if not isinstance(value, str):
         raise JobLogError(f"`note` must be a text, but got note={shown(value)}")
     kept = "".join(c if c.isprintable() or c == "\n" else "�" for c in value)
@@ -101,9 +101,9 @@ def note(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """The value in an error, which must not get as long as what somebody sends."""
+    """Return the value for an error message, truncated to 80 characters."""
     try:
         shown = repr(value)
-    except ValueError:  # an int with more digits than Python is willing to print
+    except ValueError:  # an int with more digits than Python converts
         shown = "a number of thousands of digits"
     return shown if len(shown) <= 80 else shown[:77] + "..."

@@ -1,4 +1,4 @@
-"""A job that is being worked on, and what of it is to be written."""
+"""A job in a transaction, with the changes to be written."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from zeus.optimizer.batch_size.store import Changes, JobRow
 
 @dataclass
 class Worked:
-    """A job that is locked, and what happens to it in this transaction.
+    """A locked job and its changes in this transaction.
 
     Attributes:
-        row: The job as it is stored.
+        row: The job as stored.
         known: The job in memory.
-        news: Events that happened.
-        touched: Trials that changed, or whose lease starts over.
-        began: Sequence numbers of the events that began trials.
-        profiles: Rows, by what they are about.
-        requests: Trials that were given to requests.
+        news: New events.
+        touched: Trials that changed, or whose lease starts over, by number.
+        began: Sequence numbers of the events that began trials, by trial.
+        profiles: New rows of profiles, by GPU model, number of GPUs and batch size.
+        requests: Numbers of the trials of new requests, by request.
     """
 
     row: JobRow
@@ -37,7 +37,7 @@ class Worked:
 
     @property
     def brain(self) -> Brain:
-        """What was made of its log, and of what happens now."""
+        """Brain of the job, with its log and the new events absorbed."""
         return self.known.brain
 
     @property
@@ -46,7 +46,7 @@ class Worked:
         return self.row.sequence + len(self.news)
 
     def take(self, event: Event) -> Trial | None:
-        """Work out an event and keep it to be written."""
+        """Apply an event and keep it to be written."""
         trial = self.brain.absorb(event)
         self.news.append(event)
         if isinstance(event, Decided):
@@ -57,12 +57,12 @@ class Worked:
         return trial
 
     def remembered(self) -> Known:
-        """The job in memory, after all this was written."""
+        """Return the job for the cache, after the changes were written."""
         self.known.sequence = self.sequence
         return self.known
 
     def collect(self, changes: Changes, now: float) -> None:
-        """Add what is to be written."""
+        """Add the changes of this job to `changes`."""
         job, log = self.row.id, self.brain.log
         numbered = enumerate(self.news, self.row.sequence + 1)
         changes.events += [(job, sequence, event) for sequence, event in numbered]
@@ -85,7 +85,7 @@ class Worked:
                 "running": len(log.open),
             }
         )
-        # Only the end of a trial takes work to fold; what follows is folded again in no time.
+        # Only the end of a trial is expensive to fold; later events are folded again quickly.
         if any(isinstance(event, Ended) for event in self.news):
             changes.snapshots.append(
                 {

@@ -14,7 +14,7 @@ _POLICIES: dict[str, Policy] = {
 
 
 def policy_named(name: str) -> Policy:
-    """The policy that `JobSpec.policy` names; policies have no state of their own."""
+    """Return the policy that `JobSpec.policy` names; policy objects are stateless."""
     return _POLICIES[name]
 
 

@@ -1,7 +1,7 @@
-"""What our policy takes for granted about training in general.
+"""Prior assumptions of the `zeus` policy about training in general.
 
-None of it is about a workload or a GPU. The figures were found on the recorded workloads and on
-GPUs of our own making; `benchmarks/replay_policies.py` says how, and how they do elsewhere.
+None of them is about a workload or a GPU. The values were tuned on the recorded workloads and on
+synthetic GPUs; `benchmarks/replay_policies.py` documents how, and how they perform elsewhere.
 """
 
 from __future__ import annotations
@@ -11,37 +11,40 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What is taken for granted about training in general; nothing about a workload or a GPU.
+    """Hyperparameters of the priors and of exploration; nothing about a workload or a GPU.
 
-    All in natural logarithms, and by doubling of the batch size where there is a slope or length.
+    All in natural logarithms, and per doubling of the batch size for slopes and lengths. Deviations
+    are standard deviations.
 
     Attributes:
-        trend: By how much log Epochs rises with a doubling: larger batches make fewer steps.
-        bend: How far log Epochs strays from that, over `bend_length` doublings.
-        tilt: How far its slope strays.
-        rough: How far each batch size strays by itself.
-        noise: How far runs of the same batch size stray; worth `noise_weight` runs.
-        price_bend: The same for log EpochCost, as are `price_length`, `price_tilt`, `price_rough`.
-        idle: Share of the unused power of a GPU that larger batches put to use.
-        transfer: How much of that variance is left when EpochCost is known on another GPU.
-        fit_weight: How many batch sizes the assumed scales are worth, against those seen.
-        never: Rate, by doubling, at which batch sizes away from those proven never converge.
+        trend: Increase of log Epochs per doubling: larger batches make fewer steps.
+        bend: Deviation of log Epochs from that trend, over `bend_length` doublings.
+        tilt: Deviation of its slope.
+        rough: Independent deviation of each batch size.
+        noise: Deviation between runs of the same batch size; worth `noise_weight` runs.
+        price_bend: As `bend`, for log EpochCost; likewise `price_length`, `price_tilt` and
+            `price_rough`.
+        idle: Fraction of the unused power of a GPU that larger batches put to use.
+        transfer: Fraction of that variance left when EpochCost is known on another GPU.
+        fit_weight: Number of observed batch sizes that the assumed scales are worth.
+        never: Rate per doubling at which batch sizes away from proven ones never converge.
         cliff: Odds that a batch size larger than any proven one never converges.
-        horizon: Recurrences to come that an exploration pays for, besides `per_run` of those seen.
-        margin: Standard errors by which costs must differ to be told apart, at first; they grow by
-            `caution` with each doubling of the recurrences.
-        convex: The share of that by which the curve of log Epochs may bend the wrong way.
+        horizon: Future recurrences over which an exploration must pay off, plus `per_run` per past
+            recurrence.
+        margin: Standard errors by which costs must differ to be distinguished, at first; they grow
+            by `caution` with each doubling of the recurrences.
+        convex: Fraction of that by which the curve of log Epochs may violate convexity.
         reach: Doublings from a proven batch size within which others are explored.
         bold: Standard deviations by which one further away must be expected to be better.
-        restart: How much dearer than starting over the expected rest of a trial may be.
-        luck: How far a single run that did not converge may have been from the usual.
-        doubt: By what factor each such run raises the odds that none ever will.
+        restart: Factor by which the expected rest of a trial may cost more than starting over.
+        luck: Deviation of a single run that did not converge.
+        doubt: Factor by which each such run raises the odds that none ever will.
         again: Standard errors within which a batch size that has converged must be better by
-            `worthwhile` to get another look. Beyond `settled` trials, `looks` runs of it are due
+            `worthwhile` to be sampled again. Beyond `settled` trials, `looks` runs of it are due
             with each doubling of the trials.
-        wild: Share of jobs whose curves vary `wilder` times as much.
-        relapse: How much dearer a proven batch size is for each miss since it last converged.
-        odd: How far a single run that converged may have been from the usual.
+        wild: Fraction of jobs whose curves vary `wilder` times as much.
+        relapse: Increase of a proven batch size's log cost for each miss since it last converged.
+        odd: Deviation of a single run that converged.
     """
 
     trend: float = 0.08

@@ -1,8 +1,8 @@
-"""The seam between policies and whoever runs jobs.
+"""The interface of policies.
 
 A policy's state is a fold over the events of a job: `begin`, then `decided`, `noted` and `ended`
 for each event in order. `choose` reads the state and changes nothing. A server folds the log it has
-stored; a replay carries the state along. Every method works on many jobs at once, and what it does
+stored; a replay carries the state along. Every method works on many jobs at once, and its result
 for one of them does not depend on the others.
 """
 
@@ -30,11 +30,11 @@ from zeus.optimizer.batch_size.lanes import (
 
 @dataclass
 class State(Arrays):
-    """What a policy knows; subclasses add arrays.
+    """State of a policy; subclasses add arrays.
 
     Attributes:
         lanes: The jobs.
-        decisions: How many decisions were made so far, by lane; they number the random draws.
+        decisions: Number of decisions so far, by lane; it is a counter of the random draws.
     """
 
     lanes: Lanes
@@ -42,24 +42,23 @@ class State(Arrays):
 
 
 class Standing(IntEnum):
-    """What is known of a batch size."""
+    """State of knowledge about a batch size."""
 
-    UNKNOWN = 0  # nothing yet
-    EXPECTED = 1  # only what others tell about it
+    UNKNOWN = 0  # nothing known yet
+    EXPECTED = 1  # only predicted from other batch sizes
     PROVEN = 2  # runs have converged
-    MISSED = 3  # runs have not converged, and none has
-    PRUNED = 4  # given up
+    MISSED = 3  # there were runs, but none converged
+    PRUNED = 4  # excluded
     UNFIT = 5  # does not even run
 
 
 @dataclass
 class Outlook(Arrays):
-    """What is believed about the cost until the target is reached, for people.
+    """Expected cost until the target is reached, for users.
 
     Attributes:
-        cost: Expected joules, by lane and arm; NaN if nothing is believed.
-        low: Lower end of an interval that the expected cost lies in with 95 %, and `high`; NaN if
-            no such thing is believed.
+        cost: Expected cost in joules, by lane and arm; NaN if unknown.
+        low: Lower end of its 95 % interval; `high` is the upper end. NaN if unknown.
         standing: See `Standing`.
     """
 
@@ -71,13 +70,13 @@ class Outlook(Arrays):
 
 @dataclass
 class Notes(Arrays):
-    """What the first epoch of trials has told that go on, one entry for each lane concerned.
+    """Measurements of the first epoch of running trials, one entry for each lane involved.
 
     Attributes:
         arm: Their batch size.
-        gpu: Number of the GPU model.
-        epoch_cost: Joules of one epoch at the power limit that was settled on; NaN if unknown.
-        load: Average power as a share of the power limit; NaN if unknown.
+        gpu: Index of the GPU model.
+        epoch_cost: Cost of one epoch in joules at the chosen power limit; NaN if unknown.
+        load: Average power as a fraction of the power limit; NaN if unknown.
     """
 
     arm: Ints
@@ -86,7 +85,7 @@ class Notes(Arrays):
     load: Floats
 
 
-WITHIN = 1.96  # standard deviations to either side of the mean that 95 % lie within
+WITHIN = 1.96  # half width of a 95 % interval in standard deviations
 
 
 class Policy(ABC):
@@ -94,8 +93,8 @@ class Policy(ABC):
 
     Attributes:
         name: As in `JobSpec.policy`.
-        crosses_gpus: Whether what was learned on one GPU model serves on another. If not, whoever
-            runs jobs keeps one state for each GPU model.
+        crosses_gpus: Whether knowledge transfers from one GPU model to another. If not, the caller
+            keeps one state for each GPU model.
     """
 
     name: ClassVar[str]
@@ -103,44 +102,44 @@ class Policy(ABC):
 
     @abstractmethod
     def begin(self, lanes: Lanes, gpus: int = 1) -> Any:
-        """State of jobs of which nothing is known yet.
+        """Return the initial state of new jobs.
 
         Args:
             lanes: The jobs.
-            gpus: How many GPU models there will be, for a policy that crosses them.
+            gpus: Number of GPU models, for a policy that crosses them.
         """
 
     def add_gpu(self, state: Any) -> None:  # noqa: B027
-        """Make room for another GPU model; only policies that cross GPUs need it."""
+        """Extend the state by a GPU model; only policies that cross GPUs need it."""
 
     @abstractmethod
     def choose(self, state: Any, rows: Rows, gpu: Ints, attempt: Ints) -> Choices:
-        """What to run next.
+        """Choose the next trials.
 
         Args:
             state: The state of all lanes; it is not changed.
-            rows: The lanes that ask.
+            rows: The lanes to decide for.
             gpu: GPU model that each will run on.
             attempt: 0 for a new recurrence, more for a retry within one.
         """
 
     def decided(self, state: Any, rows: Rows, choices: Choices) -> None:  # noqa: ARG002
-        """Take note of trials that begin."""
+        """Update the state for trials that begin."""
         state.decisions[rows] += 1
 
     def noted(self, state: Any, rows: Rows, notes: Notes) -> None:  # noqa: B027
-        """Take note of what the first epoch of a new batch size has told; the trial goes on."""
+        """Update the state for the first epoch of new batch sizes; their trials go on."""
 
     @abstractmethod
     def ended(self, state: Any, rows: Rows, trials: Trials) -> None:
-        """Take note of trials that ended."""
+        """Update the state for trials that ended."""
 
     def outlook(self, state: Any, rows: Rows, gpu: Ints) -> Outlook:  # noqa: ARG002
-        """What is believed about every batch size; nothing, unless a policy says otherwise.
+        """Return the expected cost of every batch size; unknown unless a policy overrides this.
 
         Args:
             state: The state of all lanes; it is not changed.
-            rows: The lanes that are asked about.
+            rows: The requested lanes.
             gpu: GPU model that each would run on.
         """
         nothing = np.full(state.lanes.valid[rows].shape, np.nan)
@@ -149,7 +148,7 @@ class Policy(ABC):
 
 
 def simple_choices(arm: Ints, role: Role | Ints, threshold: Floats | float = np.inf) -> Choices:
-    """Choices of batch sizes, with everything else left open."""
+    """Return choices of batch sizes, with defaults for everything else."""
     count = len(arm)
     return Choices(
         arm=arm,

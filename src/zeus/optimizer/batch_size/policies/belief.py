@@ -1,7 +1,7 @@
-"""What is believed about a smooth curve over batch sizes: a Gaussian process on a few points.
+"""Belief about a smooth curve over batch sizes: a Gaussian process on a few points.
 
 It holds the mean and covariance of a quantity at every batch size of every lane. An observation at
-one batch size is a rank-one update, so it costs little and tells about the neighbours as well.
+one batch size is a rank-one update, so it is cheap and informs about the neighbors as well.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zeus.optimizer.batch_size.lanes import Arrays, Bools, Floats, Ints, Rows
 
 @dataclass
 class Belief(Arrays):
-    """Mean and covariance.
+    """Mean and covariance of a Gaussian process.
 
     Attributes:
         mean: By lane and arm.
@@ -26,13 +26,13 @@ class Belief(Arrays):
     covariance: Floats
 
     def observe(self, rows: Rows, arm: Ints, value: Floats, noise: float) -> None:
-        """Learn from one observation for each of these lanes.
+        """Update with one observation for each of these lanes.
 
         Args:
             rows: The lanes.
-            arm: Where it was made.
-            value: What was seen.
-            noise: Variance with which it scatters around the curve.
+            arm: Arm of the observation.
+            value: Observed value.
+            noise: Variance of the observation around the curve.
         """
         covariance, mean = self.covariance[rows], self.mean[rows]
         each = np.arange(len(arm))
@@ -45,14 +45,14 @@ class Belief(Arrays):
 
 
 def matern(position: Floats, scale: float, length: float, tilt: float, rough: float) -> Floats:
-    """Covariance of a smooth curve, by lane, arm and arm.
+    """Return the Matérn 5/2 covariance of a smooth curve, by lane, arm and arm.
 
     Args:
-        position: Of each arm, by lane and arm.
+        position: Position of each arm, by lane and arm.
         scale: Standard deviation of the curve.
-        length: Over which it bends.
+        length: Length scale of the curve.
         tilt: Standard deviation of its overall slope.
-        rough: Standard deviation of each arm by itself.
+        rough: Independent standard deviation of each arm.
     """
     apart = np.sqrt(5) * np.abs(position[:, :, None] - position[:, None, :]) / length
     covariance: Floats = scale**2 * (1 + apart + apart**2 / 3) * np.exp(-apart)
@@ -62,15 +62,15 @@ def matern(position: Floats, scale: float, length: float, tilt: float, rough: fl
 
 
 def fitted(mean: Floats, kernel: Floats, value: Floats, precision: Floats) -> Belief:
-    """What observations make of a prior.
+    """Return the posterior given observations.
 
     Args:
-        mean: Of the prior, by lane and arm.
-        kernel: Its covariance.
+        mean: Prior mean, by lane and arm.
+        kernel: Prior covariance.
         value: Mean observation at each arm; anything where there is none.
         precision: Inverse of its variance; 0 where there is none.
     """
-    # Only arms with observations take part; most jobs have seen a few.
+    # Only arms with observations take part; most jobs have observed only a few.
     seen = max(int((precision > 0).sum(axis=1).max(initial=0)), 1)
     where = np.argsort(precision <= 0, axis=1, kind="stable")[:, :seen]
     root = np.sqrt(np.take_along_axis(precision, where, axis=1))
@@ -84,11 +84,14 @@ def fitted(mean: Floats, kernel: Floats, value: Floats, precision: Floats) -> Be
 def relative(
     covariance: Floats, lanes: tuple[Ints, ...], reference: Ints
 ) -> tuple[Floats, Floats, Floats]:
-    """Variances by lane and arm: of each, of what it does not share, of the difference.
+    """Return variances by lane and arm, in relation to a reference arm.
+
+    These are the variance of each arm, that minus its covariance with the reference, and the
+    variance of the difference from the reference.
 
     Args:
         covariance: By lane (or by lane and GPU model), arm and arm.
-        lanes: Which of them, as an index for each leading axis.
+        lanes: Selected lanes, as an index for each leading axis.
         reference: The arm that others are compared with, by lane.
     """
     arm = np.arange(covariance.shape[-1])
@@ -99,11 +102,11 @@ def relative(
 
 
 def nearest(position: Floats, marks: Bools) -> Floats:
-    """Distance of each arm from the nearest marked one; infinite if there is none.
+    """Return the distance of each arm from the nearest marked one; infinite if there is none.
 
     Args:
-        position: In ascending order, by lane and arm.
-        marks: By lane and arm.
+        position: Positions in ascending order, by lane and arm.
+        marks: Whether an arm is marked, by lane and arm.
     """
     below = np.maximum.accumulate(np.where(marks, position, -np.inf), axis=1)
     above = np.minimum.accumulate(np.where(marks, position, np.inf)[:, ::-1], axis=1)[:, ::-1]
@@ -112,13 +115,13 @@ def nearest(position: Floats, marks: Bools) -> Floats:
 
 
 def likely_gain(deficit: Floats, spread: Floats) -> Floats:
-    """Expected gain over a reference, of what is expected to be worse by `deficit`.
+    """Return the expected improvement over a reference.
 
     Args:
         deficit: Expected value minus that of the reference; negative if it is better.
         spread: Standard deviation.
     """
-    # What is certain has some spread too, or the ratio would be undefined.
+    # Bounded from below, or the ratio would be undefined.
     spread = np.maximum(spread, 1e-12)
     ratio = np.clip(deficit / spread, -37.0, 37.0)
     size = np.abs(ratio)
@@ -126,7 +129,7 @@ def likely_gain(deficit: Floats, spread: Floats) -> Floats:
     tail = _TAIL[-1] * t
     for coefficient in _TAIL[-2::-1]:
         tail = (tail + coefficient) * t
-    # Beyond the mean, the density times this is the part of the tail that counts.
+    # Expected excess beyond |deficit|: the density minus |deficit| times the tail, scaled.
     part = spread * np.exp(-0.5 * size * size) * np.maximum(_DENSITY - size * _DENSITY * tail, 0.0)
     gain: Floats = part - np.minimum(deficit, 0.0)
     return gain
@@ -139,12 +142,12 @@ _DENSITY = 1 / np.sqrt(2 * np.pi)
 
 
 def lower_bound_shift(mean: Floats, variance: Floats, bound: Floats, noise: Floats) -> Floats:
-    """By how much a belief rises when an observation is only known to exceed a bound.
+    """Return the increase of a belief's mean after an observation censored at a lower bound.
 
     Args:
-        mean: What was believed.
-        variance: How surely.
-        bound: What the observation exceeded.
+        mean: Mean of the belief.
+        variance: Variance of the belief.
+        bound: Value that the observation exceeded.
         noise: Variance of the observation itself.
     """
     deviation = np.sqrt(variance + noise)
@@ -153,7 +156,7 @@ def lower_bound_shift(mean: Floats, variance: Floats, bound: Floats, noise: Floa
 
 
 def tail_probability(x: Floats) -> Floats:
-    """Probability that a standard normal variable exceeds x; correct to seven digits."""
+    """Return the probability that a standard normal variable exceeds x, to seven digits."""
     positive = np.abs(x) / np.sqrt(2)
     tail = 0.5 * _scaled(positive) * np.exp(-np.minimum(positive**2, 700.0))
     probability: Floats = np.where(x >= 0, tail, 1 - tail)
@@ -161,7 +164,7 @@ def tail_probability(x: Floats) -> Floats:
 
 
 def _hazard(x: Floats) -> Floats:
-    """Density of the standard normal distribution over its distribution function."""
+    """Return the density of the standard normal distribution divided by its CDF."""
     below = np.sqrt(2 / np.pi) / _scaled(np.abs(x) / np.sqrt(2))
     density = np.exp(-0.5 * np.minimum(x**2, 1400.0)) / np.sqrt(2 * np.pi)
     hazard: Floats = np.where(x < 0, below, density / (1 - tail_probability(np.maximum(x, 0.0))))

@@ -1,4 +1,4 @@
-"""The baseline without any exploration: the default batch size, the GPU as it is."""
+"""The baseline without any exploration: the default batch size, the power limit unchanged."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from zeus.optimizer.batch_size.policies.base import Policy, State, simple_choice
 
 
 class DefaultPolicy(Policy):
-    """Always the default."""
+    """Always chooses the default batch size."""
 
     name = "default"
 
     def begin(self, lanes: Lanes, gpus: int = 1) -> State:  # noqa: ARG002
-        """State of jobs of which nothing is known yet."""
+        """Return the initial state of new jobs."""
         return State(lanes=lanes, decisions=np.zeros(len(lanes), dtype=np.int64))
 
     def choose(self, state: State, rows: Rows, gpu: Ints, attempt: Ints) -> Choices:  # noqa: ARG002
-        """The default."""
+        """Choose the default batch size."""
         arm = state.lanes.default[rows]
         return replace(simple_choices(arm, Role.DEFAULT), power=np.full(len(arm), UNTOUCHED))
 
     def ended(self, state: State, rows: Rows, trials: Trials) -> None:
-        """Nothing is learned."""
+        """Do nothing: this policy does not learn."""

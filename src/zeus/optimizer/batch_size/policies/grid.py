@@ -1,7 +1,7 @@
 """The baseline that tries every batch size at every power limit once, then uses the best.
 
 Batch sizes that do not converge are pruned. It starts at the default, like the paper's exploration,
-so that the batch sizes in use come before the far ones.
+so that batch sizes near the one in use come before the far ones.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from zeus.optimizer.batch_size.policies.base import (
 
 @dataclass
 class GridState(State):
-    """What grid search knows.
+    """State of grid search.
 
     Attributes:
-        cost: Least converged cost by lane, arm and power limit.
+        cost: Lowest converged cost in joules, by lane, arm and power limit.
         open: Configurations that are not tried yet, in the same shape.
-        order: Place of each arm in the order of exploration.
+        order: Index of each arm in the order of exploration, by lane and arm.
     """
 
     cost: Floats
@@ -50,7 +50,7 @@ class GridPolicy(Policy):
     name = "grid"
 
     def begin(self, lanes: Lanes, gpus: int = 1) -> GridState:  # noqa: ARG002
-        """State of jobs of which nothing is known yet."""
+        """Return the initial state of new jobs."""
         limits = max(int(lanes.power_limits.max()), 1)
         arm = np.arange(lanes.arms)
         default = lanes.default[:, None]
@@ -66,7 +66,7 @@ class GridPolicy(Policy):
         )
 
     def choose(self, state: GridState, rows: Rows, gpu: Ints, attempt: Ints) -> Choices:  # noqa: ARG002
-        """The next configuration, or the best one after the last."""
+        """Choose the next configuration, or the best one after the last."""
         opened, cost = state.open[rows], state.cost[rows]
         jobs, arms, limits = opened.shape
         # From the highest power limit downwards, batch size by batch size.
@@ -83,7 +83,7 @@ class GridPolicy(Policy):
         return replace(simple_choices(chosen // limits, role), power=chosen % limits)
 
     def decided(self, state: GridState, rows: Rows, choices: Choices) -> None:
-        """A configuration is tried once, also if several jobs overlap."""
+        """Close the configuration, so that overlapping trials do not repeat it."""
         state.decisions[rows] += 1
         lanes = np.arange(len(state.lanes))[rows]
         state.open[lanes, choices.arm, choices.power] = False
@@ -96,12 +96,12 @@ class GridPolicy(Policy):
         state.cost[here] = np.where(trials.converged, least, state.cost[here])
         failed = ~trials.converged & ~trials.void
         state.open[lanes[failed], trials.arm[failed]] = False
-        # A trial that was killed tells nothing; its configuration is tried again.
+        # A trial that was killed gives no information; its configuration is tried again.
         killed = trials.void & (trials.role == Role.EXPLORE)
         state.open[lanes[killed], trials.arm[killed], trials.power[killed]] = True
 
     def outlook(self, state: GridState, rows: Rows, gpu: Ints) -> Outlook:  # noqa: ARG002
-        """The least cost at any power limit; how sure it is, grid search does not ask."""
+        """Return the lowest cost at any power limit; grid search has no intervals."""
         least, opened = state.cost[rows].min(axis=2), state.open[rows].any(axis=2)
         seen = np.isfinite(least)
         nothing = np.full(least.shape, np.nan)

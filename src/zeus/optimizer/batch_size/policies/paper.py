@@ -2,11 +2,11 @@
 
 Exploration with pruning: from the default downwards until a batch size does not converge, then
 upwards, over all rounds; then Gaussian Thompson sampling with a flat prior and learned variance. A
-run is stopped at `beta` times the least cost of one that converged.
+run is stopped at `beta` times the lowest cost of one that converged.
 
-Where the published text leaves a hole, this is how it is closed: pruning never empties the set; a
-window also forgets the stopping threshold; one observation, or several equal ones, do not mean
-certainty; a trial in flight pins later ones to the best known batch size only while pruning.
+Choices where the paper leaves details open: pruning never empties the set; a window also applies to
+the stopping threshold; one observation, or several equal ones, do not imply zero variance; a trial
+in flight pins later ones to the best known batch size only while pruning.
 """
 
 from __future__ import annotations
@@ -36,32 +36,33 @@ from zeus.optimizer.batch_size.policies.base import (
 )
 from zeus.optimizer.batch_size.randomness import normal
 
-# Runs of the same configuration differ by up to 14 % (paper, section 3.2): what one observation
-# is worth. No number of equal ones makes a measured cost more certain than a hundredth.
+# Runs of the same configuration differ by up to 14 % (paper, section 3.2): the standard deviation
+# assumed for one observation. However many are equal, it stays at least 1 % of the mean cost.
 _SINGLE, _EQUAL = 0.14, 0.01
 _PIVOT, _DOWN, _UP = 0, 1, 2
 
 
 @dataclass
 class PaperState(State):
-    """What the paper's policy knows.
+    """State of the paper's policy.
 
     Attributes:
         kept: Batch sizes that are not pruned, by lane and arm.
-        tried: Those explored in this round.
-        converged: Those that converged in this round.
-        round_cost: Least cost of each in this round.
-        round: Rounds done, by lane.
-        pivot: Where this round began.
-        stage: At the pivot, on the way down, or on the way up.
-        cursor: The batch size being explored.
+        tried: Batch sizes explored in this round.
+        converged: Batch sizes that converged in this round.
+        round_cost: Lowest cost of each in this round, in joules.
+        round: Completed rounds, by lane.
+        pivot: Arm where this round began.
+        stage: Position in the round: at the pivot, downwards, or upwards.
+        cursor: Arm being explored.
         exploring: Exploratory trials in flight; at most one.
-        count: Converged observations by arm, with their `mean` and sum of squared deviations.
-        least: Least converged cost by arm.
-        floor: Least converged cost of the job, on which the stopping threshold rests.
-        ring: Costs in the window of each arm, and where the next goes (`ring_next`).
-        recent: Costs of the job's latest trials, infinite for those that did not converge, and
-            where the next goes (`recent_next`).
+        count: Number of converged observations by arm; `mean` is their mean, and `squares` their
+            sum of squared deviations.
+        least: Lowest converged cost by arm.
+        floor: Lowest converged cost of the job, the base of the stopping threshold.
+        ring: Costs in the window of each arm; `ring_next` is the index of the next.
+        recent: Costs of the job's latest trials, infinite for those that did not converge;
+            `recent_next` is the index of the next.
     """
 
     kept: Bools
@@ -90,7 +91,7 @@ class PaperPolicy(Policy):
     name = "paper"
 
     def begin(self, lanes: Lanes, gpus: int = 1) -> PaperState:  # noqa: ARG002
-        """State of jobs of which nothing is known yet."""
+        """Return the initial state of new jobs."""
         shape, jobs = lanes.valid.shape, len(lanes)
         window = int(lanes.window.max()) if jobs else 0
         whole = np.zeros(jobs, dtype=np.int64)
@@ -118,11 +119,11 @@ class PaperPolicy(Policy):
         )
 
     def choose(self, state: PaperState, rows: Rows, gpu: Ints, attempt: Ints) -> Choices:  # noqa: ARG002
-        """The batch size to explore, the best known one, or the winner of a draw."""
+        """Choose the batch size to explore, the best known one, or a Thompson sample."""
         least = state.least[rows]
         floor = least.min(axis=1)
         beta = state.lanes.beta[rows]
-        bounded = np.isfinite(beta)  # infinitely many times nothing would be nothing
+        bounded = np.isfinite(beta)  # infinity times a cost of 0 would be NaN
         threshold = np.where(bounded, np.where(bounded, beta, 1.0) * state.floor[rows], np.inf)
         pruning = state.round[rows] < state.lanes.rounds[rows]
         pinned = state.exploring[rows] > 0
@@ -136,20 +137,20 @@ class PaperPolicy(Policy):
         return simple_choices(arm, role, threshold)
 
     def _draw(self, state: PaperState, rows: Rows) -> Ints:
-        """Algorithm 1, with a belief of its own for every batch size that is kept."""
+        """Draw by algorithm 1, with an independent belief for every kept batch size."""
         count, mean = state.count[rows], state.mean[rows]
         lanes = state.lanes
         draws = normal(
             lanes.seed[rows][:, None], state.decisions[rows][:, None], np.arange(lanes.arms)
         )
-        # A batch size without any observation is more promising than all others.
+        # A batch size without any observation comes before all others.
         spread = self._spread(state, rows)
         belief = np.where(count > 0, mean + spread * draws, -1 / (2 + draws**2))
         drawn: Ints = np.where(state.kept[rows], belief, np.inf).argmin(axis=1)
         return drawn
 
     def _spread(self, state: PaperState, rows: Rows) -> Floats:
-        """Standard error of the mean, which with a flat prior is what is believed."""
+        """Return the standard error of the mean: with a flat prior, the posterior deviation."""
         count = state.count[rows]
         least_spread = np.where(count > 1, _EQUAL, _SINGLE) * state.mean[rows]
         enough = np.maximum(count, 1)
@@ -158,7 +159,7 @@ class PaperPolicy(Policy):
         return spread
 
     def outlook(self, state: PaperState, rows: Rows, gpu: Ints) -> Outlook:  # noqa: ARG002
-        """Mean cost of the runs that converged, and its standard error."""
+        """Return the mean cost of the runs that converged, with its 95 % interval."""
         seen = state.count[rows] > 0
         mean = np.where(seen, state.mean[rows], np.nan)
         reach = WITHIN * self._spread(state, rows)
@@ -174,7 +175,7 @@ class PaperPolicy(Policy):
         state.exploring[rows] += choices.role == Role.EXPLORE
 
     def ended(self, state: PaperState, rows: Rows, trials: Trials) -> None:
-        """Observe the cost, and go on with exploration if this was a part of it."""
+        """Observe the cost, and advance the exploration if this was a part of it."""
         explored = trials.role == Role.EXPLORE
         state.exploring[rows] -= explored
         self._observe(state, rows, trials)
@@ -210,10 +211,10 @@ class PaperPolicy(Policy):
             self._slide(state, every[sliding], trials.arm[sliding], costs[sliding])
 
     def _slide(self, state: PaperState, lanes: Ints, arms: Ints, costs: Floats) -> None:
-        """Put observations in the place of the oldest.
+        """Replace the oldest observations of the window.
 
-        Each batch size has a window of its own, so that it is not forgotten while others run. The
-        stopping threshold rests on the job's latest trials, so that it is.
+        Each batch size has its own window, so that it is not forgotten while others run. The
+        stopping threshold depends on the job's latest trials, so that old costs are forgotten.
         """
         window = state.lanes.window[lanes]
         place = state.recent_next[lanes]
@@ -247,7 +248,7 @@ class PaperPolicy(Policy):
         stage, pivot, kept = state.stage[lanes], state.pivot[lanes], state.kept[lanes]
         arm = np.arange(state.lanes.arms)
         below = kept & (arm < np.where(stage == _PIVOT, pivot, state.cursor[lanes])[:, None])
-        # Down after the pivot, and on as long as batch sizes converge.
+        # Downwards after the pivot, as long as batch sizes converge.
         down = any_arm(below) & ((stage == _PIVOT) | ((stage == _DOWN) & converged))
         begun_up = (stage == _UP) & converged
         above = kept & (arm > np.where(stage == _UP, state.cursor[lanes], pivot)[:, None])
@@ -263,7 +264,7 @@ class PaperPolicy(Policy):
     def _end_round(self, state: PaperState, lanes: Ints) -> None:
         kept, converged = state.kept[lanes], state.converged[lanes]
         found = any_arm(converged)
-        # Nothing converged: look among the batch sizes that were not tried, or at all of them anew.
+        # Nothing converged: try the batch sizes that were not tried, or all of them again.
         untried = kept & ~state.tried[lanes]
         rest = np.where(any_arm(untried)[:, None], untried, state.lanes.valid[lanes])
         kept = np.where(found[:, None], converged, rest)

@@ -1,7 +1,7 @@
-"""What an epoch costs at each batch size, learned from one profile of each.
+"""Cost of an epoch at each batch size, learned from one profile of each.
 
-Unlike Epochs it depends on the GPU model, and is known for sure once it was seen. Until then it
-follows from what is known of others, on this GPU model or another.
+Unlike Epochs, EpochCost depends on the GPU model, and is known exactly once measured. Until then it
+is predicted from other batch sizes, on this GPU model or another.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from zeus.optimizer.batch_size.policies.zeus_state import LEVEL, ZeusState
 
 
 def learn_prices(assume: Assumptions, state: ZeusState, every: Ints, notes: Notes) -> None:
-    """One profile tells what an epoch costs; a later one, that data have grown or shrunk.
+    """Learn EpochCost from a first profile; a later one means that data have grown or shrunk.
 
     Args:
-        assume: What is taken for granted.
-        state: Of all lanes; it is changed.
-        every: Numbers of the lanes concerned.
-        notes: What was seen there.
+        assume: Prior assumptions.
+        state: State of all lanes; it is changed.
+        every: Indices of the lanes involved.
+        notes: Measurements of these lanes.
     """
     seen = np.isfinite(notes.epoch_cost)
     known = state.profiled[every, notes.gpu, notes.arm]
@@ -31,8 +31,8 @@ def learn_prices(assume: Assumptions, state: ZeusState, every: Ints, notes: Note
     if (seen & known).any():
         shift = value - price.mean[every, notes.gpu, notes.arm]
         shift = np.where(seen & known, shift, 0.0)[:, None]
-        # Or that the first epoch of the trial was not like the others. Then the costs of batch
-        # sizes that were seen before are what they were.
+        # Or that the first epoch of the trial differed from the others. Then the costs of batch
+        # sizes that were measured earlier do not change.
         early = state.tentative[every, notes.gpu, notes.arm]
         if early.any():
             before = state.profiled[every, notes.gpu] & early[:, None]
@@ -49,11 +49,11 @@ def learn_prices(assume: Assumptions, state: ZeusState, every: Ints, notes: Note
     mean, covariance = price.mean[lanes, gpu], price.covariance[lanes, gpu]
     position = state.position[lanes]
     each = np.arange(len(lanes))
-    # A GPU that is not busy has room for larger batches: a part of every step does not grow.
+    # A GPU that is not busy has room for larger batches: part of a step's cost does not grow.
     load = np.where(np.isfinite(notes.load[fresh]), np.clip(notes.load[fresh], 0, 1), 1.0)
     busy = (1 - assume.idle * (1 - load))[:, None]
     shape = np.log(busy + (1 - busy) * np.exp2(position[each, arm][:, None] - position))
-    # The same job on another GPU model is known: costs there differ by a smooth factor.
+    # If the job is known on another GPU model, costs here differ from those by a smooth factor.
     other = elsewhere.argmax(axis=1)
     moved = (~here & any_arm(elsewhere))[:, None]
     borrowed = price.mean[lanes, other]

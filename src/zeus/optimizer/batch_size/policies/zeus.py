@@ -1,14 +1,14 @@
-"""Our policy: learn only what is uncertain, and stop as soon as a trial can no longer win.
+"""The `zeus` policy: learn only what is uncertain, and stop a trial that can no longer win.
 
 The cost of a run is Epochs(b) x EpochCost(b). EpochCost is known exactly once a batch size has been
-profiled on a GPU; Epochs does not depend on the GPU. Both are smooth in log b, and their product
-has one valley. So two curves over log b are learned, that of log Epochs from noisy runs (some only
-say "more than so many") and that of log EpochCost from one profile for each batch size and GPU.
+profiled on a GPU; Epochs does not depend on the GPU. Both are smooth in log b, and their product is
+unimodal. So two curves over log b are learned: log Epochs from noisy runs (some of them censored:
+"more than n") and log EpochCost from one profile for each batch size and GPU.
 
-A batch size is explored if what it may save over the recurrences to come exceeds what the trial is
-likely to waste. Nothing is ever ruled out: as a job recurs, ever smaller savings are worth a look,
-and what may only have had bad luck is looked at again. Jobs that overlap learn from each other as
-soon as one has told what an epoch costs.
+A batch size is explored if its expected saving over future recurrences exceeds the expected waste
+of the trial. Nothing is ever ruled out: as a job recurs, ever smaller savings are worth exploring,
+and batch sizes that may have been unlucky are sampled again. Overlapping jobs learn from each other
+as soon as one has measured the cost of an epoch.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ from zeus.optimizer.batch_size.policies.prospects import (
 )
 from zeus.optimizer.batch_size.policies.zeus_state import LEVEL, View, ZeusState
 
-# What a run may cost beyond what is expected, in steps, as a logarithm.
+# Grid of the log cost that a run may take beyond its expected cost.
 _PATIENCE = np.linspace(0.0, 1.0, 11)
-# How many trials of a batch size are thought of at once; one may be too few to change anything.
+# Numbers of trials whose gain is evaluated together; one may be too few to change the choice.
 _TRIALS = np.array([1.0, 4.0, 16.0])[:, None]
-# A batch size in flight that is expected to be so much better, as a logarithm, shows the way.
+# Log-cost advantage at which a batch size in flight leads others in its direction.
 _BETTER = 0.12
-# While something new runs, so many jobs begin until its result is in, for each that is in flight.
+# Jobs that begin until the result of a new batch size is known, for each trial in flight.
 _MEANWHILE = 2.0
-# By so much a run must move the mean of its batch size to call for a new fit, as a logarithm.
+# Change of a batch size's mean, as a logarithm, that requires a new fit.
 _MOVED = 0.02
-# So many retries are made with what has converged before, if data do not drift.
+# Number of retries with a batch size that has converged before, if data do not drift.
 _PATIENT = 6
-# After so many retries a run may take what it takes.
+# After this many retries the cost of a run is unbounded.
 _LAST_BOUNDED = 8
-# Runs that have faded to this weight prove nothing any more.
+# Runs that have faded to this weight prove nothing anymore.
 _FADED = 0.3
 
 
 class ZeusPolicy(Policy):
-    """Explores what may pay, exploits what is best, and knows the two apart."""
+    """Explores batch sizes that may pay off, and otherwise exploits the best."""
 
     name = "zeus"
     crosses_gpus = True
@@ -77,7 +77,7 @@ class ZeusPolicy(Policy):
         self.assume = Assumptions() if assumptions is None else assumptions
 
     def begin(self, lanes: Lanes, gpus: int = 1) -> ZeusState:
-        """State of jobs of which nothing is known yet."""
+        """Return the initial state of new jobs."""
         assume = self.assume
         jobs, arms = lanes.valid.shape
         log = np.log2(lanes.batch_sizes)
@@ -117,7 +117,7 @@ class ZeusPolicy(Policy):
         return state
 
     def add_gpu(self, state: ZeusState) -> None:
-        """Make room for another GPU model."""
+        """Extend the state by a GPU model."""
         fresh = self.begin(state.lanes)
         price, added = state.price, fresh.price
         price.mean = np.concatenate((price.mean, added.mean), axis=1)
@@ -129,48 +129,48 @@ class ZeusPolicy(Policy):
     # --- deciding ---------------------------------------------------------------------------------
 
     def choose(self, state: ZeusState, rows: Rows, gpu: Ints, attempt: Ints) -> Choices:
-        """The batch size whose trial is worth most, and how much it may cost."""
+        """Choose the batch size whose trial has the highest value, and its cost threshold."""
         view = state.view.take(rows)
         if state.profiled.shape[1] > 1 and (view.gpu != gpu).any():
             view = self._look(state, rows, gpu)
         each = np.arange(len(gpu))
         reference, some = view.reference, view.some
         horizon = self.assume.horizon + self.assume.per_run * state.ended[rows]
-        # What is learned about data that drift serves no longer than the window.
+        # Where data drift, knowledge is useful no longer than the window.
         window = state.lanes.window[rows]
         horizon = np.where(window > 0, np.minimum(horizon, 2.0 * window), horizon)
         flying = state.flying[rows] > 0
         soon = horizon
         if flying.any():
-            # What is new and in flight will soon tell more. To look elsewhere at the same time must
-            # pay for itself until then.
+            # New batch sizes in flight will soon have results. Exploring elsewhere at the same
+            # time must pay for itself until then.
             new = flying & (state.weight[rows] == 0)
             new[each, reference] = False
             meanwhile = _MEANWHILE * state.flying[rows].sum(axis=1)
             soon = np.where(some & any_arm(new), np.minimum(horizon, meanwhile), horizon)
         worth = (soon[:, None, None] * view.gain - _TRIALS * view.waste[:, None]).max(axis=1)
-        # What is in flight is explored already; another trial of it must pay for itself.
+        # A batch size in flight is already explored; another trial of it must pay for itself.
         open_ = view.open
         if flying.any():
-            # Where things are likely to get better, others may go there, or look a step further.
+            # Where costs are likely to fall, others may follow, or explore a step further.
             onward = flying & ~view.proven & (view.deficit < -_BETTER)
             worth = np.where(flying, np.where(onward, -view.waste, -np.inf), worth)
-            # A step further only from where it is known what an epoch costs.
+            # A step further only from where the cost of an epoch is known.
             onward &= state.profiled[np.arange(len(state.lanes))[rows], gpu]
             open_ = open_.copy()
             open_[:, 1:] |= onward[:, :-1]
             open_[:, :-1] |= onward[:, 1:]
             open_ &= view.allowed
         worth = np.where(open_, worth, -np.inf)
-        # Before anything has converged, only what is likely to be better is worth its risk.
+        # Before anything has converged, only batch sizes likely to be better are worth the risk.
         hoping = ~some
         if hoping.any():
             hoping &= any_arm(view.proven) & (attempt == 0)
             worth = np.where(hoping[:, None] & (view.deficit > -_BETTER), -np.inf, worth)
-        # To run the best once more costs nothing, and may tell that another is better.
+        # Running the best again wastes nothing, and may show that another is better.
         worth[each, reference] = horizon * view.hint
         arm = worth.argmax(axis=1)
-        # Where nothing pays, there is time for another look at what may have had bad luck.
+        # If no exploration pays off, sample an arm again that may have been unlucky.
         look = (state.ended[rows] > view.look_after) & (arm == reference)
         if look.any():
             look &= ~flying[each, view.look]
@@ -179,15 +179,15 @@ class ZeusPolicy(Policy):
         if hoping.any():
             default = view.deficit[each, state.lanes.default[rows]]
             hoping &= default - view.deficit[each, arm] > _BETTER
-        # Nothing has converged yet, or does any more: look elsewhere. Where data do not drift, what
-        # has converged will do so again; there are targets that runs just miss now and then.
+        # Nothing has converged yet, or does anymore: search elsewhere. Where data do not drift, a
+        # batch size that has converged will do so again; runs just miss some targets at times.
         patient = np.where(window > 0, 1, _PATIENT)
         lost = ~(some | hoping) | ((attempt > patient) & (state.misses[rows][each, reference] > 1))
         if lost.any():
             arm = np.where(lost, self._search(state, rows, view), arm)
         explores = ((arm != reference) | hoping) & ~lost
         beta = state.lanes.beta[rows]
-        # A run of a proven batch size may have bad luck; one of another may never converge.
+        # A run of a proven batch size may be unlucky; one of another may never converge.
         patience = beta.copy()
         unsure = np.flatnonzero(explores & ~view.proven[each, arm])
         if len(unsure):
@@ -214,33 +214,34 @@ class ZeusPolicy(Policy):
         )
 
     def _judge(self, state: ZeusState, rows: Rows, view: View, steps: Floats, sway: Floats) -> None:
-        """What trials of each arm may gain in each run to come, and what one is likely to waste.
+        """Compute the expected gain of trials per future run, and the expected waste of one.
 
         In units of the cost of the reference.
 
         Args:
-            state: Of all lanes.
-            rows: The lanes that the view is about.
-            view: To be completed.
-            steps: By how much trials would move the deficit of their arm, as a standard deviation;
-                by lane, number of trials and arm.
-            sway: By how much trials of the reference would move the deficit of each arm.
+            state: State of all lanes.
+            rows: The lanes of the view.
+            view: The view to be completed.
+            steps: Standard deviation by which trials would move the deficit of their arm; by lane,
+                number of trials and arm.
+            sway: Standard deviation by which trials of the reference would move the deficit of
+                each arm.
         """
         deficit, never = view.deficit, view.never
         most = most_gain(self.assume, state, rows, view)
 
         def cut_off(step: Floats) -> Floats:
-            """The gain, cut off at the most that is possible."""
+            """Return the expected gain, truncated at the maximum possible gain."""
             if step.ndim == deficit.ndim:
                 return likely_gain(deficit, step) - likely_gain(deficit + most, step)
             usual = likely_gain(deficit[:, None], step)
             return usual - likely_gain((deficit + most)[:, None], step)
 
-        # Where little is known, one trial tells nearly all that several would.
+        # Where little is known, one trial is nearly as informative as several.
         share = np.where(view.proven, 0.0, self.assume.wild)[:, None]
         rare = cut_off(self.assume.wilder * steps[:, 0])[:, None]
         gain = (1 - share) * cut_off(steps) + share * rare
-        # Where runs were cut off, all hope is that they had bad luck.
+        # Where runs were cut off, an arm can only gain if those runs were unlucky.
         bounds = np.where(view.proven, 0.0, state.bounds[rows])
         if (bounds > _FADED).any():
             spent = np.log(np.maximum(state.bound[rows], 1.0)) + view.price - view.best[:, None]
@@ -251,17 +252,17 @@ class ZeusPolicy(Policy):
         hint = np.where(view.proven, cut_off(sway), 0.0)
         hint[np.arange(len(hint)), view.reference] = 0.0
         view.hint = np.where(view.some, hint.max(axis=1), 0.0)
-        # A trial that turns out bad is given up: after its first epoch, or when patience ends.
+        # A bad trial is stopped: after its first epoch, or at its cost threshold.
         opening = 1.0 + np.exp(np.minimum(view.price - view.best[:, None], 5.0))
         waste = np.minimum(np.expm1(np.minimum(deficit + view.spread / 2, 5.0)), opening)
         view.waste = waste + view.never * np.maximum(opening - waste, 0.0)
 
     def _patience(self, view: View, arm: Ints) -> Floats:
-        """How much an unproven batch size may cost, in units of the reference.
+        """Return the maximum cost of an unproven batch size, in units of the reference.
 
-        Going on for an epoch is worth it as long as the chance to converge in it, which saves a
-        restart, exceeds what it costs. A batch size may also never converge; that gets likelier
-        with every epoch in which it might have.
+        Another epoch is worth it as long as the probability to converge in it, which saves a
+        restart, exceeds its cost. A batch size may also never converge; that becomes more likely
+        with every epoch in which it could have converged.
         """
         each = np.arange(len(arm))
         at = each, arm
@@ -276,20 +277,20 @@ class ZeusPolicy(Policy):
         going_on = hope * (1 - then / np.maximum(now, 1e-300)) > epoch
         last = len(_PATIENCE) - 1 - going_on[:, ::-1].argmax(axis=1)
         last = np.where(going_on.any(axis=1), last, 0)
-        # The epoch in which the expected end lies is always run.
+        # The epoch of the expected convergence is always run.
         rest = np.where(going_on.any(axis=1), 1.0, 0.5)
         patience: Floats = cost[each, last] + rest * epoch[:, 0]
         return patience
 
     def _search(self, state: ZeusState, rows: Rows, view: View) -> Ints:
-        """Where to look while nothing has converged: outwards from the default, in strides."""
+        """Choose arms while nothing has converged: outwards from the default, in large steps."""
         position = state.position[rows]
         misses, flying = state.misses[rows], state.flying[rows]
         near = np.abs(position[:, :, None] - position[:, None, :]) < 0.75
         failures = np.where(near, misses[:, None, :], 0.0).sum(axis=2) + 0.01 * misses
         order = failures * 1e3 + np.abs(position) + 0.5 * (position > 0)
-        # While the default runs for the first time, one other job looks at half of it: the next
-        # to know, at little risk, unless the load of the default tells that it is no good.
+        # While the default runs for the first time, one other job tries half of it: the next to
+        # explore, at low risk, unless the load of the default shows that it is worse.
         half = (
             (position >= -1.01)
             & (position <= -0.45)
@@ -305,12 +306,12 @@ class ZeusPolicy(Policy):
     # --- learning ---------------------------------------------------------------------------------
 
     def decided(self, state: ZeusState, rows: Rows, choices: Choices) -> None:
-        """Remember what is in flight, so that nothing is explored twice at once."""
+        """Count trials in flight, so that nothing is explored twice at once."""
         state.decisions[rows] += 1
         state.flying[np.arange(len(state.lanes))[rows], choices.arm] += 1
 
     def noted(self, state: ZeusState, rows: Rows, notes: Notes) -> None:
-        """Learn what an epoch costs before the trial ends: others may be decided until then."""
+        """Learn the cost of an epoch before the trial ends, for decisions until then."""
         every = np.arange(len(state.lanes))[rows]
         at = every, notes.gpu, notes.arm
         state.tentative[at] |= ~state.profiled[at] & np.isfinite(notes.epoch_cost)
@@ -318,7 +319,7 @@ class ZeusPolicy(Policy):
         self._fit(state, rows, notes.gpu)
 
     def ended(self, state: ZeusState, rows: Rows, trials: Trials) -> None:
-        """Learn what an epoch costs, and how many it took or at least takes."""
+        """Learn the cost of an epoch, and the epochs until convergence or a lower bound."""
         every = np.arange(len(state.lanes))[rows]
         arm, at = trials.arm, (every, trials.arm)
         state.flying[at] -= 1
@@ -330,7 +331,7 @@ class ZeusPolicy(Policy):
         converged = trials.converged
         missed = ~converged & ~trials.void
         cut = missed & ~trials.unfit & (trials.epochs >= 1)
-        # A trial that was given up at once, for what an epoch costs, says nothing about epochs.
+        # A trial stopped at once for its epoch cost gives no information about its epochs.
         late = trials.epochs >= 0.5 * np.exp(np.minimum(state.belief.mean[at], 50.0))
         state.failed[at] += missed & (late | (trials.epochs >= state.lanes.max_epochs[rows]))
         state.misses[at] = np.where(converged, 0.0, state.misses[at] + missed)
@@ -340,18 +341,18 @@ class ZeusPolicy(Policy):
             fade = np.where(state.lanes.window[rows] > 0, fade, 1.0)[:, None]
             state.weight[rows] *= fade
             state.bounds[rows] *= fade
-            # That a batch size does not converge is forgotten more slowly: to see it again is dear.
+            # Non-convergence is forgotten more slowly: observing it again is expensive.
             state.failed[rows] *= fade**0.25
         weight = state.weight[at] + converged
         mean = state.epochs[at]
-        # Epochs in vain are a part of what it takes to converge, where that is known to happen.
+        # Epochs of failed runs count towards convergence, where it is known to happen.
         vain = cut & ((weight > _FADED) | (trials.epochs >= state.lanes.max_epochs[rows]))
         more = np.where(converged, trials.epochs - mean, np.where(vain, trials.epochs, 0.0))
         state.epochs[at] = mean + more / np.maximum(weight, _FADED)
         state.weight[at] = weight
         state.bound[at] = np.where(cut, np.maximum(state.bound[at], trials.epochs), state.bound[at])
         state.bounds[at] += cut
-        # Runs that go as expected hardly change what is believed; they add up until the next fit.
+        # Runs as expected hardly change the belief; they accumulate until the next fit.
         due = state.ended[rows] >= state.fitted[rows] + np.maximum(state.fitted[rows] // 6, 1)
         due |= surprising | ~converged | (trials.role == Role.EXPLORE)
         if due.all():
@@ -360,7 +361,7 @@ class ZeusPolicy(Policy):
             self._fit(state, every[due], trials.gpu[due])
 
     def _learn_noise(self, state: ZeusState, rows: Rows, every: Ints, trials: Trials) -> Bools:
-        """How much runs of the same batch size differ; tells which run was a surprise."""
+        """Learn the variance between runs of a batch size; return which runs were surprising."""
         at = every, trials.arm
         value = np.log(np.maximum(trials.epochs, 1.0))
         weight = state.weight[at]
@@ -370,25 +371,25 @@ class ZeusPolicy(Policy):
         noise = self.noise(state, rows)
         state.squares[rows] += np.where(again, squared * weight / (weight + 1), 0.0)
         state.freedom[rows] += again
-        # How well a new batch size was predicted tells how much they differ from each other.
+        # The prediction error of a new batch size shows how much batch sizes differ.
         belief = state.belief
         new = trials.converged & (weight == 0) & any_arm(state.weight[rows] > 0)
         expected = belief.covariance[every, trials.arm, trials.arm] + noise
         error = (value - belief.mean[at]) ** 2 / expected
         state.fit[rows, 0] += np.where(new, np.minimum(error, 9.0), 0.0)
         state.fit[rows, 1] += new
-        # It also tells about noise, as far as the prediction was sharp.
+        # It also informs about noise, as far as the prediction was precise.
         share = noise / expected
         state.squares[rows] += np.where(
             new, noise * (1 - share + share * np.minimum(error, 9.0)), 0.0
         )
         state.freedom[rows] += new
-        # A run that moves the mean of its batch size, not one that is just another odd one.
+        # A run that moves the mean of its batch size, not just another outlier.
         surprising: Bools = ~again | (np.abs(off) > _MOVED * (weight + 1))
         return surprising
 
     def noise(self, state: ZeusState, rows: Rows) -> Floats:
-        """Variance of log Epochs between runs of the same batch size."""
+        """Return the variance of log Epochs between runs of the same batch size."""
         assume = self.assume
         prior = assume.noise_weight * assume.noise**2
         variance: Floats = (prior + state.squares[rows]) / (
@@ -397,7 +398,7 @@ class ZeusPolicy(Policy):
         return variance
 
     def scale(self, fit: Floats) -> Floats:
-        """How much more a curve varies than was assumed, from errors of predictions."""
+        """Return the factor on a curve's assumed variance, from prediction errors."""
         weight = self.assume.fit_weight
         scale: Floats = np.clip((weight + fit[..., 0]) / (weight + fit[..., 1]), 0.1, 4.0)
         return scale
@@ -409,18 +410,18 @@ class ZeusPolicy(Policy):
         value, runs = np.log(np.maximum(state.epochs[rows], 1.0)), weight
         none = ~any_arm(weight > _FADED)
         if none.any():
-            # How others compare to what is hoped for can be told before its result is in.
+            # Compare other arms with a running one before its result is known.
             hoped = none[:, None] & hoped_for(state, rows, gpu)
             value, runs = np.where(hoped, prior, value), np.where(hoped, 1.0, runs)
         belief = fitted(
             prior,
             LEVEL**2 + self.scale(state.fit[rows])[:, None, None] * state.kernel[rows],
             value,
-            # A single run may be an odd one; of several, few are.
+            # A single run may be an outlier; of several, few are.
             runs / (noise[:, None] + self.assume.odd**2 / np.maximum(runs, 1.0)),
         )
-        # A run that was cut off tells that its batch size takes longer, or never converges. So it
-        # says little about others, and nothing once runs of the same converge.
+        # A run that was cut off means that its batch size takes longer, or never converges. So it
+        # says little about others, and nothing once runs of the same batch size converge.
         bounds = np.where(state.bounds[rows] > weight, state.bounds[rows], 0.0)
         if (bounds > _FADED).any():
             variance = np.diagonal(belief.covariance, axis1=1, axis2=2)
@@ -433,13 +434,13 @@ class ZeusPolicy(Policy):
         self._look(state, rows, gpu).store(state.view, rows)
 
     def _look(self, state: ZeusState, rows: Rows, gpu: Ints) -> View:
-        """Work out what decisions on these GPU models rest on."""
+        """Compute the view that decisions on these GPU models are based on."""
         every = np.arange(len(state.lanes))[rows]
         each = np.arange(len(gpu))
         met = any_arm(state.profiled[every, gpu])
         source = gpu
         if state.profiled.shape[1] > 1 and not met.all():
-            # Nothing is known on this GPU yet: the shape of the costs on another will do.
+            # Nothing is known on this GPU yet: use the shape of the costs on another.
             source = np.where(met, gpu, any_arm(state.profiled[every]).argmax(axis=1))
         mean, price = state.belief.mean[rows], state.price.mean[every, source]
         weight = state.weight[rows]
@@ -451,17 +452,17 @@ class ZeusPolicy(Policy):
         if not some.all():
             proven = np.where(some[:, None], proven, hoped_for(state, rows, gpu) & allowed)
         cost = mean + price
-        # One that has just missed may miss again.
+        # An arm that has just missed the target may miss it again.
         likely = cost + self.assume.relapse * state.misses[rows]
         reference = np.where(proven, likely, np.inf).argmin(axis=1)
         best = cost[each, reference]
         noise = self.noise(state, rows)
         variance, own, apart = relative(state.belief.covariance, (every,), reference)
-        # A run that takes more than the most epochs does not converge either.
+        # A run that takes more than the maximum epochs does not converge either.
         most = np.log(state.lanes.max_epochs[rows] + 0.5)[:, None]
         beyond = tail_probability((most - mean) / np.sqrt(variance + noise[:, None]))
         if not some.all():
-            beyond = np.where(some[:, None], beyond, 0.0)  # of how many nothing is known yet
+            beyond = np.where(some[:, None], beyond, 0.0)  # no epochs observed yet
         steps = own[:, None] ** 2 / (variance[:, None] + noise[:, None, None] / _TRIALS)
         shared = variance[each, reference] + noise / _TRIALS[1]
         sway = np.abs(apart - own) / np.sqrt(shared)[:, None]
@@ -498,7 +499,7 @@ class ZeusPolicy(Policy):
         return view
 
     def outlook(self, state: ZeusState, rows: Rows, gpu: Ints) -> Outlook:
-        """Epochs times their cost, each with its doubt, once a run has shown both."""
+        """Return Epochs times EpochCost with 95 % intervals, once a run has shown both."""
         view = self._look(state, rows, gpu)
         every = np.arange(len(state.lanes))[rows]
         scale = self.scale(state.price_fit[every, gpu])[:, None]

@@ -1,4 +1,4 @@
-"""What our policy knows about many jobs, as arrays."""
+"""State of the `zeus` policy for many jobs, as arrays."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ LEVEL = 3.0
 
 @dataclass
 class View(Arrays):
-    """What is believed about jobs on the GPU at hand, relative to the best of each.
+    """Beliefs about jobs on the requested GPU, relative to the best arm of each.
 
     Attributes:
-        gpu: Number of the GPU model, by lane.
+        gpu: Index of the GPU model, by lane.
         epochs: Expected log Epochs, by lane and arm.
         price: Expected log EpochCost.
-        deficit: Expected log cost minus that of the reference, with its variance `spread`, of
-            which `apart` is that of log Epochs.
+        deficit: Expected log cost minus that of the reference; `spread` is its variance, and
+            `apart` the part of log Epochs.
         noise: Variance between runs, by lane.
         never: Probability that an arm never converges.
-        proven: Whether runs of an arm have converged. If none has, whether one is hoped to: it runs
-            and has got as far as to tell what an epoch costs.
+        proven: Whether runs of an arm have converged. If none has, whether the arm is running and
+            its epoch cost is known.
         open: Whether an arm may be explored.
-        allowed: Whether an arm can run at all, as far as is known.
+        allowed: Whether an arm can run at all, as far as known.
         some: Whether runs of any arm have converged, by lane.
         met: Whether the EpochCost of any arm is known on this GPU, by lane.
         reference: The best proven arm, by lane.
-        best: Its expected log cost; `least` is the cost.
-        gain: What trials of an arm may gain in each run to come, in units of that cost, by lane,
-            number of trials and arm; `hint`: what runs of the reference may tell.
-        waste: What a trial is likely to waste.
-        look: A proven arm that may be better after all, by lane, and after how many trials another
-            run of it is due (`look_after`).
+        best: Its expected log cost; `least` is the cost in joules.
+        gain: Expected gain of trials of an arm per future run, in units of that cost, by lane,
+            number of trials and arm; `hint`: that of runs of the reference, by lane.
+        waste: Expected waste of a trial, in units of that cost.
+        look: A proven arm that may still be better, by lane; `look_after` is the number of trials
+            after which another run of it is due.
     """
 
     gpu: Ints
@@ -66,7 +66,7 @@ class View(Arrays):
 
     @classmethod
     def blank(cls, jobs: int, arms: int, trials: int) -> View:
-        """To be filled."""
+        """Return a view of zeros, to be filled."""
         singles = ("noise", "best", "least", "hint", "look_after")
         one = {name: np.zeros(jobs) for name in singles}
         whole = {name: np.zeros(jobs, dtype=np.int64) for name in ("gpu", "reference", "look")}
@@ -81,32 +81,33 @@ class View(Arrays):
         return cls(**arrays)
 
     def store(self, whole: View, rows: Rows) -> None:
-        """Write this over some lanes of another."""
+        """Write this view over some lanes of another."""
         for field in fields(self):
             getattr(whole, field.name)[rows] = getattr(self, field.name)
 
 
 @dataclass
 class ZeusState(State):
-    """What our policy knows.
+    """State of the `zeus` policy.
 
     Attributes:
         position: Doublings from the default, by lane and arm.
         kernel: Prior covariance of log Epochs.
-        weight: Converged runs of each arm that still count; a window makes them fade.
+        weight: Weight of the converged runs of each arm; a window makes it fade.
         epochs: Mean epochs of those runs.
-        bound: Most epochs after which a run had not converged, and their weight (`bounds`).
-        failed: Trials that did not converge, by arm; `misses`: since the last that did.
-        squares: Squared deviations between runs of the same arm, of which there are `freedom`.
-        belief: About log Epochs, as of the last fit.
-        fit: Squared errors of predictions for new arms in units of what was expected, and number.
-        price: About log EpochCost, by lane and GPU model; `price_fit` is like `fit`.
+        bound: Maximum epochs after which a run had not converged; `bounds` is the weight of such
+            runs.
+        failed: Trials that did not converge, by arm; `misses`: those since the last that did.
+        squares: Sum of squared deviations between runs of the same arm; `freedom` is their number.
+        belief: Belief about log Epochs, as of the last fit.
+        fit: Sum of squared prediction errors for new arms in units of the expected, and number.
+        price: Belief about log EpochCost, by lane and GPU model; `price_fit` is like `fit`.
         profiled: Whether EpochCost is known, by lane, GPU model and arm; `tentative`: only from a
             trial that has not ended yet.
-        unfit: Trials that could not run at all, in the same shape.
-        flying: Trials in flight, by arm.
-        ended: Trials that ended, by lane, and at the last fit (`fitted`).
-        view: What follows from all this for the next decision, as of the last fit.
+        unfit: Number of trials that could not run at all, in the same shape.
+        flying: Number of trials in flight, by arm.
+        ended: Number of trials that ended, by lane; `fitted` is that at the last fit.
+        view: Derived quantities for the next decision, as of the last fit.
     """
 
     position: Floats

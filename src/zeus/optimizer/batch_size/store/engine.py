@@ -1,7 +1,7 @@
 """Connections to the database of a store: a SQLite file, or PostgreSQL.
 
-Transactions that write are begun here, because the two differ in how they keep others out: SQLite
-has one writer at a time, PostgreSQL locks the rows of the jobs that are asked for.
+Transactions that write are begun here, because the two differ in locking: SQLite has one writer at
+a time, PostgreSQL locks the rows of the requested jobs.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from zeus.errors import MissingExtraError, StorageError
 
-# Seconds for others to finish, before it is an error: all writers of a file, or those of a job.
+# Seconds to wait for a lock, before it is an error: of a SQLite file, or of a job in PostgreSQL.
 _FILE_WAIT, _LOCK_WAIT = 30, 10
 _CONNECT_WAIT = 10  # seconds
-_RESTING = "zeus_resting"  # since when nobody uses a connection
-_TRUSTED = 1.0  # seconds
-# As many as a server has threads that read, and the one that writes.
+_RESTING = "zeus_resting"  # since when a connection is idle
+_TRUSTED = 1.0  # seconds of idling after which a connection is checked
+# As many connections as a server has reading threads, and one for the writer.
 _POOL = {"pool_size": 4, "max_overflow": 44}
 _POSTGRESQL = f"-c lock_timeout={_LOCK_WAIT}s -c idle_in_transaction_session_timeout=60s"
-_MAX_SAID = 500  # characters of what a database says that are told on
-# Why a database refuses, in words: by the name of SQLite's error, or the class of PostgreSQL's.
+_MAX_SAID = 500  # characters of a database's error message that are passed on
+# Cause of a database error in words: by the name of SQLite's error, or the class of PostgreSQL's.
 _REASONS = {
     "SQLITE_FULL": "its disk is full",
     "SQLITE_IOERR": "its disk is full or fails",
     "SQLITE_READONLY": "it is read-only",
     "SQLITE_CORRUPT": "it is damaged",
     "SQLITE_NOTADB": "it is damaged",
-    "SQLITE_BUSY": "others keep it locked",
-    "SQLITE_LOCKED": "others keep it locked",
+    "SQLITE_BUSY": "other processes keep it locked",
+    "SQLITE_LOCKED": "other processes keep it locked",
     "SQLITE_CANTOPEN": "it cannot be opened",
     "53": "its disk is full, or it lacks memory or connections",
     "25": "it is read-only",
     "XX": "it is damaged",
-    "55": "others keep it locked",
+    "55": "other processes keep it locked",
     "08": "it cannot be reached",
     "57": "it is being stopped",
 }
@@ -52,7 +52,7 @@ _GONE = "its file was removed or replaced"
 
 
 def open_engine(storage: str) -> Engine:
-    """An engine for the database that a URL names.
+    """Return an engine for the database that a URL names.
 
     Args:
         storage: `sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`.
@@ -77,7 +77,7 @@ def open_engine(storage: str) -> Engine:
     options = asked if isinstance(asked, str) else " ".join(asked)
     arguments = {
         "connect_timeout": _CONNECT_WAIT,
-        # A network that swallows everything would otherwise be waited for for a quarter of an hour.
+        # A network that drops all packets would otherwise block for a quarter of an hour.
         "tcp_user_timeout": 1000 * _CONNECT_WAIT,
         "application_name": "zeus",
         "options": f"{_POSTGRESQL} {options}",
@@ -112,9 +112,9 @@ def _note_rest(_connection: Any, record: Any) -> None:
 
 
 def _check_rested(engine: Engine, connection: Any, record: Any, _proxy: object) -> None:
-    """Take another connection if this one has broken while nobody used it.
+    """Replace a connection that has broken while idle.
 
-    The database may have been started again meanwhile. To ask before every use would cost more than
+    The database may have been restarted meanwhile. A check before every use would cost more than
     many uses do.
     """
     if time.monotonic() - record.info.get(_RESTING, math.inf) < _TRUSTED:
@@ -130,25 +130,25 @@ def _check_rested(engine: Engine, connection: Any, record: Any, _proxy: object) 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA foreign_keys = ON")
-    # What was acknowledged outlives a power failure, too.
+    # Acknowledged transactions survive a power failure.
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.close()
-    # What is stored may be damaged. A text that is none is for whoever reads its row to see to, not
-    # an error that takes all other rows away and tells the log its bytes.
+    # Stored text may be damaged. Invalid UTF-8 is handled by the reader of its row; an error here
+    # would fail for all other rows too, and write the bytes to the log.
     connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A writer announces itself at the beginning. Otherwise two could read, and the second could
-    # not write what it has made of that.
+    # A writer locks at the beginning. Otherwise two could read, and the second could not upgrade
+    # to a write lock.
     connection.exec_driver_sql("BEGIN IMMEDIATE" if _writes(connection) else "BEGIN")
 
 
 class _SameFile:
-    """Sees to it that a SQLite file stays the one that was opened first.
+    """Checks that a SQLite file is still the one that was opened first.
 
-    A file that is removed or replaced takes no notice of those who have it open: they would go on
-    writing, and all of it would be lost with the last of them.
+    Processes that have a removed or replaced file open would not notice: they would go on writing
+    to it, and everything would be lost when the last of them closes it.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -185,10 +185,10 @@ def _writes(connection: Connection) -> bool:
 
 @contextlib.contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction that writes; committed at the end, unless there is an error.
+    """Open a transaction that writes; committed at the end, unless there is an error.
 
     Raises:
-        StorageError: If the database refuses.
+        StorageError: If the database fails.
     """
     with explained(engine), engine.connect() as connection:
         connection.execution_options(zeus_writes=True)
@@ -198,10 +198,10 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 @contextlib.contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """A transaction that sees one state of the database.
+    """Open a transaction that sees one state of the database.
 
     Raises:
-        StorageError: If the database refuses.
+        StorageError: If the database fails.
     """
     with explained(engine), engine.connect() as connection:
         if engine.dialect.name == "postgresql":
@@ -212,7 +212,7 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 @contextlib.contextmanager
 def explained(engine: Engine) -> Iterator[None]:
-    """Errors of the database in our own words, without what the statement was about."""
+    """Raise errors of the database as `StorageError`, without the values of the statement."""
     try:
         yield
     except (DBAPIError, PoolTimeoutError) as error:
@@ -222,13 +222,13 @@ def explained(engine: Engine) -> Iterator[None]:
 
 
 def _escaped(text: str) -> str:
-    """What a database says, fit for a log: it may quote anything that is stored."""
+    """Return a database's message, escaped for logs: it may quote anything that is stored."""
     kept = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:_MAX_SAID])
     return kept if len(text) <= _MAX_SAID else kept + "…"
 
 
 def reason(error: StorageError) -> str:
-    """Why a store fails, in a few words that tell nothing of where it is or what is in it."""
+    """Return why a store fails, in a few words that reveal neither its location nor contents."""
     if _GONE in str(error):
         return _GONE
     cause = error.__cause__
@@ -237,12 +237,12 @@ def reason(error: StorageError) -> str:
     state = str(getattr(original, "sqlstate", None) or "")
     known = _REASONS.get("_".join(name.split("_")[:2])) or _REASONS.get(state[:2])
     if known is None and original is not None and not name and not state:
-        return _REASONS["08"]  # the driver of PostgreSQL has no class for connections that fail
+        return _REASONS["08"]  # PostgreSQL's driver sets no error class for failed connections
     return known or "it does not answer as it should"
 
 
 def may_be_tried_again(error: StorageError) -> bool:
-    """Whether the cause is one that passes: a lock, a deadlock, a connection that broke."""
+    """Whether the cause is transient: a lock, a deadlock, a broken connection."""
     cause = error.__cause__
     if not isinstance(cause, DBAPIError):
         return False

@@ -1,4 +1,4 @@
-"""Sums over the trials of a job, worked out by the database: a long life is quickly told."""
+"""Aggregates over the trials of a job, computed by the database to be fast for long histories."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from zeus.optimizer.batch_size.store.tables import trials
 
 @dataclass(frozen=True)
 class Span:
-    """Trials of neighbouring recurrences that are alike.
+    """Trials of a segment of recurrences with the same batch size, state and GPUs.
 
     Attributes:
-        first: The first recurrence of the stretch.
-        batch_size: Of the trials, as are `state`, `gpu` and `gpus`.
-        trials: How many there are.
-        cost: Joules of cost, of all of them.
+        first: The first recurrence of the segment.
+        batch_size: Batch size of the trials; `state`, `gpu` and `gpus` likewise.
+        trials: Number of trials.
+        cost: Their total cost in joules.
         latest: Number of the last of them.
     """
 
@@ -35,15 +35,16 @@ class Span:
 
 @dataclass(frozen=True)
 class Total:
-    """All trials of a job that are alike.
+    """All trials of a job with the same batch size, state and GPUs.
 
     Attributes:
-        gpu: Model of the GPUs; `gpus` how many; `batch_size` and `state` likewise.
-        trials: How many there are.
-        epochs: Of all of them.
-        time: Seconds.
-        measured: How many of them have an energy; `energy` is theirs, in joules.
-        cost: Joules of cost.
+        gpu: Model of the GPUs; `gpus` is their number.
+        batch_size: Batch size of the trials; `state` likewise.
+        trials: Number of trials.
+        epochs: Their total number of epochs.
+        time: Their total duration in seconds.
+        measured: Number of trials with a measured energy; `energy` is theirs, in joules.
+        cost: Their total cost in joules.
         latest: Number of the last of them.
     """
 
@@ -95,14 +96,14 @@ _LATEST = select(trials.c.job, trials.c.batch_size, trials.c.state).where(
 
 
 def spans(connection: Connection, job: int, after: int, width: int) -> list[Span]:
-    """Trials by stretches of so many recurrences, from the one after `after`."""
+    """Return trials by segments of `width` recurrences, starting after recurrence `after`."""
     statement = _spans(width)
     found = connection.execute(statement, {"job": job, "after": after})
     return [Span(*row) for row in found]
 
 
 def _spans(width: int) -> Select[Any]:
-    # Written out: a database takes two parameters for different even if they are the same.
+    # A literal: a database treats two parameters as different even if their values are equal.
     place = (trials.c.recurrence - 1) % literal_column(str(int(width)), Integer)
     first = (trials.c.recurrence - place).label("first")
     alike = (first, trials.c.batch_size, trials.c.state, trials.c.gpu, trials.c.gpus)
@@ -116,20 +117,20 @@ def _spans(width: int) -> Select[Any]:
 
 
 def totals(connection: Connection, job: int) -> list[Total]:
-    """All trials, by GPU, batch size and state."""
+    """Return totals of all trials, by GPU, batch size and state."""
     return [Total(*row) for row in connection.execute(_TOTALS, {"job": job})]
 
 
 def costs(
     connection: Connection, job: int, gpu: GpuModel, state: str, most: int
 ) -> list[tuple[int, float]]:
-    """Batch size and cost of the latest trials in a state."""
+    """Return batch size and cost of the latest trials in a state."""
     values = {"job": job, "gpu": gpu.name, "gpus": gpu.number, "state": state, "most": most}
     return [(size, cost) for size, cost in connection.execute(_COSTS, values)]
 
 
 def latest(connection: Connection, pairs: list[tuple[int, int]]) -> dict[int, tuple[int, str]]:
-    """Batch size and state of trials, by their job; given as jobs and numbers."""
+    """Return batch size and state of trials, by job; `pairs` are jobs and trial numbers."""
     if not pairs:
         return {}
     found = connection.execute(_LATEST, {"pairs": pairs})

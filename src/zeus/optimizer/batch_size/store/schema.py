@@ -1,8 +1,8 @@
-"""Creates the schema of a store and keeps it up to date, whoever comes first.
+"""Creates the schema of a store and upgrades it when the store is opened.
 
 The steps are Alembic migrations shipped with the package. They run in one transaction under a lock
-of the database, so that several processes may open a new store at once and a crash leaves either
-schema whole. Alembic is imported only when there is something to do.
+of the database, so that several processes may open a new store at once and a crash leaves the old
+or the new schema intact. Alembic is imported only when there is something to do.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from zeus.optimizer.batch_size.store.tables import VERSION_TABLE
 # All steps in order; a version is the name of its last.
 VERSIONS = ("0001", "0002", "0003", "0004", "0005")
 _MIGRATIONS = Path(__file__).parent / "migrations"
-_ONE_AT_A_TIME = threading.Lock()  # Alembic keeps what it works on in its own module
-_LOCK = 0x7A657573  # any number will do, as long as it is always the same
+_ONE_AT_A_TIME = threading.Lock()  # Alembic keeps its context in module globals
+_LOCK = 0x7A657573  # arbitrary, but must never change
 
 
 def prepare(engine: Engine) -> None:
@@ -44,16 +44,16 @@ def prepare(engine: Engine) -> None:
 
 
 def _let_readers_read(engine: Engine) -> None:
-    """Have the writer write beside the file, so that readers need not wait; the file keeps this."""
+    """Enable write-ahead logging, so that readers need not wait; the file keeps this mode."""
     with engine.connect() as connection:
         driver = connection.connection.driver_connection
-        # Another process that opens the new file does the same just now.
+        # Fails if another process that opens the new file does the same at this moment.
         with contextlib.suppress(sqlite3.OperationalError):
             driver.execute("PRAGMA journal_mode = WAL")  # type: ignore[union-attr]
 
 
 def _version(connection: Connection) -> str | None:
-    """The version of the schema; `None` if there is none yet."""
+    """Return the version of the schema; `None` if there is none yet."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
@@ -70,7 +70,7 @@ def _where(connection: Connection) -> str:
 
 
 def upgrade(connection: Connection, version: str) -> None:
-    """Bring a schema to a version, in the connection's transaction."""
+    """Upgrade a schema to a version, in the connection's transaction."""
     from alembic import command  # noqa: PLC0415  (rarely needed, and slow)
     from alembic.config import Config  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
-"""Keeps jobs: reads and writes of the tables, and nothing that decides.
+"""Stores jobs: reads and writes of the tables, without any decision logic.
 
-Whoever changes jobs does it in a `Transaction`: it locks the jobs it is about, so that for each job
-there is one who decides at a time, in whatever process, and writes everything at the end at once.
+Jobs are changed in a `Transaction`: it locks them, so that only one process at a time decides for
+each job, and writes everything at once at the end.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ STORAGE_VARIABLE = "ZEUS_STORAGE"
 
 
 def default_storage() -> str:
-    """`ZEUS_STORAGE` if set, else a SQLite file where Zeus keeps its state."""
+    """Return `ZEUS_STORAGE` if set, else the URL of a SQLite file in Zeus's state directory."""
     return os.environ.get(STORAGE_VARIABLE) or f"sqlite:///{state_directory() / 'jobs.db'}"
 
 
 @dataclass
 class Changes:
-    """What a transaction writes.
+    """Changes that a transaction writes.
 
     Attributes:
-        events: For each job, events with their sequence numbers.
-        jobs: Counters of jobs, by the names of their columns.
+        events: Events with the number of their job and their sequence number.
+        jobs: Rows with the counters of jobs.
         new_trials: Rows of `trials`.
         trials: Rows with the columns that change while a trial runs.
         profiles: Rows of `profiles`.
@@ -67,11 +67,10 @@ class Changes:
 class Store:
     """A database of jobs.
 
-    Safe to use from several threads and, at the same time, from several processes.
+    Safe to use from several threads and processes at the same time.
 
     Args:
-        storage: `sqlite:///FILE` (created if it is not there) or
-            `postgresql://USER@HOST/DATABASE`.
+        storage: `sqlite:///FILE` (created if missing) or `postgresql://USER@HOST/DATABASE`.
 
     Raises:
         StorageError: If it cannot be opened, or was written by a newer Zeus.
@@ -89,16 +88,16 @@ class Store:
 
     @property
     def where(self) -> str:
-        """The URL without a password."""
+        """URL without a password."""
         return self._engine.url.render_as_string(hide_password=True)
 
     @property
     def engine(self) -> Engine:
-        """For the other parts of the store."""
+        """SQLAlchemy engine, for the other parts of the store."""
         return self._engine
 
     def _protect_file(self) -> None:
-        """Let nobody else read a new SQLite file: it will hold tokens' hashes."""
+        """Create a new SQLite file readable only by its owner: it will hold tokens' hashes."""
         if self._engine.dialect.name != "sqlite":
             return
         path = Path(str(self._engine.url.database))
@@ -111,25 +110,25 @@ class Store:
             raise StorageError(f"the store {self.where} cannot be opened: {said}") from error
 
     def close(self) -> None:
-        """Give up all connections; it can still be used and then opens new ones."""
+        """Close all connections; later use opens new ones."""
         self._engine.dispose()
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """A transaction that may write; it is undone if there is an error.
+        """Open a transaction that may write; it is rolled back if there is an error.
 
         Raises:
-            StorageError: If the database refuses.
+            StorageError: If the database fails.
         """
         with writing(self._engine) as connection:
             yield Transaction(connection)
 
     @contextlib.contextmanager
     def view(self) -> Iterator[View]:
-        """One state of the database, to read.
+        """Open a read-only view of one state of the database.
 
         Raises:
-            StorageError: If the database refuses.
+            StorageError: If the database fails.
         """
         with reading(self._engine) as connection:
             yield View(connection)
@@ -189,7 +188,7 @@ _UPDATE_JOB = (
 )
 
 
-# Of no job that there could be.
+# An id that no job can have.
 _REHEARSED = -1
 _REHEARSAL: dict[str, dict[str, Any]] = {
     "job": {
@@ -210,7 +209,7 @@ class Transaction(View):
     """Reads and writes of jobs that it has locked."""
 
     def lock(self, names: Iterable[str], ids: Iterable[int]) -> list[JobRow]:
-        """Jobs that exist; until the end, nobody else decides for them.
+        """Lock and return existing jobs; until the end, no other transaction decides for them.
 
         Args:
             names: Jobs by name.
@@ -218,7 +217,7 @@ class Transaction(View):
         """
         wanted, numbers = sorted(set(names)), set(ids)
         if wanted and (numbers or len(wanted) > 1):
-            # Always in the same order, so that no two transactions wait for each other.
+            # Always in the same order, to avoid deadlocks.
             numbers |= set(self._connection.execute(_IDS, {"names": wanted}).scalars())
         elif wanted:
             return [JobRow(*r) for r in self._connection.execute(_LOCK_NAMES, {"names": wanted})]
@@ -238,26 +237,26 @@ class Transaction(View):
         return JobRow(number, spec.name, text, at, at, 0, 0, 0, 0)
 
     def delete_job(self, job: int) -> None:
-        """Forget a job with everything that belongs to it."""
+        """Delete a job with everything that belongs to it."""
         self._connection.execute(delete(jobs).where(jobs.c.id == job))
 
     def requested(self, pairs: Sequence[tuple[int, str]]) -> dict[tuple[int, str], int]:
-        """Trials that were already given to requests, by job and request."""
+        """Return numbers of existing trials, by job and request."""
         if not pairs:
             return {}
         found = self._connection.execute(_REQUESTED, {"pairs": list(pairs)})
         return {(job, request): number for job, request, number in found}
 
     def lapsed(self, ids: Iterable[int], now: float) -> list[tuple[int, int]]:
-        """Trials of these jobs whose lease has passed, by job and number."""
+        """Return trials of these jobs whose lease has expired, as job and number."""
         found = self._connection.execute(_LAPSED, {"now": now, "ids": sorted(ids)})
         return [(job, number) for job, number in found]
 
     def rehearse(self) -> None:
-        """Write a job with a trial and an event, and delete them again; nobody else sees them.
+        """Write a job with a trial and an event, and delete them; other transactions never see it.
 
-        A transaction that is undone would not reach the disk, so this one is committed: whoever
-        can do this can write.
+        A transaction that is rolled back would not reach the disk, so this one is committed: if it
+        succeeds, the store can be written.
         """
         insert = self._insert(jobs).on_conflict_do_nothing()
         self._connection.execute(insert, {"id": _REHEARSED, **_REHEARSAL["job"]})
@@ -266,7 +265,7 @@ class Transaction(View):
         self.delete_job(_REHEARSED)
 
     def write(self, changes: Changes) -> None:
-        """Write everything."""
+        """Write all changes."""
         execute = self._connection.execute
         if changes.events:
             execute(_INSERT_EVENT, [_event_row(*each) for each in changes.events])

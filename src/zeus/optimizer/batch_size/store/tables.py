@@ -1,8 +1,8 @@
 """The tables of a store: recurring jobs, tokens, and pipeline jobs.
 
-Of recurring jobs, the log of events is what counts. `trials`, the counters in `jobs`, `profiles`
-and `snapshots` are written in the transaction that writes the events which they follow from. Texts
-have no length limit.
+The event log is the source of truth for recurring jobs. `trials`, the counters in `jobs`,
+`profiles` and `snapshots` are derived from events, and written in the same transaction. Texts have
+no length limit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 
-# A database may have tables of others, too.
+# Named after Zeus: the database may be shared with other applications.
 VERSION_TABLE = "zeus_version"
 
 metadata = MetaData()
@@ -49,7 +49,7 @@ jobs = Table(
     Column("trials", Integer, nullable=False),
     Column("recurrences", Integer, nullable=False),
     Column("running", Integer, nullable=False),
-    sqlite_autoincrement=True,  # the number of a deleted job is never given to another
+    sqlite_autoincrement=True,  # the id of a deleted job is never reused
 )
 
 events = Table(
@@ -118,8 +118,8 @@ tokens = Table(
     "zeus_tokens",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("hash", Text, nullable=False, unique=True),  # the token itself is kept nowhere
-    Column("job", Text),  # name of the only job it is good for; absent if for all
+    Column("hash", Text, nullable=False, unique=True),  # the token itself is not stored
+    Column("job", Text),  # name of the only job it is valid for; absent if for all
     Column("note", Text, nullable=False),
     Column("created", Double, nullable=False),
     Column("expires", Double),
@@ -151,9 +151,9 @@ pipelines = Table(
     Column("note", Text, nullable=False),
     Column("created", Double, nullable=False),
     Column("updated", Double, nullable=False),
-    Column("version", Integer, nullable=False),  # of what ranks are to do
-    Column("changes", Integer, nullable=False),  # of anything
-    Column("inputs", Integer, nullable=False),  # of what a plan is made of
+    Column("version", Integer, nullable=False),  # of the ranks' instructions
+    Column("changes", Integer, nullable=False),  # counts changes of anything
+    Column("inputs", Integer, nullable=False),  # counts changes of the planner's inputs
     Column("planned", Integer, nullable=False),
     Column("failure", Text, nullable=False),
     Column("stragglers", Text, nullable=False),  # JSON
@@ -165,9 +165,9 @@ pipeline_ranks = Table(
     metadata,
     _pipeline(),
     Column("rank", Integer, primary_key=True, autoincrement=False),
-    Column("record", Text, nullable=False),  # JSON: who it is, and how it is
-    Column("sequence", Text),  # JSON: what it does
-    Column("measured", Text),  # JSON: what that takes
+    Column("record", Text, nullable=False),  # JSON: identity and state of the rank
+    Column("sequence", Text),  # JSON: its instructions
+    Column("measured", Text),  # JSON: their measured time and energy
 )
 
 pipeline_events = Table(

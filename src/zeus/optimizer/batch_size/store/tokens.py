@@ -1,7 +1,7 @@
-"""Tokens that let clients use a server which others can reach as well.
+"""Tokens that authorize clients of a server that is reachable by others.
 
-A token is a secret of 256 random bits, so its plain hash can be stored: nobody can guess what it
-is the hash of. Each is good for one job, or for all; for everything, or for reading only.
+A token is a secret of 256 random bits, so its unsalted hash can be stored: it cannot be reversed by
+guessing. Each is valid for one job, or for all; for everything, or for reading only.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _PREFIX = "zeus_"
 
 @dataclass(frozen=True)
 class Token:
-    """What is known of a token; not the token itself.
+    """Metadata of a token, without its secret.
 
     Attributes:
-        id: Names it.
-        job: Name of the only job that it is good for; `None` if for all.
-        note: What it is for.
-        created: When, in seconds since 1970; `expires` and `revoked` likewise, if ever.
-        read_only: Whether it may only look, and change nothing.
+        id: Identifier of the token.
+        job: Name of the only job that it is valid for; `None` if for all.
+        note: Its purpose.
+        created: Creation time in seconds since 1970; `expires` and `revoked` likewise, if ever.
+        read_only: Whether it permits only reading.
     """
 
     id: str
@@ -42,11 +42,11 @@ class Token:
     read_only: bool
 
     def good(self, now: float) -> bool:
-        """Whether it is still to be accepted."""
+        """Whether it is still valid."""
         return self.revoked is None and (self.expires is None or now < self.expires)
 
     def allows(self, job: str) -> bool:
-        """Whether it is for this job."""
+        """Whether it is valid for this job."""
         return self.job is None or self.job == job
 
 
@@ -77,15 +77,15 @@ class Tokens:
         read_only: bool = False,
         secret: str | None = None,
     ) -> tuple[str, Token]:
-        """A new token, which can be seen only now, and what is known of it.
+        """Create a token; return its secret, which is not stored, and its metadata.
 
         Args:
-            job: The only job that it is good for; `None` for all.
-            now: In seconds since 1970; `expires` likewise.
-            expires: When it ends; by default never.
-            note: What it is for.
-            read_only: Whether it may only look.
-            secret: From `new_secret`, if it is known already.
+            job: The only job that it is valid for; `None` for all.
+            now: Current time in seconds since 1970; `expires` likewise.
+            expires: When it expires; by default never.
+            note: Its purpose.
+            read_only: Whether it permits only reading.
+            secret: Secret from `new_secret`; by default a new one.
         """
         secret = secret or new_secret()
         token = Token(secrets.token_hex(4), job, note, now, expires, None, read_only)
@@ -95,7 +95,7 @@ class Tokens:
         return secret, token
 
     def find(self, secret: str) -> Token | None:
-        """The token, good or not; `None` if there never was such a one."""
+        """Return the token, valid or not; `None` if it does not exist."""
         wanted = _hash(secret)
         with reading(self._engine) as connection:
             statement = select(tokens.c.hash, *_COLUMNS).where(tokens.c.hash == wanted)
@@ -105,7 +105,7 @@ class Tokens:
         return Token(*row[1:])
 
     def find_by_pass(self, given: str) -> Token | None:
-        """The token that a `page_pass` was made of, good or not; `None` if it is no such thing."""
+        """Return the token of a `page_pass`, valid or not; `None` if the pass is invalid."""
         name = given.partition(".")[0]
         with reading(self._engine) as connection:
             statement = select(tokens.c.hash, *_COLUMNS).where(tokens.c.id == name)
@@ -115,16 +115,16 @@ class Tokens:
         return Token(*row[1:])
 
     def all(self) -> list[Token]:
-        """All of them, the oldest first."""
+        """Return all tokens, the oldest first."""
         statement = select(*_COLUMNS).order_by(tokens.c.created, tokens.c.id)
         with reading(self._engine) as connection:
             return [Token(*row) for row in connection.execute(statement)]
 
     def revoke(self, name: str, *, now: float) -> Token:
-        """Accept a token no more; one that is revoked stays as it is.
+        """Revoke a token; one that is already revoked is not changed.
 
         Raises:
-            TokenError: If there is none with this id.
+            TokenError: If there is no token with this id.
         """
         known = select(*_COLUMNS).where(tokens.c.id == name)
         with writing(self._engine) as connection:
@@ -137,7 +137,7 @@ class Tokens:
 
 
 def page_pass(token: Token, secret: str) -> str:
-    """What stands for a token where it may only open pages; nobody can tell the token from it."""
+    """Return a pass for the web pages, from which the token cannot be derived."""
     return _pass(token.id, _hash(secret)).decode()
 
 
@@ -146,7 +146,7 @@ def _pass(name: str, hashed: str) -> bytes:
 
 
 def new_secret() -> str:
-    """A secret that nobody can guess."""
+    """Return a new random secret of 256 bits."""
     return _PREFIX + secrets.token_urlsafe(32)
 
 

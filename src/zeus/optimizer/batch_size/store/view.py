@@ -25,9 +25,9 @@ class Lease(NamedTuple):
 
     Attributes:
         job: Number of its job.
-        number: Of the trial within it.
-        lease: Seconds.
-        until: When it ends, in seconds since 1970, by the clock of whoever has stored it.
+        number: Number of the trial within the job.
+        lease: Duration in seconds.
+        until: End in seconds since 1970, by the clock of the process that stored it.
     """
 
     job: int
@@ -38,15 +38,15 @@ class Lease(NamedTuple):
 
 @dataclass(frozen=True)
 class JobRow:
-    """A job as it is stored.
+    """A job as stored.
 
     Attributes:
-        id: Its number; that of a deleted job is never given to another.
+        id: Its number; that of a deleted job is never reused.
         name: Its name.
         spec_text: Its specification as JSON.
-        created: When, in seconds since 1970; `updated` when its log last grew.
+        created: Creation time in seconds since 1970; `updated` is when its log last grew.
         sequence: Number of the last event of its log.
-        trials: How many there were; `recurrences` likewise, and `running` those now.
+        trials: Number of trials so far; `recurrences` likewise; `running` is the number running.
     """
 
     id: int
@@ -72,23 +72,23 @@ class JobRow:
         try:
             return JobSpec.from_dict(parsed(self.spec_text))
         except (ValueError, RecursionError) as error:
-            raise damaged(self.name, f"its specification is not one: {error}") from error
+            raise damaged(self.name, f"its specification is invalid: {error}") from error
 
 
 def parsed(text: Any) -> Any:
-    """A stored value from its JSON.
+    """Parse the JSON of a stored value.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If it is invalid.
     """
-    # What is written is ASCII. Anything else was written by nobody, and may upset who shows it.
+    # Zeus writes only ASCII. Anything else is damage, and may not be safe to display.
     if not isinstance(text, str) or not text.isascii():
-        raise ValueError("it is no text in ASCII")
+        raise ValueError("it is not ASCII text")
     return json.loads(text)
 
 
 def damaged(job: str, why: str) -> DamagedJobError:
-    """The error for a job that cannot be read; what it quotes cannot upset a log or a terminal."""
+    """Return the error for a damaged job; its quotes are escaped for logs and terminals."""
     return DamagedJobError(
         f"the record of job {job!a:.120} in the store is damaged and cannot be read: "
         f"{ascii(why)[1:-1]:.200}"
@@ -99,7 +99,7 @@ def _event(sequence: int, kind: Any, trial: Any, at: Any, payload: Any) -> Event
     try:
         return event_of(kind, trial, at, parsed(payload))
     except (ZeusError, ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"event {sequence} of its log is not one: {error}") from error
+        raise ValueError(f"event {sequence} of its log is invalid: {error}") from error
 
 
 JOB_COLUMNS = (
@@ -188,25 +188,25 @@ class View:
         self._connection = connection
 
     def job(self, name: str) -> JobRow | None:
-        """A job by its name."""
+        """Return a job by its name."""
         row = self._connection.execute(_BY_NAME, {"name": name}).first()
         return None if row is None else JobRow(*row)
 
     def jobs(self, after: str, most: int) -> list[JobRow]:
-        """Jobs in the order of their names, from the one after `after`."""
+        """Return up to `most` jobs by name, starting after the name `after`."""
         return [JobRow(*r) for r in self._connection.execute(_PAGE, {"after": after, "most": most})]
 
     def find_jobs(
         self, text: str, *, after: str, before: str | None, running: bool, most: int
     ) -> list[JobRow]:
-        """Jobs in the order of their names.
+        """Return jobs in the order of their names.
 
         Args:
-            text: What the names contain, in whatever case.
-            after: The name before the first.
-            before: The name after the last. If given, those closest to it are found.
-            running: Only those with trials that run.
-            most: How many.
+            text: Text that the names contain, case-insensitive.
+            after: Only names after this one.
+            before: Only names before this one. If given, the closest ones are returned.
+            running: Only jobs with running trials.
+            most: Maximum number of jobs.
         """
         statement = select(*JOB_COLUMNS).where(jobs.c.name > after).limit(most)
         if text:
@@ -221,35 +221,35 @@ class View:
         return [JobRow(*r) for r in self._connection.execute(statement)][::-1]
 
     def snapshot(self, job: int, fingerprint: str) -> tuple[int, bytes] | None:
-        """The last event in a snapshot, and the snapshot, if there is one by the same code."""
+        """Return the number of its last event and the snapshot, if made by the same code."""
         values = {"job": job, "fingerprint": fingerprint}
         row = self._connection.execute(_SNAPSHOT, values).first()
         return None if row is None else (row[0], bytes(row[1]))
 
     def spans(self, job: int, after: int, width: int) -> list[history.Span]:
-        """Trials by stretches of so many recurrences, from the one after `after`."""
+        """Return trials by segments of `width` recurrences, starting after recurrence `after`."""
         return history.spans(self._connection, job, after, width)
 
     def totals(self, job: int) -> list[history.Total]:
-        """All trials, by GPU, batch size and state."""
+        """Return totals of all trials, by GPU, batch size and state."""
         return history.totals(self._connection, job)
 
     def costs(self, job: int, gpu: GpuModel, state: str, most: int) -> list[tuple[int, float]]:
-        """Batch size and cost of the latest trials that ended in a state."""
+        """Return batch size and cost of the latest trials that ended in a state."""
         return history.costs(self._connection, job, gpu, state, most)
 
     def latest(self, rows: Iterable[JobRow]) -> dict[int, tuple[int, str]]:
-        """Batch size and state of the latest trial of each job, by its number."""
+        """Return batch size and state of the latest trial of each job, by the job's number."""
         pairs = [(row.id, row.trials) for row in rows if row.trials]
         return history.latest(self._connection, pairs)
 
     def running(self, job: int, most: int) -> list[Row]:
-        """Rows of `trials` that run, the latest first."""
+        """Return rows of running trials, the latest first."""
         found = self._connection.execute(_RUNNING, {"job": job, "most": most})
         return [dict(row) for row in found.mappings()]
 
     def log(self, job: int, after: int = 0, most: int = _EVERY) -> list[tuple[int, Event]]:
-        """Events of a job with their numbers, from the one after `after`.
+        """Return up to `most` events of a job with sequence numbers above `after`.
 
         Raises:
             DamagedJobError: If one of them cannot be read.
@@ -261,10 +261,10 @@ class View:
             raise damaged(self._name(job), str(error)) from error
 
     def events_of_trial(self, job: int, number: int, first: int) -> list[Event]:
-        """What happened to one trial, from the event with number `first`.
+        """Return the events of one trial, from sequence number `first`.
 
         Raises:
-            DamagedJobError: If some of it cannot be read.
+            DamagedJobError: If one of them cannot be read.
         """
         values = {"job": job, "number": number, "first": first}
         found = self._connection.execute(_TRIAL_EVENTS, values)
@@ -277,32 +277,32 @@ class View:
         return str(self._connection.execute(select(jobs.c.name).where(jobs.c.id == job)).scalar())
 
     def trial(self, job: int, number: int) -> Row | None:
-        """A row of `trials`."""
+        """Return a row of `trials`."""
         found = self._connection.execute(_TRIAL, {"job": job, "number": number})
         row = found.mappings().first()
         return None if row is None else dict(row)
 
     def trials(self, job: int, before: int = _EVERY, most: int = _EVERY) -> list[Row]:
-        """Rows of `trials`, the latest first, from the one before `before`."""
+        """Return rows of `trials` with numbers below `before`, the latest first."""
         values = {"job": job, "before": before, "most": most}
         return [dict(row) for row in self._connection.execute(_TRIALS, values).mappings()]
 
     def profiles(self, job: int) -> list[Row]:
-        """Rows of `profiles`."""
+        """Return the rows of `profiles` of a job."""
         found = self._connection.execute(_PROFILES, {"job": job})
         return [dict(row) for row in found.mappings()]
 
     def leases(self, job: int | None = None) -> list[Lease]:
-        """Leases of all trials that run, or of those of one job."""
+        """Return the leases of all running trials, or of those of one job."""
         statement = _LEASES if job is None else _LEASES.where(trials.c.job == job)
         return [Lease(*row) for row in self._connection.execute(statement)]
 
     def lapsed_jobs(self, now: float, most: int) -> list[int]:
-        """Jobs with trials whose lease has passed."""
+        """Return jobs with trials whose lease has expired."""
         found = self._connection.execute(_ALL_LAPSED, {"now": now, "most": most})
         return [job for (job,) in found]
 
     def numbers(self) -> tuple[int, int]:
-        """How many jobs there are, and how many trials run."""
+        """Return the number of jobs, and of running trials."""
         row = self._connection.execute(_NUMBERS).one()
         return row[0], row[1]

@@ -1,1 +1,1 @@
-"""How the schema came about, step by step; applied by `store/schema.py`."""
+"""Alembic migrations of the schema; applied by `store/schema.py`."""

@@ -10,7 +10,7 @@ context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
     version_table=VERSION_TABLE,
-    # SQLite can undo changes of the schema as well, if the driver leaves transactions to us.
+    # SQLite can roll back schema changes too, if the driver does not manage transactions.
     transactional_ddl=True,
     render_as_batch=True,
 )

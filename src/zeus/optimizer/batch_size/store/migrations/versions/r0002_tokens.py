@@ -1,4 +1,4 @@
-"""Tokens for servers that others can reach."""
+"""Tokens for servers that are reachable by others."""
 
 from __future__ import annotations
 

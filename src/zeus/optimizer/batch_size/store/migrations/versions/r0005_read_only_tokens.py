@@ -10,7 +10,7 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Add the column; older tokens may change things, as before."""
+    """Add the column; existing tokens keep write access."""
     op.add_column(
         "zeus_tokens",
         sa.Column("read_only", sa.Boolean, nullable=False, server_default=sa.false()),
