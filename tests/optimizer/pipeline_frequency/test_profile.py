@@ -103,7 +103,7 @@ def test_profiles_are_made_in_programs_too():
     profile = Profile({(0, "forward"): [Option(1000, 1.0, 2.0)]})
     assert dict(profile) == {(0, "forward"): (Option(1000, 1.0, 2.0),)}
     assert "1 stages, 1 options" in repr(profile)
-    with pytest.raises(StageProfileError, match="stage 0 has no 'backward'; measured is 'forward'"):
+    with pytest.raises(StageProfileError, match="stage 0 has no 'backward'; measured: 'forward'"):
         profile.of(0, "backward")
     with pytest.raises(StageProfileError, match="at least one option"):
         Profile({(0, "forward"): []})

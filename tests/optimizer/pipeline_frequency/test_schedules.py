@@ -286,7 +286,7 @@ def test_a_schedule_that_waits_for_itself_is_refused(profile):
     def backwards(shape: Shape) -> list[list[Step]]:
         return [list(reversed(steps)) for steps in one_forward_one_backward(shape)]
 
-    with pytest.raises(PipelineError, match="cannot be followed: rank 0 waits for ever"):
+    with pytest.raises(PipelineError, match="cannot be followed: rank 0 waits forever"):
         build(profile, backwards, 2, 80.0)
     with pytest.raises(PipelineError, match="occurs twice"):
         build(profile, lambda _: [[Step("forward", 0, 0)] * 2, [], []], 2, 80.0)

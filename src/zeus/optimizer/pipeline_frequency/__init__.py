@@ -1,9 +1,9 @@
 """Pipeline-parallel training: which computation should run at which clock.
 
 Stages are never perfectly balanced, and pipelines wait for the slowest of them, so many
-computations run needlessly fast. A `Profile` says what each takes at each clock, a schedule makes a
-`Pipeline` of it, and `solve` finds the frontier of plans between the fastest iteration and the one
-of least energy, each with a proven bound.
+computations run needlessly fast. A `Profile` has the time and energy of each at each clock, a
+schedule turns it into a `Pipeline`, and `solve` finds the frontier of plans between the fastest
+iteration and the one of minimum energy, each with a proven bound.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compiles the solver. Needs only the standard library: packaging runs this file on its own.
 
-The library's name holds a digest of its sources, so one that was built from others is never taken
-for it.
+The library's name holds a digest of its sources, so a library built from other sources is never
+loaded by mistake.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared")
 
 
 class BuildError(RuntimeError):
-    """There is no compiler, or it refused; says which, and what it said."""
+    """There is no compiler, or it failed; the message has its name and output."""
 
 
 def library_name() -> str:
-    """Name of the file that the sources as they are now are compiled into."""
+    """Return the file name of the library compiled from the current sources."""
     digest = hashlib.sha256(" ".join(FLAGS).encode())
     for path in sorted(SOURCES.glob("*.[ch]")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -27,12 +27,12 @@ def library_name() -> str:
 
 
 def compiler() -> list[str]:
-    """The C compiler to use: that of the variable `CC`, or the first that is found.
+    """Return the command of the C compiler: the variable `CC`, or the first one found.
 
     Raises:
         BuildError: If there is none.
     """
-    import shlex  # noqa: PLC0415  (only where something is to be compiled)
+    import shlex  # noqa: PLC0415  (needed only to compile)
     import shutil  # noqa: PLC0415
 
     words = shlex.split(os.environ.get("CC", ""))
@@ -44,10 +44,10 @@ def compiler() -> list[str]:
 
 
 def build(folder: Path) -> Path:
-    """Compile into a folder, which is made if it is not there.
+    """Compile the library into a folder, which is created if it does not exist.
 
     Returns:
-        The library; other processes see it only once it is whole.
+        Path of the library; it appears atomically for other processes.
 
     Raises:
         BuildError: If it cannot be compiled.

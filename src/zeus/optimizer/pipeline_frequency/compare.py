@@ -1,4 +1,4 @@
-"""Frontiers that others state, and how ours compares at the same iteration times."""
+"""Compares our frontier with a published one at the same iteration times."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from zeus.optimizer.pipeline_frequency.tables import number, rows
 
 @dataclass(frozen=True)
 class Comparison:
-    """Ours against theirs.
+    """Our energies relative to those of another frontier.
 
     Attributes:
         ratios: Our energy over theirs, at each of their times that our plans can reach.
-        unreachable: How many of their times are shorter than any plan can be.
+        unreachable: Number of their times that are shorter than our fastest plan.
     """
 
     ratios: tuple[float, ...]
@@ -27,15 +27,15 @@ class Comparison:
 
     @property
     def mean(self) -> float:
-        """Mean ratio: below 1, ours takes less; not a number if no time can be reached."""
+        """Mean ratio: below 1 if ours takes less; NaN if none of their times can be reached."""
         return math.fsum(self.ratios) / len(self.ratios) if self.ratios else math.nan
 
 
 def read_frontier(path: str | os.PathLike[str]) -> list[tuple[float, float]]:
-    """Times and energies from a CSV table with the columns time (s) and energy (J).
+    """Return times and energies from a CSV table with the columns time (s) and energy (J).
 
     Raises:
-        StageProfileError: If it is not such a table; names the file and the line.
+        StageProfileError: If the table is invalid; names the file and the line.
         OSError: If it cannot be read.
     """
     return [
@@ -52,9 +52,9 @@ def _positive(cells: Mapping[str, str], name: str, where: str) -> float:
 
 
 def compare(frontier: Frontier, places: Sequence[tuple[float, float]]) -> Comparison:
-    """Our energy over theirs, at each of their times."""
+    """Compare our energy with theirs at each of their points (s, J)."""
     fastest = frontier.fastest.time
-    # By rising time and falling energy, the last plan that is fast enough takes the least.
+    # By rising time and falling energy, the last plan that is fast enough is the best.
     points = sorted(frontier.pareto(), key=lambda point: point.time)
     ratios, at = [], 0
     reachable = sorted(place for place in places if place[0] >= fastest)

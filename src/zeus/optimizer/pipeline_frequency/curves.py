@@ -1,8 +1,8 @@
-"""What the solver computes with: options as whole numbers, and their lower convex hulls.
+"""The solver's integer problem: options as whole numbers, and their lower convex hulls.
 
-Times are rounded down to ticks, and slopes of hulls to whole units, so that the numbers describe a
-problem that is nowhere dearer than the real one: whatever bounds it from below bounds the real one
-as well. Both units are powers of two, as small as keeps all sums within 64 bits.
+Times are rounded down to ticks, and slopes of hulls down to whole units, so that the integer
+problem is nowhere more expensive than the real one: its lower bounds are lower bounds of the real
+one as well. Both units are powers of two, the smallest that keep all sums within 64 bits.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Curve:
     """The options of one kind of operation.
 
     Attributes:
-        options: Worth choosing, by rising time and falling cost.
-        ticks: Of each option, rising.
+        options: Useful options, by rising time and falling cost.
+        ticks: Time of each option in ticks, rising.
         energies: Joules of each option, over all GPUs that run it.
         busy: GPU-seconds of each option.
-        costs: Joules of each option beyond what waiting would have taken.
-        corner_ticks: Of the lower convex hull, rising.
-        corner_slopes: From the corner before to each, falling; the first is 0.
-        least_cost: Whole units, of the last option.
+        costs: Joules of each option beyond those of waiting for its time.
+        corner_ticks: Corners of the lower convex hull in ticks, rising.
+        corner_slopes: Slope from the previous corner to each, falling; the first is 0.
+        least_cost: Cost of the last option, in whole units.
     """
 
     options: tuple[Option, ...]
@@ -45,11 +45,11 @@ class Curve:
 
 @dataclass(frozen=True)
 class Curves:
-    """Those of a whole pipeline.
+    """The curves of a whole pipeline.
 
     Attributes:
-        curves: Each once.
-        of_operation: Which of them each operation has.
+        curves: The distinct curves.
+        of_operation: Index of each operation's curve.
         tick_bits: A second has 2 to this power ticks.
         slope_bits: A watt has 2 to this power units of slope. A tick at a slope of one unit costs
             one unit of cost.
@@ -62,16 +62,16 @@ class Curves:
 
 
 def curves_of(pipeline: Pipeline) -> Curves:
-    """The curves of a pipeline's operations."""
+    """Return the curves of a pipeline's operations."""
     numbers: dict[tuple[int, bool], int] = {}
     kinds: list[tuple[Operation, tuple[Option, ...]]] = []
     of_operation = []
     for operation in pipeline.operations:
-        # Operations of a kind share the very tuple of options that their profile has.
+        # Operations of a kind share the tuple object of options from their profile.
         key = id(operation.options), operation.device is None
         if key not in numbers:
             numbers[key] = len(kinds)
-            # Where no GPU waits instead, there is nothing to save against waiting.
+            # Where no GPU is busy, none would wait instead: waiting costs nothing.
             power = 0.0 if operation.device is None else pipeline.blocking_power
             kinds.append((operation, useful(operation.options, power)))
         of_operation.append(numbers[key])
@@ -96,7 +96,7 @@ def curves_of(pipeline: Pipeline) -> Curves:
 
 @dataclass(frozen=True)
 class _Draft:
-    """A curve whose unit of cost is not settled yet."""
+    """A curve whose unit of cost is not chosen yet."""
 
     options: tuple[Option, ...]
     ticks: tuple[int, ...]
@@ -106,7 +106,7 @@ class _Draft:
     tick_bits: int
 
     def steepest(self) -> float:
-        """An upper bound of the slopes of the hull, in watts."""
+        """Return an upper bound of the slopes of the hull, in watts."""
         falls = [
             (self.costs[0] - cost) / math.ldexp(ticks - self.ticks[0], -self.tick_bits)
             for cost, ticks in zip(self.costs[1:], self.ticks[1:], strict=True)
@@ -116,7 +116,7 @@ class _Draft:
     def finished(self, cost_bits: int) -> Curve:
         whole = [_floor(cost, cost_bits) for cost in self.costs]
         corners = _hull(self.ticks, whole)
-        # Equal slopes after rounding are one side of the hull. The first corner stays.
+        # Merge sides of the hull whose slopes are equal after rounding. Keep the first corner.
         ticks, slopes = [self.ticks[corners[0]]], [0]
         for before, corner in pairwise(corners):
             slope = (whole[before] - whole[corner]) // (self.ticks[corner] - self.ticks[before])
@@ -146,7 +146,7 @@ def _draft(
     kept: list[tuple[Option, int]] = []
     for option in options:
         ticks = int(math.ldexp(option.time, tick_bits))
-        # Options of the same time to the tick: the last costs least.
+        # Of options with equal ticks, the last costs least.
         if kept and kept[-1][1] == ticks:
             kept.pop()
         kept.append((option, ticks))
@@ -166,13 +166,13 @@ def _draft(
 
 
 def _floor(value: float, bits: int) -> int:
-    """The value times a power of two, rounded down, exactly."""
+    """Return the value times 2 to the power `bits`, rounded down, exactly."""
     numerator, denominator = value.as_integer_ratio()
     return (numerator << max(bits, 0)) // (denominator << max(-bits, 0))
 
 
 def _hull(ticks: Sequence[int], costs: Sequence[int]) -> list[int]:
-    """Places of the corners of the lower convex hull, exactly."""
+    """Return the indices of the corners of the lower convex hull, computed exactly."""
     corners: list[int] = []
     for place in range(len(ticks)):
         while len(corners) > 1:

@@ -1,4 +1,4 @@
-"""Pictures of plans: the pipeline before and after, to scale, and the frontier behind the plan."""
+"""Pictures of plans: the pipeline before and after, to scale, and the frontier of plans."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from zeus.optimizer.pipeline_frequency.solver import Solution
 
 _WIDTH, _LEFT, _RIGHT = 1200.0, 84.0, 36.0
 _ROW, _GAP = 26.0, 4.0  # height of a device, and the space to the next
-_BETWEEN = 44.0  # two charts
+_BETWEEN = 44.0  # space between two charts
 _PANEL = 300.0  # height of the frontier's plot
-_BELOW = 60.0  # a plot, for its labels
+_BELOW = 60.0  # space below a plot, for its labels
 _LETTERS = {"backward_input": "B", "backward_weight": "W", "communication": "→"}
 
 Place = tuple[float, float]
@@ -27,11 +27,11 @@ Place = tuple[float, float]
 
 @dataclass(frozen=True)
 class Others:
-    """A frontier that somebody else states.
+    """A frontier from another source, to compare with.
 
     Attributes:
-        name: Who.
-        places: Times (s) and energies (J).
+        name: Its source, for the legend.
+        places: Its times (s) and energies (J).
     """
 
     name: str = ""
@@ -48,14 +48,14 @@ def draw(
     others: Others = NOBODY,
     measure: Measure = estimated_width,
 ) -> Picture:
-    """The whole picture.
+    """Draw the pipeline before and after, and the frontier.
 
     Args:
         before: The iteration without a plan.
         plan: The plan chosen.
-        solution: What it was chosen from.
+        solution: The plans it was chosen from.
         others: A frontier to compare with.
-        measure: Width of a text, as exactly as it is known.
+        measure: Returns the width of a text.
     """
     pipeline = _Pipeline(before, plan.execute(), 118.0, measure)
     top = pipeline.bottom + _BELOW + 62.0
@@ -73,12 +73,12 @@ def draw(
 
 
 def draw_pipeline(before: Execution, after: Execution, tooltips: bool = True) -> Picture:
-    """The pipeline alone, without and with a plan.
+    """Draw the pipeline alone, without and with a plan.
 
     Args:
         before: The iteration without a plan.
-        after: The same with it.
-        tooltips: Whether each operation tells more to those who point at it.
+        after: The iteration with it.
+        tooltips: Whether each operation has a tooltip.
     """
     pipeline = _Pipeline(before, after, 82.0, estimated_width)
     shapes = pipeline.shapes("Now: the plan", "place", _LEFT)
@@ -112,7 +112,7 @@ def _summary(pipeline: _Pipeline, plan: Plan) -> Iterator[str]:
 
 
 class _Pipeline:
-    """Two charts of what each device does when, one below the other, on one scale of time."""
+    """Two timelines of the devices, one below the other, on one time scale."""
 
     def __init__(self, before: Execution, after: Execution, top: float, measure: Measure) -> None:
         self.before, self.after, self.top, self.measure = before, after, top, measure
@@ -173,7 +173,7 @@ class _Pipeline:
             label = f"{row} {device}"
             yield Text(_LEFT - 10, y + _ROW / 2 + 4, label, 11.5, "muted", "end")
         yield from (Bar(start, y, end, y + _ROW, "idle") for y in tops)
-        words: list[Shape] = []  # on top of all bars, which are drawn at once
+        words: list[Shape] = []  # drawn on top of all bars
         for operation, bar in self.bars(execution, tops):
             yield bar
             words += self.words(operation, bar)
@@ -204,11 +204,11 @@ class _Pipeline:
             )
 
     def words(self, operation: Operation, bar: Bar) -> Iterator[Shape]:
-        """What an operation is, as far as there is room for it."""
+        """Yield the label of an operation, shortened to fit its bar, or nothing."""
         room, label, size = bar.right - bar.left, _label(operation), 11.0
         widest = label
         if self.measure(label, size) > room - 4:
-            # The number alone, if that of any microbatch would fit: else only the first had one.
+            # The number alone, if the longest one would fit: else only the first bars had one.
             label, size, widest = label[1:], 8.5, "0" * self.digits
         if label and self.measure(widest, size) <= room - 1:
             colour = readable_on(bar.fill) if bar.fill.startswith("#") else "ink"
@@ -229,7 +229,7 @@ def _label(operation: Operation) -> str:
 
 
 class _Frontier:
-    """Energy over time of all plans, with the bound and whatever is compared with."""
+    """Energy over time of all plans, with the lower bound and the frontier to compare with."""
 
     def __init__(
         self,
@@ -245,7 +245,7 @@ class _Frontier:
         self.plan, self.frame, self.measure = plan, frame, measure
         self.ours = [(point.time, point.energy) for point in solution.frontier]
         self.bound = solution.continuous.corners()
-        # Slower points than the one of least energy are of no use to anyone.
+        # Points slower than the one of minimum energy are useless.
         least = min((energy for _, energy in others.places), default=0.0)
         useful = [time for time, energy in others.places if energy <= least]
         last = max([self.ours[-1][0], *useful])

@@ -1,4 +1,4 @@
-"""How much making plans may take, and a way to end it from another thread."""
+"""Limits on the time and memory of the solver, and cancellation from another thread."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ ROOM = 1 << 30
 
 
 class SolvingCancelledError(Exception):
-    """Nobody wants the plans any more."""
+    """Planning was cancelled: the plans are not needed any more."""
 
 
 class Limit:
-    """What a solution may take.
+    """Time and memory limits of a solver run.
 
     Args:
-        seconds: From now on. When they are over, the best plans so far are the solution.
-        room: Bytes for the choices of all plans, likewise.
+        seconds: Time limit, from now on. When it is over, the best plans so far are the solution.
+        room: Maximum bytes for the choices of all plans, likewise.
 
     Attributes:
-        seconds: As given; infinite if there is no limit.
-        room: As given.
-        flag: Not 0 once it is cancelled; read by the compiled solver while it runs.
+        seconds: The time limit; infinite if there is none.
+        room: The memory limit, in bytes.
+        flag: Not 0 once cancelled; read by the compiled solver while it runs.
     """
 
     def __init__(self, seconds: float = math.inf, room: int = ROOM) -> None:
@@ -36,20 +36,20 @@ class Limit:
         self.begin()
 
     def begin(self) -> None:
-        """Count the seconds from now on."""
+        """Restart the time limit from now on."""
         self._ends = time.monotonic() + self.seconds
 
     def cancel(self) -> None:
-        """End the solution as soon as can be; from any thread."""
+        """Cancel the solver run as soon as possible; may be called from any thread."""
         self.flag.value = 1
 
     @property
     def left(self) -> float:
-        """Seconds that are left."""
+        """Seconds left."""
         return self._ends - time.monotonic()
 
     def check(self) -> None:
-        """Called now and then where there is no plan yet.
+        """Check the limit; called regularly while there is no plan yet.
 
         Raises:
             SolvingCancelledError: If it was cancelled.

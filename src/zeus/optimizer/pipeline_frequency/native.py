@@ -1,7 +1,7 @@
-"""The compiled solver, as Python sees it.
+"""Python bindings of the compiled solver.
 
-An installation brings it along, built when the package was. Where it was built without a compiler,
-or for another platform, the solver is compiled once, within a second, into the user's cache.
+The solver is built with the package. If the package was built without a compiler, or for another
+platform, the solver is compiled once, within a second, into the user's cache.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ CACHE_VARIABLE = "ZEUS_CACHE_DIR"
 
 _I32, _I64, _DOUBLE = ctypes.c_int32, ctypes.c_int64, ctypes.c_double
 _CHOICE = ctypes.c_uint16
-MOST_OPTIONS = 1 << 16  # of one operation
+MOST_OPTIONS = 1 << 16  # per operation
 _CANCELLED = 3  # as in `c/pipeline.h`
-_SHORTEST = 1e-3  # seconds: as 0 stands for no limit
+_SHORTEST = 1e-3  # seconds: 0 would mean no limit
 
 
 class _Problem(ctypes.Structure):
@@ -70,7 +70,7 @@ class _Solution(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Numbers:
-    """A problem in the solver's terms; `c/pipeline.h` says what each is."""
+    """The solver's input; the fields are documented in `c/pipeline.h`."""
 
     plans: int
     rounds: int
@@ -90,7 +90,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Found:
-    """What the solver found; plans by rising time. `refined` unless it had to end early."""
+    """The solver's result; plans by rising time. `refined` unless it had to stop early."""
 
     breakpoint_ticks: list[int]
     breakpoint_slopes: list[int]
@@ -101,11 +101,11 @@ class Found:
 
 
 def solve(numbers: Numbers, limit: Limit) -> Found:
-    """Run the solver; other threads run meanwhile.
+    """Run the solver. The interpreter lock is released, so other threads can run.
 
     Raises:
         SolvingCancelledError: If the limit was cancelled.
-        NativeCodeError: If it is not there and cannot be built.
+        NativeCodeError: If the solver is missing and cannot be built.
         MemoryError: If the plans do not fit into memory.
     """
     library = load()
@@ -176,7 +176,7 @@ def _starts(rows: Sequence[Sequence[float]]) -> Any:
 
 @functools.cache
 def load() -> ctypes.CDLL:
-    """The library, which is built if need be.
+    """Return the library, built first if necessary.
 
     Raises:
         NativeCodeError: If it can be neither found nor built.
@@ -191,7 +191,7 @@ def load() -> ctypes.CDLL:
 
 
 def cache() -> Path:
-    """Where what is compiled for this user goes."""
+    """Return the folder for libraries compiled for this user."""
     given = os.environ.get(CACHE_VARIABLE)
     if given:
         return Path(given)
@@ -203,7 +203,7 @@ def _found() -> Path | None:
     name = _build.library_name()
     for folder in (Path(__file__).parent, cache()):
         library = folder / name
-        # Nobody else may put code into our process.
+        # Load no library that another user could have written.
         if library.is_file() and library.stat().st_uid in (os.getuid(), 0):
             return library
     return None
@@ -216,7 +216,7 @@ def _built() -> ctypes.CDLL:
         except OSError:
             import tempfile  # noqa: PLC0415
 
-            # A home that cannot be written to: compiled anew for each process.
+            # The cache is not writable: compile again in each process.
             with tempfile.TemporaryDirectory(prefix="zeus-energy-") as scratch:
                 return ctypes.CDLL(str(_build.build(Path(scratch))))
     except (_build.BuildError, OSError) as error:

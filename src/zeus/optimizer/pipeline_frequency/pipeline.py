@@ -1,4 +1,4 @@
-"""One training iteration as a graph: what runs where, in which options, and what it waits for."""
+"""One training iteration as a graph of operations, with devices, options and dependencies."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from zeus.optimizer.pipeline_frequency.profile import (
     Option,
 )
 
-MAX_COUNT = 1_000_000  # of devices, GPUs and pipelines, each
+MAX_COUNT = 1_000_000  # each of devices, GPUs and pipelines
 MAX_WATTS = 1e21
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One piece of work of an iteration.
+    """One operation of an iteration.
 
     Attributes:
-        instruction: What it is: "forward", "backward", "communication".
+        instruction: Its kind: "forward", "backward", "communication".
         options: Ways to run it; a single one if there is nothing to choose.
-        device: Number of the pipeline rank whose GPUs run it; `None` if no GPU is busy with it.
-        stage: Part of the model that it belongs to, if any.
-        microbatch: Part of the batch that it belongs to, if any.
-        after: Numbers of the operations that must have ended, the one before it on its device
+        device: Index of the pipeline rank whose GPUs run it; `None` if no GPU is busy with it.
+        stage: Index of its model stage, if any.
+        microbatch: Index of its microbatch, if any.
+        after: Numbers of the operations that must have ended, the previous one on its device
             included.
     """
 
@@ -47,27 +47,27 @@ class Operation:
 
     @property
     def fastest_clock(self) -> Option:
-        """The option of the highest frequency."""
+        """The option with the highest frequency."""
         return max(self.options, key=lambda option: option.frequency or 0.0)
 
 
 class Pipeline:
     """A graph of operations, built from its beginning to its end.
 
-    Operations of one device run one after the other, in the order in which they are added. What
-    else an operation waits for is given as `after`, and must have been added before, so that no
-    graph has a circle. Once plans have been made for it, a pipeline cannot be changed any more.
+    Operations of one device run one after the other, in the order in which they are added. Other
+    dependencies of an operation are given as `after`, and must have been added before, so that the
+    graph is acyclic. Once plans have been made for it, a pipeline cannot be changed any more.
 
-    Every operation runs on all `tensor_parallel` GPUs of its device at the same time, each of which
-    takes what its option says. All of it happens in `data_parallel` pipelines alike. A GPU that
-    runs nothing waits, and draws `blocking_power` until the whole iteration is over.
+    Every operation runs on all `tensor_parallel` GPUs of its device at the same time, each with the
+    time and energy of its option. All `data_parallel` pipelines do the same. A GPU that runs
+    nothing waits, and draws `blocking_power` until the whole iteration is over.
 
     Args:
-        devices: Pipeline ranks.
+        devices: Number of pipeline ranks.
         blocking_power: Watts of a GPU that waits, 0 or more.
-        tensor_parallel: GPUs of each rank.
-        data_parallel: Pipelines.
-        name: What is trained, for messages and pictures.
+        tensor_parallel: Number of GPUs per rank.
+        data_parallel: Number of pipelines.
+        name: Name of the model, for messages and pictures.
 
     Raises:
         PipelineError: If a value is out of range.
@@ -101,12 +101,12 @@ class Pipeline:
 
     @property
     def operations(self) -> Sequence[Operation]:
-        """All operations of one pipeline; each comes after those that it waits for."""
+        """All operations of one pipeline, in topological order."""
         return self._operations
 
     @property
     def gpus(self) -> int:
-        """GPUs of one of the pipelines."""
+        """Number of GPUs of one pipeline."""
         return self.devices * self.tensor_parallel
 
     def add(
@@ -122,19 +122,19 @@ class Pipeline:
         """Add an operation whose clock is to be chosen.
 
         Args:
-            instruction: What it is.
+            instruction: Its kind.
             options: Ways to run it, at least one.
-            device: Rank whose GPUs run it, after all that was added for that rank before; `None` if
-                it runs elsewhere, and its energy counts once.
-            stage: Part of the model.
-            microbatch: Part of the batch.
+            device: Rank whose GPUs run it, after all operations already added for that rank; `None`
+                if it runs elsewhere, and its energy counts once.
+            stage: Index of its model stage.
+            microbatch: Index of its microbatch.
             after: Numbers of operations that must have ended.
 
         Returns:
-            Its number.
+            Number of the operation.
 
         Raises:
-            PipelineError: If a rule is broken.
+            PipelineError: If a value is invalid.
         """
         given = tuple(options)
         if self._complete:
@@ -145,7 +145,7 @@ class Pipeline:
             raise PipelineError(f"{instruction!r} needs at least one option, but got none")
         if id(given) not in self._checked:
             _check(instruction, given)
-            # Thousands of operations share the tuple of their kind, which is kept for its identity.
+            # Thousands of operations share a tuple; keeping it makes its id safe as a key.
             self._checked[id(given)] = given
         if device is not None and device not in range(self.devices):
             raise PipelineError(
@@ -179,23 +179,23 @@ class Pipeline:
         microbatch: int | None = None,
         after: Iterable[int] = (),
     ) -> int:
-        """Add an operation whose time is what it is: communication, data loading.
+        """Add an operation of fixed time: communication, data loading.
 
         Args:
-            instruction: What it is.
+            instruction: Its kind.
             time: Seconds.
-            energy: Joules, of each GPU of the device; if not given, those of waiting for as long,
-                or none if it has no device.
-            device: As for `add`: a device does nothing else meanwhile.
-            stage: Part of the model.
-            microbatch: Part of the batch.
+            energy: Joules of each GPU of the device; by default the energy of waiting as long, or
+                0 if it has no device.
+            device: As for `add`; a device does nothing else meanwhile.
+            stage: Index of its model stage.
+            microbatch: Index of its microbatch.
             after: Numbers of operations that must have ended.
 
         Returns:
-            Its number.
+            Number of the operation.
 
         Raises:
-            PipelineError: If a rule is broken.
+            PipelineError: If a value is invalid.
         """
         if energy is None:
             energy = 0.0 if device is None else self.blocking_power * time
@@ -209,15 +209,15 @@ class Pipeline:
         )
 
     def gpus_of(self, operation: Operation) -> int:
-        """How many GPUs of one pipeline are busy with an operation."""
+        """Return the number of GPUs of one pipeline that are busy with an operation."""
         return 0 if operation.device is None else self.tensor_parallel
 
     def energy_of(self, operation: Operation, option: Option) -> float:
-        """Joules that an option takes, over all GPUs of one pipeline."""
+        """Return the joules of an operation with an option, over all GPUs of one pipeline."""
         return option.energy * max(self.gpus_of(operation), 1)
 
     def at_highest_frequency(self) -> Execution:
-        """How the iteration goes if nobody chooses: every clock as high as it was measured."""
+        """Return the execution without a plan: every operation at its highest measured clock."""
         fastest: dict[int, Option] = {}  # operations of a kind share their options
         for operation in self._operations:
             if id(operation.options) not in fastest:
@@ -225,10 +225,10 @@ class Pipeline:
         return self.execute([fastest[id(operation.options)] for operation in self._operations])
 
     def execute(self, options: Sequence[Option]) -> Execution:
-        """How the iteration goes with the given option of every operation.
+        """Return the execution of the iteration with the given option of every operation.
 
         Raises:
-            PipelineError: If there is not exactly one for each.
+            PipelineError: If there is not exactly one option for each.
         """
         if len(options) != len(self._operations):
             raise PipelineError(
@@ -254,10 +254,10 @@ class Pipeline:
         )
 
     def completed(self) -> Pipeline:
-        """The same, which cannot be changed any more.
+        """Freeze the pipeline, and return it.
 
         Raises:
-            PipelineError: If there is nothing in it, or it takes no time.
+            PipelineError: If it has no operations, or takes no time.
         """
         if not self._operations:
             raise PipelineError(f"{self.name} has no operations, so there is nothing to plan")
@@ -269,15 +269,15 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """An iteration as it goes.
+    """The simulated execution of an iteration.
 
     Attributes:
-        pipeline: What was executed.
-        options: Of each operation.
-        starts: Seconds from the beginning of the iteration, of each operation.
+        pipeline: The pipeline executed.
+        options: Option of each operation.
+        starts: Start of each operation, in seconds from the beginning of the iteration.
         time: Seconds until all have ended.
         computation_energy: Joules of the operations, over all pipelines.
-        waiting_energy: Joules of GPUs that wait, over all pipelines.
+        waiting_energy: Joules of waiting GPUs, over all pipelines.
     """
 
     pipeline: Pipeline
@@ -289,14 +289,14 @@ class Execution:
 
     @property
     def energy(self) -> float:
-        """Joules altogether."""
+        """Total joules, over all pipelines."""
         return self.computation_energy + self.waiting_energy
 
     def lasting(self, time: float) -> Execution:
-        """The same if the iteration is over only later, because another pipeline is slower.
+        """Return the execution if the iteration ends later, because another pipeline is slower.
 
         Args:
-            time: Seconds; no effect if this pipeline is the slowest.
+            time: Seconds of the iteration; no effect if this pipeline is the slowest.
         """
         pipeline = self.pipeline
         longer = max(time - self.time, 0.0) * pipeline.gpus * pipeline.data_parallel
@@ -308,10 +308,10 @@ class Execution:
 
 
 def counted(name: str, value: object, most: int | None = None) -> int:
-    """The value as a number of things.
+    """Return the value if it is a valid count.
 
     Raises:
-        PipelineError: If it is not a whole number from 1 on, or more than the most.
+        PipelineError: If it is not an integer from 1 to `most`.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise PipelineError(f"`{name}` must be a whole number, 1 or more, but got {name}={value!r}")
@@ -325,7 +325,7 @@ def _check(instruction: str, options: Iterable[Option]) -> None:
         rule = ""
         if not 0 <= option.time <= MAX_SECONDS:
             rule = f"time <= {MAX_SECONDS:g}" if option.time > 0 else "time >= 0"
-        elif 0 < option.time < MIN_SECONDS:  # with next to none, its power would have no bounds
+        elif 0 < option.time < MIN_SECONDS:  # near 0 s, its power would be unbounded
             rule = f"time >= {MIN_SECONDS:g}"
         elif not 0 <= option.energy <= MAX_JOULES:
             rule = f"energy <= {MAX_JOULES:g}" if option.energy > 0 else "energy >= 0"

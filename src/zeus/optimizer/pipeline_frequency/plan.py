@@ -1,4 +1,4 @@
-"""A plan: one of the measured options, and so a frequency, for every operation of an iteration."""
+"""A plan: one measured option, and so a frequency, for every operation of an iteration."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Menu:
     """The pipeline that plans are for, and the options that they choose from.
 
     Attributes:
-        pipeline: Cannot be changed any more.
-        options: Worth choosing, by rising time, of each operation; operations share them.
+        pipeline: The pipeline, which cannot be changed any more.
+        options: Useful options of each operation, by rising time; operations share the tuples.
     """
 
     pipeline: Pipeline
@@ -25,15 +25,15 @@ class Menu:
 
 
 class Plan:
-    """What to run at which frequency. Cannot be changed; equal to a plan of the same choices.
+    """The frequency of every operation. Immutable; equal to a plan of the same choices.
 
-    A plan takes two bytes per operation until it is looked into.
+    A plan is stored in two bytes per operation and decoded on access.
 
     Attributes:
-        time: Seconds of the iteration, exactly as executing the plan on the profile gives.
+        time: Seconds of the iteration, exactly as `execute` computes from the profile.
         energy: Joules over all GPUs of all pipelines, waiting included, likewise.
-        lower_bound: Joules that no plan can go below that takes this time or less. It is what the
-            iteration would take if operations could mix their options at will.
+        lower_bound: Joules below which no plan of this time or less can be: the energy of the
+            iteration if operations could mix their options.
     """
 
     __slots__ = ("_choices", "_menu", "energy", "lower_bound", "time")
@@ -49,12 +49,12 @@ class Plan:
 
     @property
     def pipeline(self) -> Pipeline:
-        """What the plan is for."""
+        """The pipeline that the plan is for."""
         return self._menu.pipeline
 
     @property
     def gap(self) -> float:
-        """Share of energy above the bound: 0.001 is at most 0.1 % from the best there can be."""
+        """Relative energy above the bound: 0.001 means at most 0.1 % above the optimum."""
         return self.energy / self.lower_bound - 1 if self.lower_bound > 0 else 0.0
 
     @property
@@ -71,17 +71,17 @@ class Plan:
         return tuple(option.frequency for option in self.options)
 
     def of_device(self, device: int) -> Iterator[tuple[Operation, Option]]:
-        """What a rank does, in order, with the option of each."""
+        """Yield the operations of a device in order, each with its option."""
         for operation, option in zip(self.pipeline.operations, self.options, strict=True):
             if operation.device == device:
                 yield operation, option
 
     def execute(self) -> Execution:
-        """How the iteration goes."""
+        """Return the execution of an iteration under the plan."""
         return self.pipeline.execute(self.options)
 
     def to_list(self) -> list[dict[str, Any]]:
-        """One entry per operation, as JSON knows it, by start; seconds, MHz and joules of a GPU."""
+        """Return one JSON entry per operation, by start; seconds, MHz, and joules of one GPU."""
         execution = self.execute()
         entries: list[dict[str, Any]] = [
             {

@@ -1,15 +1,15 @@
-"""What a pipeline's computations take at each clock: measured options by stage and instruction.
+"""Time and energy of a pipeline's computations at each clock, by stage and instruction.
 
 A profile is a CSV table with the columns stage, instruction, frequency (MHz), time (s) and energy
-(J, of one GPU). Measurements are taken at their word. What noise does to them is met like this:
+(J, of one GPU). Measurements are used as they are. Noise in them is handled like this:
 
 - *Repeated.* Several rows of one stage, instruction and frequency are measurements of the same
   thing; their mean is used.
-- *Dominated.* An option that takes longer than another, and saves nothing against waiting for the
-  rest of that time, is never chosen (`useful`). A higher clock that was measured to be slower and
+- *Dominated.* An option that takes longer than another, and saves no energy against running the
+  other and waiting, is never chosen (`useful`). A higher clock that was measured to be slower and
   to need more energy is one of these.
-- *Off the convex hull.* An option that a mix of two others would beat is still real, and may fill a
-  gap that they do not fit into. Plans may use it; the continuous bound does not.
+- *Off the convex hull.* An option that a mix of two others would beat can still be run, and may
+  fill a gap that they do not fit into. Plans may use it; the continuous bound does not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from zeus.errors import StageProfileError
 from zeus.optimizer.pipeline_frequency.tables import number, refuse, rows
 
 COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
-# Beyond what any GPU does; sums and quotients of such values can be computed with.
+# Beyond any GPU, yet sums and quotients of such values do not overflow.
 MIN_SECONDS, MAX_SECONDS, MAX_JOULES, MAX_MEGAHERTZ = 1e-12, 1e6, 1e12, 1e5
 
 
@@ -34,7 +34,7 @@ class Option:
     """One way to run an operation, on one GPU.
 
     Attributes:
-        frequency: MHz; `None` if the operation's clock is not ours to set.
+        frequency: MHz; `None` if no clock is set for the operation.
         time: Seconds.
         energy: Joules.
     """
@@ -45,7 +45,7 @@ class Option:
 
     @property
     def power(self) -> float:
-        """Watts on average; 0 if it takes no time."""
+        """Average watts; 0 if it takes no time."""
         return self.energy / self.time if self.time > 0 else 0.0
 
 
@@ -54,10 +54,10 @@ class Profile(Mapping[tuple[int, str], tuple[Option, ...]]):
 
     Args:
         options: At least one per stage and instruction; stages are numbered from 0 on.
-        name: What it is a profile of, for messages and pictures.
+        name: Name of the profiled model, for messages and pictures.
 
     Raises:
-        StageProfileError: If a rule is broken.
+        StageProfileError: If a value is invalid.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Profile(Mapping[tuple[int, str], tuple[Option, ...]]):
             self._options[stage, instruction] = _merged(checked)
         present = {stage for stage, _ in self._options}
         self.stages = len(present)
-        # Compared by their number: one that was misread may be as large as anything.
+        # Compared by count, not listed in a range: a wrong stage number may be huge.
         if not present or min(present) != 0 or max(present) != len(present) - 1:
             found = ", ".join(f"{stage}"[:20] for stage in sorted(present)) or "none"
             raise StageProfileError(
@@ -94,7 +94,7 @@ class Profile(Mapping[tuple[int, str], tuple[Option, ...]]):
         return f"Profile({self.name!r}: {self.stages} stages, {options} options)"
 
     def of(self, stage: int, instruction: str) -> tuple[Option, ...]:
-        """The options of one instruction of one stage.
+        """Return the options of one instruction of one stage.
 
         Raises:
             StageProfileError: If it was not measured.
@@ -104,23 +104,23 @@ class Profile(Mapping[tuple[int, str], tuple[Option, ...]]):
         except KeyError:
             known = ", ".join(repr(i) for s, i in self._options if s == stage) or "nothing"
             raise StageProfileError(
-                f"{self.name}: stage {stage} has no {instruction!r}; measured is {known}"
+                f"{self.name}: stage {stage} has no {instruction!r}; measured: {known}"
             ) from None
 
     def has(self, instruction: str) -> bool:
-        """Whether every stage has this instruction."""
+        """Return whether every stage has this instruction."""
         return all((stage, instruction) in self._options for stage in range(self.stages))
 
     def with_copy(self, of: str, named: str) -> Profile:
-        """With one more instruction, which takes the same as another."""
+        """Return a profile with one more instruction, of the same time and energy as another."""
         return self.with_parts(of, {named: 1.0})
 
     def with_parts(self, of: str, shares: Mapping[str, float]) -> Profile:
-        """With further instructions, each a share of the time and energy of one that was measured.
+        """Return a profile with more instructions, each a share of the time and energy of `of`.
 
         Args:
-            of: The instruction that is divided.
-            shares: Share of each part, more than 0; `{"backward_input": 0.5, ...}`.
+            of: The measured instruction to divide.
+            shares: Share of each part, above 0 and at most 1; `{"backward_input": 0.5, ...}`.
 
         Raises:
             StageProfileError: If a share is out of range, or a stage lacks the instruction.
@@ -141,24 +141,24 @@ class Profile(Mapping[tuple[int, str], tuple[Option, ...]]):
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Profile:
-        """Read a CSV table.
+        """Read a profile from a CSV table.
 
         Raises:
-            StageProfileError: If it is not such a table; names the file and the line.
+            StageProfileError: If the table is invalid; names the file and the line.
             OSError: If it cannot be read.
         """
         return _read(Path(path))
 
 
 def useful(options: Iterable[Option], blocking_power: float) -> tuple[Option, ...]:
-    """The options worth choosing, by rising time.
+    """Return the options that are not dominated, by rising time.
 
-    A GPU that is done earlier waits, and draws the blocking power meanwhile. So what an option
-    costs is its energy less what waiting would have taken in its time; that falls from each of
-    these to the next.
+    A GPU that finishes earlier waits, and draws the blocking power meanwhile. So the cost of an
+    option is its energy minus the energy of waiting for its time; the cost falls from each
+    returned option to the next.
 
     Args:
-        options: All there are.
+        options: All options.
         blocking_power: Watts of a waiting GPU.
     """
     kept: list[Option] = []
@@ -187,7 +187,7 @@ def _checked(option: Option, where: str) -> Option:
 
 
 def _check(name: str, given: object, beyond: bool, most: float, where: str) -> None:
-    """The value must be a number, 0 or more, or beyond 0, and not more than the most."""
+    """Check that a value is a number from 0 (above 0 if `beyond`) up to `most`."""
     value = given if isinstance(given, int | float) and not isinstance(given, bool) else math.nan
     if value > most:
         rule = f"{name} <= {most:g}"
@@ -199,7 +199,7 @@ def _check(name: str, given: object, beyond: bool, most: float, where: str) -> N
 
 
 def _merged(options: Sequence[Option]) -> tuple[Option, ...]:
-    """One option per frequency, the mean of its measurements, highest frequency first."""
+    """Return one option per frequency, the mean of its measurements, highest first."""
 
     def frequency(option: Option) -> float:
         return -math.inf if option.frequency is None else option.frequency

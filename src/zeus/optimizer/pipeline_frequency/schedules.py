@@ -1,8 +1,8 @@
-"""Pipeline schedules: in which order each rank runs its computations, and the graph that makes.
+"""Pipeline schedules: the order in which each rank runs its computations, and the resulting graph.
 
 A schedule is a function from the numbers of ranks, stages and microbatches to one list of `Step`s
-per rank. `build` adds what waits for what: a forward for that of the stage before, a backward for
-that of the stage after, and everything for what its rank does before it.
+per rank. `build` adds the dependencies: a forward waits for that of the previous stage, a backward
+for that of the next stage, and every step for the one before it on its rank.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from zeus.optimizer.pipeline_frequency.profile import Profile
 FORWARD, BACKWARD, RECOMPUTATION = "forward", "backward", "recomputation"
 BACKWARD_INPUT, BACKWARD_WEIGHT = "backward_input", "backward_weight"
 COMMUNICATION, DATA_LOADING = "communication", "data_loading"
-_GRADIENTS = (BACKWARD, BACKWARD_INPUT)  # what makes a gradient that the stage before waits for
+_GRADIENTS = (BACKWARD, BACKWARD_INPUT)  # compute the gradient that the previous stage waits for
 
 
 class Step(NamedTuple):
-    """A computation in the order of a rank."""
+    """One computation in the order of a rank."""
 
     instruction: str
     stage: int
@@ -36,13 +36,13 @@ Order = list[list[Step]]
 
 @dataclass(frozen=True)
 class Shape:
-    """What a schedule is to arrange.
+    """The dimensions of a pipeline to schedule.
 
     Attributes:
-        devices: Pipeline ranks.
-        stages: Parts of the model, a multiple of the ranks. Stage `s` is on rank `s % devices`,
-            unless the schedule has them in a V.
-        microbatches: Parts of the batch.
+        devices: Number of pipeline ranks.
+        stages: Number of model stages, a multiple of the ranks. Stage `s` is on rank `s % devices`,
+            unless the schedule places them in a V.
+        microbatches: Number of microbatches.
     """
 
     devices: int
@@ -60,7 +60,7 @@ class Shape:
 
     @property
     def chunks(self) -> int:
-        """Stages per rank."""
+        """Number of stages per rank."""
         return self.stages // self.devices
 
 
@@ -73,7 +73,7 @@ def _one_stage_per_rank(name: str, shape: Shape) -> None:
 
 
 def _alternating(shape: Shape, rank: int) -> list[Step]:
-    """1F1B of one rank."""
+    """Return the 1F1B order of one rank."""
     ahead = min(shape.devices - 1 - rank, shape.microbatches)
     steps = [Step(FORWARD, rank, microbatch) for microbatch in range(ahead)]
     for microbatch in range(shape.microbatches):
@@ -94,7 +94,7 @@ def gpipe(shape: Shape) -> Order:
 
 
 def one_forward_one_backward(shape: Shape) -> Order:
-    """1F1B: as few forwards ahead as keep the last rank busy, then one of each in turn."""
+    """1F1B: the fewest warm-up forwards that keep the last rank busy, then one of each in turn."""
     _one_stage_per_rank("1f1b", shape)
     return [_alternating(shape, rank) for rank in range(shape.devices)]
 
@@ -119,12 +119,12 @@ def interleaved(shape: Shape) -> Order:
 
 
 class _Rounds:
-    """How microbatches go through the stages of a rank, if it has several."""
+    """The order in which microbatches go through the several stages of a rank."""
 
     def __init__(self, name: str, shape: Shape) -> None:
         count = max(1, shape.microbatches // shape.devices)
         if shape.chunks == 1:
-            count = 1  # it makes no difference, so any number of microbatches will do
+            count = 1  # rounds make no difference, so any number of microbatches is valid
         if shape.microbatches % count:
             raise PipelineError(
                 f"{name} needs microbatches in equal rounds, but got "
@@ -135,13 +135,13 @@ class _Rounds:
         self.total = shape.microbatches * shape.chunks
 
     def ahead(self, rank: int, per_rank: int) -> int:
-        """Forwards before the first backward: so many more for each rank that follows."""
+        """Return the warm-up forwards of a rank: `per_rank` more for each rank that follows."""
         shape = self._shape
         ahead = (shape.chunks - 1) * self._length + per_rank * (shape.devices - 1 - rank)
         return min(ahead, self.total)
 
     def step(self, rank: int, number: int, instruction: str) -> Step:
-        """Which stage and microbatch it is that a rank computes as its n-th of this kind."""
+        """Return the stage and microbatch of a rank's n-th instruction of this kind."""
         shape = self._shape
         round_, place = divmod(number, self._length * shape.chunks)
         chunk, within = divmod(place, self._length)
@@ -151,9 +151,9 @@ class _Rounds:
 
 
 def early_recomputation(shape: Shape) -> Order:
-    """1F1B in which activations are computed again before a backward, not waiting for its gradient.
+    """1F1B in which activations are recomputed before a backward's gradient has arrived.
 
-    The last rank's backward follows its forward at once, so it has nothing to compute again.
+    The last rank's backward follows its forward at once, so it has nothing to recompute.
     """
     _one_stage_per_rank("1f1b-recompute", shape)
     order = []
@@ -168,11 +168,11 @@ def early_recomputation(shape: Shape) -> Order:
 
 
 def zero_bubble(shape: Shape) -> Order:
-    """1F1B with the backward in two: gradients of inputs at once, those of weights to fill gaps.
+    """1F1B with split backwards: input gradients at once, weight gradients to fill gaps.
 
-    Later ranks have fewer microbatches under way, so they may put off as many gradients of weights
-    as there are ranks before them, within the memory of 1F1B (ZB-H1). A rank may have several
-    stages, with rounds as those of `interleaved`.
+    Later ranks have fewer microbatches in flight, so they may postpone as many weight gradients as
+    there are ranks before them, within the memory of 1F1B (ZB-H1). A rank may have several stages,
+    with rounds as those of `interleaved`.
     """
     rounds = _Rounds("zero-bubble", shape)
     order = []
@@ -191,7 +191,7 @@ def zero_bubble(shape: Shape) -> Order:
 
 
 def zero_bubble_v(shape: Shape) -> Order:
-    """Two stages per rank in a V, down the ranks and up again, backwards in two (ZB-V).
+    """Two stages per rank in a V, down the ranks and up again, with split backwards (ZB-V).
 
     The first rank has the first stage and the last one, so that it computes the loss and begins the
     first backward itself. If forwards and both halves of backwards take equally long, no rank waits
@@ -199,11 +199,11 @@ def zero_bubble_v(shape: Shape) -> Order:
     """
     if shape.chunks != 2:
         raise PipelineError(f"zbv has two stages per rank, but got {shape.chunks}")
-    # With fewer microbatches the order is that of as many as fill the pipeline, with gaps.
+    # With fewer microbatches, take the order of as many as fill the pipeline, and leave gaps.
     filling = max(shape.microbatches, 2 * shape.devices - 1)
     order = []
     for rank in range(shape.devices):
-        following = shape.devices - rank  # ranks, this one included
+        following = shape.devices - rank  # ranks from this one on
         line = _Line(down=rank, up=shape.stages - 1 - rank)
         line.run("F", times=2 * following - 1)
         line.run("f F", times=rank)
@@ -221,7 +221,7 @@ def zero_bubble_v(shape: Shape) -> Order:
 
 
 class _Line:
-    """Builds the order of a rank from letters: large ones on its way down the V, small ones up."""
+    """Builds the order of a rank from letters: upper case on the way down the V, lower case up."""
 
     _LETTERS: ClassVar = {"f": FORWARD, "i": BACKWARD_INPUT, "w": BACKWARD_WEIGHT}
 
@@ -231,7 +231,7 @@ class _Line:
         self._counts: Counter[str] = Counter()
 
     def run(self, letters: str, times: int = 1) -> None:
-        """Each for the next of its microbatches."""
+        """Append the steps of the letters, each for its next microbatch."""
         for letter in letters.split() * times:
             stage = self._stages[letter.islower()]
             instruction = self._LETTERS[letter.lower()]
@@ -239,7 +239,7 @@ class _Line:
             self._counts[letter] += 1
 
     def count(self, letter: str) -> int:
-        """How many there are so far."""
+        """Return the number of steps of a letter so far."""
         return self._counts[letter]
 
 
@@ -251,8 +251,8 @@ SCHEDULES: dict[str, Callable[[Shape], Order]] = {
     "zero-bubble": zero_bubble,
     "zbv": zero_bubble_v,
 }
-"""By the names that the command line knows."""
-MOST_OPERATIONS = 200_000  # of a whole iteration; minutes and a gigabyte
+"""Schedules by their names on the command line."""
+MOST_OPERATIONS = 200_000  # per iteration; takes minutes and a gigabyte
 _CHUNKS = {"zbv": 2}  # stages per rank, where there is no choice
 
 
@@ -269,27 +269,27 @@ def build(
     data_loading: float = 0.0,
     name: str = "",
 ) -> Pipeline:
-    """The graph of an iteration.
+    """Return the graph of an iteration.
 
-    A profile without "recomputation" is taken to compute its forward again. One without
-    "backward_input" and "backward_weight" is taken to spend half of its backward on each.
+    A profile without "recomputation" is assumed to repeat its forward. One without
+    "backward_input" and "backward_weight" is assumed to spend half of its backward on each.
 
     Args:
-        profile: What the stages take.
+        profile: Times and energies of the stages.
         schedule: One of `SCHEDULES`, or a function like those.
-        microbatches: Parts of the batch.
+        microbatches: Number of microbatches.
         blocking_power: Watts of a GPU that waits.
-        chunks: Stages per rank; by default 1, or 2 with "zbv", which has no other. Also
-            "interleaved" and "zero-bubble" may have more than 1.
-        tensor_parallel: GPUs per rank; each takes what the profile says.
-        data_parallel: Pipelines that do the same.
+        chunks: Stages per rank; by default 1, or 2 with "zbv", which requires 2. "interleaved"
+            and "zero-bubble" may also have more than 1.
+        tensor_parallel: GPUs per rank; the profile is of each one.
+        data_parallel: Number of pipelines that do the same.
         communication: Seconds from the end of a computation until the next stage has its result,
             if that is on another rank. No GPU is busy with it.
         data_loading: Seconds that the first stage waits for the data of each microbatch.
-        name: What is trained; that of the profile if not given.
+        name: Name of the model; by default that of the profile.
 
     Raises:
-        PipelineError: If a value is out of range, or the order cannot be followed.
+        PipelineError: If a value is out of range, or the schedule cannot be followed.
         StageProfileError: If the profile lacks what the schedule needs.
     """
     if isinstance(schedule, str):
@@ -325,7 +325,7 @@ def build(
 
 
 def completed(profile: Profile, order: Order) -> Profile:
-    """With the instructions that follow from those measured, if the order needs them."""
+    """Return the profile with instructions derived from measured ones, if the order needs them."""
     needed = {step.instruction for steps in order for step in steps}
     if RECOMPUTATION in needed and not profile.has(RECOMPUTATION):
         profile = profile.with_copy(FORWARD, RECOMPUTATION)
@@ -336,7 +336,7 @@ def completed(profile: Profile, order: Order) -> Profile:
 
 
 class _Builder:
-    """Adds operations in the order in which they could run at the highest clocks."""
+    """Adds operations in the order in which they would start at the highest clocks."""
 
     def __init__(
         self,
@@ -371,14 +371,14 @@ class _Builder:
         for rank, steps in enumerate(self._order):
             if self._place[rank] < len(steps):
                 raise PipelineError(
-                    f"the schedule cannot be followed: rank {rank} waits for ever before "
+                    f"the schedule cannot be followed: rank {rank} waits forever before "
                     f"{steps[self._place[rank]]}"
                 )
 
     def _offer(
         self, rank: int, ready: list[tuple[float, int]], waiting: dict[Step, list[int]]
     ) -> None:
-        """The rank's next step is ready, or has to wait for another."""
+        """Queue the rank's next step as ready, or as waiting for another step."""
         if self._place[rank] == len(self._order[rank]):
             return
         start = self._free[rank]
@@ -422,7 +422,7 @@ class _Builder:
         return step
 
     def _inputs(self, step: Step) -> list[Step]:
-        """What a step waits for, besides what its rank does before it."""
+        """Return the steps that a step waits for, besides the one before it on its rank."""
         if step.instruction == FORWARD:
             found = self._found(FORWARD, step.stage - 1, step.microbatch)
         elif step.instruction not in _GRADIENTS:
@@ -434,7 +434,7 @@ class _Builder:
         return [] if found is None else [found]
 
     def _sends(self, step: Step) -> bool:
-        """Whether another rank needs the result."""
+        """Return whether another rank needs the result."""
         receiver = None
         if step.instruction == FORWARD:
             receiver = self._found(FORWARD, step.stage + 1, step.microbatch)
@@ -447,6 +447,6 @@ class _Builder:
         return step if step in self._steps else None
 
     def _gradient(self, stage: int, microbatch: int) -> Step | None:
-        """What makes the gradient of a stage's input: some backwards may be whole, others split."""
+        """Return the step that computes the gradient of a stage's input, split or not."""
         kinds = (self._found(instruction, stage, microbatch) for instruction in _GRADIENTS)
         return next((step for step in kinds if step is not None), None)

@@ -1,8 +1,8 @@
-"""The time-energy frontier of a pipeline: every plan with what it takes, and how good it is.
+"""The time-energy frontier of a pipeline: plans with their times, energies and optimality bounds.
 
-`solve` has the exact continuous frontier found first, on which operations may mix their options,
-and executable plans next (`c/sweep.c`, `c/solve.c`). The continuous frontier bounds every
-plan of the same time from below.
+`solve` finds the exact continuous frontier first, on which operations may mix their options, and
+executable plans next (`c/sweep.c`, `c/solve.c`). The continuous frontier is a lower bound for every
+plan of the same time.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Continuous:
     """The continuous frontier, exact: piecewise linear and convex.
 
     Attributes:
-        fastest: Seconds of the shortest iteration there can be.
-        least_energy: Seconds of the iteration that takes the least energy.
+        fastest: Seconds of the shortest possible iteration.
+        least_energy: Seconds of the iteration of minimum energy.
     """
 
     def __init__(self, pipeline: Pipeline, curves: Curves, found: native.Found) -> None:
@@ -47,7 +47,7 @@ class Continuous:
             fall = self._ticks[place] - self._ticks[place + 1]
             self._costs.append(self._costs[-1] + self._slopes[place] * fall)
         self.fastest = self._seconds(len(self._ticks) - 1)
-        # As long as a tick less costs no more than waiting for it does, less time is less energy.
+        # While saving a tick costs no more than waiting for it, a shorter iteration saves energy.
         waiting = math.ldexp(self._waiting, curves.slope_bits)
         last = len(self._ticks) - 1
         best = next((place for place in range(last) if self._slopes[place] > waiting), last)
@@ -57,24 +57,24 @@ class Continuous:
         return math.ldexp(self._ticks[place], -self._tick_bits)
 
     def corners(self) -> list[tuple[float, float]]:
-        """Times and energies between which it is linear, from the fastest to the least energy."""
+        """Return its corners (s, J), from the fastest to the one of minimum energy."""
         found: list[tuple[float, float]] = []
         for place in range(len(self._ticks) - 1, -1, -1):
             time = self._seconds(place)
-            if not found or time > found[-1][0]:  # what is only ticks apart is one time
+            if not found or time > found[-1][0]:  # corners only ticks apart are one
                 found.append((time, self._energy(self._costs[place], time)))
             if time >= self.least_energy:
                 break
         return found
 
     def energy(self, time: float) -> float:
-        """Joules that no plan can go below that takes this time or less.
+        """Return the lower bound on the joules of any plan that takes this time or less.
 
         Args:
-            time: Seconds, from `fastest` on. Beyond `least_energy` it is that of the least.
+            time: Seconds, at least `fastest`. Beyond `least_energy` the bound stays constant.
         """
         time = min(time, self.least_energy)
-        # Up, so that rounding of the time cannot raise the bound.
+        # Round up, so that rounding of the time cannot raise the bound.
         ticks = int(math.ldexp(time, self._tick_bits)) + 1
         ticks = min(max(ticks, self._ticks[-1]), self._ticks[0])
         place = bisect.bisect_left(self._ticks, -ticks, key=lambda tick: -tick)
@@ -89,13 +89,13 @@ class Continuous:
 
 @dataclass(frozen=True)
 class Solution:
-    """What was found for a pipeline.
+    """The plans found for a pipeline.
 
     Attributes:
         frontier: Plans by rising time and falling energy; the knob of each point is a `Plan`.
-        continuous: The bound of all of them.
-        refined: Whether the solver was done; if not, its limit was reached, plans may be further
-            from their bound than usual, and the bound from what can be reached.
+        continuous: The lower bound of all plans.
+        refined: Whether the solver finished; if not, its limit was reached, plans may be further
+            from their bound than usual, and the bound from the optimum.
     """
 
     frontier: Frontier
@@ -104,24 +104,24 @@ class Solution:
 
     @property
     def plans(self) -> Sequence[Plan]:
-        """The plans alone."""
+        """Plans of the frontier, by rising time."""
         return [point.knob for point in self.frontier]
 
 
 def solve(pipeline: Pipeline, plans: int = PLANS, limit: Limit | None = None) -> Solution:
-    """The frontier of a pipeline, from the fastest plan there can be to the one of least energy.
+    """Return the frontier of a pipeline, from the fastest possible plan to the minimum energy.
 
     Args:
-        pipeline: What to plan; it cannot be changed any more.
-        plans: How many iteration times to aim at. About as many plans are found, and every one
-            that no other beats is given.
-        limit: What it may take; by default as long as it needs.
+        pipeline: The pipeline to plan; it cannot be changed afterwards.
+        plans: Number of iteration times to aim at. About as many plans are found; all that are
+            Pareto-optimal are returned.
+        limit: Limits of time and memory; by default no time limit.
 
     Raises:
-        PipelineError: If the pipeline is empty, a number out of range, or time is over before there
-            is any plan.
+        PipelineError: If the pipeline is empty, a number is out of range, or the time is over
+            before there is a plan.
         SolvingCancelledError: If the limit was cancelled.
-        NativeCodeError: If the solver is not there and cannot be built.
+        NativeCodeError: If the solver is missing and cannot be built.
     """
     if counted("plans", plans) > _MOST_PLANS:
         raise PipelineError(f"`1 <= plans <= {_MOST_PLANS}` must hold, but got plans={plans!r}")
@@ -130,7 +130,7 @@ def solve(pipeline: Pipeline, plans: int = PLANS, limit: Limit | None = None) ->
     for number, curve in zip(curves.of_operation, pipeline.operations, strict=True):
         if len(curves.curves[number].options) >= native.MOST_OPTIONS:
             raise PipelineError(
-                f"an operation has fewer than {native.MOST_OPTIONS} options worth choosing, but "
+                f"an operation must have fewer than {native.MOST_OPTIONS} useful options, but "
                 f"{curve} has {len(curves.curves[number].options)}"
             )
     limit = limit or Limit()
@@ -142,7 +142,7 @@ def solve(pipeline: Pipeline, plans: int = PLANS, limit: Limit | None = None) ->
     points = []
     for time, energy, choices in zip(found.times, found.energies, found.choices, strict=True):
         joules = pipelines * energy
-        # Rounding may not make a bound of what is reached.
+        # Rounding must not lift the bound above the plan itself.
         bound = min(continuous.energy(time), joules)
         points.append(Point(Plan(menu, choices, time, joules, bound), time, joules))
     frontier = Frontier(points, f"one iteration of {pipeline.name}", knob_name="plan")

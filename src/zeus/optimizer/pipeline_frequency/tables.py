@@ -1,4 +1,4 @@
-"""CSV tables whose mistakes are told with the file and the line."""
+"""Reads CSV tables; errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from zeus.errors import StageProfileError
 
 
 def rows(path: Path, columns: Sequence[str], what: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """The rows of a table, each with where it is, and its values by column.
+    """Yield the rows of a table, each with its file and line, and its values by column.
 
-    Columns may be in any order, with others between them. Blank lines are skipped.
+    Columns may be in any order, and further columns are allowed. Blank lines are skipped.
 
     Args:
         path: The file.
-        columns: Those that must be there.
-        what: What the table is, for messages.
+        columns: The required columns.
+        what: Name of the table, for messages.
 
     Raises:
-        StageProfileError: If it is not such a table.
+        StageProfileError: If it is not a valid table.
         OSError: If it cannot be read.
     """
     head: list[str] | None = None
@@ -48,10 +48,10 @@ def rows(path: Path, columns: Sequence[str], what: str) -> Iterator[tuple[str, d
 
 
 def number(cells: Mapping[str, str], name: str, where: str) -> float:
-    """A value as a finite number.
+    """Return a value as a finite number.
 
     Raises:
-        StageProfileError: If it is none.
+        StageProfileError: If it is not a finite number.
     """
     try:
         value = float(cells[name])
@@ -63,12 +63,12 @@ def number(cells: Mapping[str, str], name: str, where: str) -> float:
 
 
 def refuse(where: str, name: str, rule: str, text: str) -> NoReturn:
-    """Say what a value must be, and what it is."""
+    """Raise a `StageProfileError` with the rule for a value, and the value."""
     raise StageProfileError(f"{where}: `{name}` must be {rule}, but got {text!r}")
 
 
 def _cells(line: bytes, where: str) -> list[str]:
-    # Line by line, so that a quote that is left open is told where it is.
+    # Line by line, so that the error of an unclosed quote names its line.
     try:
         text = line.decode("utf-8-sig")
         return [cell.strip() for row in csv.reader([text], strict=True) for cell in row]

@@ -1,4 +1,4 @@
-"""Plans as traces that https://ui.perfetto.dev and Chrome's tracing page show."""
+"""Plans as traces for https://ui.perfetto.dev and Chrome's tracing page."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _MICROSECONDS = 1e6
 
 
 def to_trace(executions: Mapping[str, Execution]) -> dict[str, Any]:
-    """A trace in the Trace Event Format, to be written as JSON.
+    """Return a trace in the Trace Event Format, to be written as JSON.
 
     Args:
-        executions: By the name under which each is shown, as a process of its own; its ranks are
-            the threads, and what runs on none of them has threads after those.
+        executions: Executions by display name. Each is a process of the trace, and its ranks are
+            the threads; operations that run on no rank have threads after those.
     """
     events: list[dict[str, Any]] = []
     for number, (name, execution) in enumerate(executions.items(), 1):
@@ -32,7 +32,7 @@ def _events(number: int, name: str, execution: Execution) -> Iterator[dict[str, 
         "pid": number,
         "args": {"sort_index": number},
     }
-    lanes: dict[int, int] = {}  # of work outside of ranks, by stage
+    lanes: dict[int, int] = {}  # of operations that run on no rank, by stage
     for device in range(pipeline.devices):
         yield _named("thread_name", number, device, f"rank {device}")
     for operation, option, start in zip(
@@ -67,7 +67,7 @@ def _events(number: int, name: str, execution: Execution) -> Iterator[dict[str, 
 
 
 def _power(number: int, device: int, execution: Execution) -> Iterator[dict[str, Any]]:
-    """What a GPU of a rank draws, as a curve."""
+    """Yield counter events with the power of one GPU of a rank, in watts."""
     waiting = execution.pipeline.blocking_power
     levels: list[tuple[float, float]] = []
     free = 0.0

@@ -263,7 +263,7 @@ def test_clocks_that_cannot_be_set_are_one_warning_and_told_to_the_server(api, c
     with caplog.at_level(logging.WARNING, "zeus"):
         training.iterate(30)
     assert len(caplog.messages) == 1
-    assert "rank 1 keeps the clocks from before: no permission" in caplog.messages[0]
+    assert "rank 1 keeps its previous clocks: no permission" in caplog.messages[0]
     assert "rank 1 cannot take part: no permission" in api.job("test")["status"]
     assert training.optimizers[0].state == "waiting"
     assert locks(training) == [None] * 3

@@ -127,9 +127,9 @@ def test_measurements_that_cannot_be(job, option, said):
 
 
 def test_measurements_of_other_instructions_than_those_of_the_step(job):
-    with pytest.raises(PipelineError, match="lacks backward and has, beyond that, none"):
+    with pytest.raises(PipelineError, match="lacks backward and has in addition none"):
         job.put_measurements(0, "session 0", measured([F]), 5.0)
-    with pytest.raises(PipelineError, match="has, beyond that, evaluation"):
+    with pytest.raises(PipelineError, match="has in addition evaluation"):
         job.put_measurements(0, "session 0", measured([F, B, Instruction("evaluation")]), 5.0)
 
 

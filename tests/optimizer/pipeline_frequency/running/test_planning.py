@@ -129,15 +129,15 @@ F, B = Instruction("forward"), Instruction("backward")
     [
         ([[F, F, B, B], [F, B]], "stage 1 has 1 and stage 0 has 2"),
         ([[F, B], [F]], "a gradient of each microbatch, but stage 1 has 0"),
-        ([[B, F], [F, B]], "place 0 waits for ever before backward of stage 0, microbatch 0"),
+        ([[B, F], [F, B]], "place 0 waits forever before backward of stage 0, microbatch 0"),
         (
             [[Instruction("forward", 0, 1), Instruction("forward", 0, 1)], [F, F]],
             "stage 0 has two of microbatch 1",
         ),
         ([[F, Instruction("forward", 1), B], [F, B]], "forward of each microbatch, but stage 3"),
         ([[F._replace(stage=2), B], [F, B]], "`stage < 2` must hold .* place 0 says stage=2"),
-        ([[F, B._replace(stage=1)], [F, B]], "chunk 0 of place 0 is said to be 0 and 1"),
-        ([[F._replace(stage=1)], [F]], "stage 1 is said to be chunk 0 of place 0 and 0 of 1"),
+        ([[F, B._replace(stage=1)], [F, B]], "chunk 0 of place 0 is reported as 0 and 1"),
+        ([[F._replace(stage=1)], [F]], "stage 1 is both chunk 0 of place 0 and 0 of 1"),
     ],
 )
 def test_orders_that_do_not_fit_together_are_told(orders, said):

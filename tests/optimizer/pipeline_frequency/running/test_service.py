@@ -182,7 +182,7 @@ def test_a_rank_that_says_nothing_is_lost_and_a_new_run_may_begin(store, time):
     assert api.job("test")["stragglers"] == [], "nobody waits for a pipeline that is gone"
     api.sweep()
     said = [event.message for event in api.events("test")]
-    assert said[:2] == ["pipeline 1 is gone", "nothing is heard of ranks 2, 3 any more"]
+    assert said[:2] == ["pipeline 1 is gone", "lost contact with ranks 2, 3"]
     assert len(said) == 4, "it is said once"
     time.now += 2 * LEASE
     tell_all(api, (1, 2, 1), run=" of the next run")

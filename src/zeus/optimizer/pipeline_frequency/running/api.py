@@ -1,4 +1,4 @@
-"""What can be asked about pipeline jobs, whoever answers: a server, or a store of this process."""
+"""The interface to pipeline jobs, on a server or in a store of this process."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from zeus.optimizer.pipeline_frequency.running.messages import (
 
 
 class PipelinesApi(Protocol):
-    """Pipeline jobs.
+    """Interface to pipeline jobs.
 
-    Everything about a job raises `UnknownJobError` if there is none of this name (or the rank is
-    not registered), `JobConflictError` if another process has registered in the place of the
-    asking one, `PipelineError` if a value breaks a rule, and `ServerError` if nobody answers.
+    Methods on a job raise `UnknownJobError` if no job has this name (or the rank is not
+    registered), `JobConflictError` if another process has registered in place of the calling
+    one, `PipelineError` if a value is invalid, and `ServerError` if the server does not answer.
     """
 
     def register(self, job: str, registration: Registration) -> Standing:
-        """Take a place in a job, which is created if it is not there."""
+        """Register a rank in a job, which is created if it does not exist."""
 
     def put_sequence(
         self, job: str, rank: int, session: str, sequence: Sequence[Instruction]
     ) -> Standing:
-        """Tell what a rank does in every step, in order."""
+        """Report the instructions of a rank's step, in order."""
 
     def put_measurements(self, job: str, rank: int, session: str, measured: Measured) -> Standing:
-        """Tell what a rank has measured of its instructions."""
+        """Report the measurements of a rank's instructions."""
 
     def report_trouble(self, job: str, rank: int, session: str, said: str) -> Standing:
-        """Tell that a rank cannot measure or set clocks."""
+        """Report that a rank cannot measure or set clocks; `said` is the reason."""
 
     def standing(
         self,
@@ -46,40 +46,40 @@ class PipelinesApi(Protocol):
         wait: float = 0.0,
         step_time: float | None = None,
     ) -> Standing:
-        """What a rank is to do; answered when it is not that of `version` any more.
+        """Return what a rank should do, as soon as its version is not `version` any more.
 
         Args:
-            job: Name.
-            rank: Who asks.
-            session: The same.
-            version: What it knows.
-            wait: Seconds to wait for something else, at most.
-            step_time: Seconds that a step takes by the plan, if known.
+            job: Name of the job.
+            rank: The calling rank.
+            session: The session it registered with.
+            version: Version that the rank has.
+            wait: Seconds to wait for another version, at most.
+            step_time: Seconds that a step takes under the plan, if known.
         """
 
     def leave(self, job: str, rank: int, session: str) -> None:
-        """Tell that a rank has ended."""
+        """Report that a rank has ended."""
 
     def report_straggler(self, job: str, straggler: Straggler) -> dict[str, Any]:
-        """Tell that a pipeline is slower than the others, or is not any more; the job."""
+        """Report that a pipeline is slower than others, or is not any more; return the job."""
 
     def jobs(self) -> list[dict[str, Any]]:
-        """All jobs, by name."""
+        """List all jobs, ordered by name."""
 
     def job(self, name: str) -> dict[str, Any]:
-        """One job with its ranks."""
+        """Return one job with its ranks."""
 
     def frontier(self, name: str) -> dict[str, Any]:
-        """What there is to choose from, and what each pipeline follows."""
+        """Return the time-energy frontier, and the point that each pipeline follows."""
 
     def profile(self, name: str) -> list[dict[str, Any]]:
-        """What was measured, as the plan counts it; the columns of a profile's CSV table."""
+        """Return the measurements that plans are based on, as rows of a profile's CSV table."""
 
     def plan(self, name: str, pipeline: int = 0) -> list[dict[str, Any]]:
-        """What a pipeline follows, operation by operation; nothing if there is no plan."""
+        """Return the plan of a pipeline, one entry per operation; empty if there is none."""
 
     def delete(self, name: str) -> None:
-        """Forget a job."""
+        """Delete a job."""
 
     def close(self) -> None:
-        """End asking."""
+        """Release resources."""

@@ -1,8 +1,8 @@
 """The client of a pipeline-parallel training run, one in every rank.
 
-It learns what a step does, measures its instructions at ever lower clocks while training goes on,
-tells the server, and follows the plan that comes back. Nothing in it stops the training or makes it
-wait for the server: every trouble ends in one warning and the clocks from before.
+It learns the instructions of a step, measures them at ever lower clocks while training goes on,
+reports to the server, and follows the plan that comes back. It never stops the training or makes it
+wait for the server: any failure ends in one warning and the previous clocks.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What launchers call the job, the same in all its processes.
+# The launcher's id of the job, the same in all its processes.
 _LAUNCHER_VARIABLES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
-_STEPS_TOGETHER = 3  # at one clock, for GPUs that compute together
-_STEPS_APART = 10  # between steps at which they may begin
-_FEWEST_STEPS = 3  # by a plan, before their time is told
+_STEPS_TOGETHER = 3  # at one clock, for tensor-parallel GPUs
+_STEPS_APART = 10  # between steps at which tensor-parallel GPUs may begin to measure
+_FEWEST_STEPS = 3  # under a plan, before their time is reported
 
 
 class PipelineFrequencyOptimizer(Callback):
@@ -61,47 +61,47 @@ class PipelineFrequencyOptimizer(Callback):
 
     Call `on_step_begin` and `on_step_end` around every training step, and `on_instruction_begin`
     and `on_instruction_end` around each forward and backward of a microbatch: around the
-    computation only, not around waiting for a neighbour. What a step consists of is seen, not told.
+    computation only, not around waiting for a neighbor. Zeus observes what a step consists of.
 
-    All calls come from one thread. Energy and time are measured and clocks set on this rank's GPU
-    only. What is found is sent to the server (`zeus serve`), which plans for all ranks; while it
-    cannot be reached, training goes on with the last plan, or the clocks from before.
+    All calls must come from one thread. Energy and time are measured and clocks set on this rank's
+    GPU only. Measurements are sent to the server (`zeus serve`), which plans for all ranks; while
+    it cannot be reached, training goes on with the last plan, or the previous clocks.
 
     Args:
-        rank: Of this process among all of the job.
-        dp_rank: Which of the data-parallel pipelines it belongs to.
+        rank: Global rank of this process.
+        dp_rank: Index of the data-parallel pipeline it belongs to.
         pp_rank: Its place in the pipeline.
-        tp_rank: Its number among the tensor-parallel GPUs of that place.
-        device_id: Number of its GPU, as frameworks count.
-        dp_degree: Pipelines.
-        pp_degree: Places of a pipeline.
-        tp_degree: GPUs per place.
-        world_size: All ranks.
-        server_url: Of the server, such as "http://gpu1:8420".
-        job_metadata: What is trained, in words, for people.
+        tp_rank: Its index among the tensor-parallel GPUs of that place.
+        device_id: Index of its GPU, as frameworks count.
+        dp_degree: Number of pipelines.
+        pp_degree: Number of places in a pipeline.
+        tp_degree: Number of GPUs per place.
+        world_size: Number of ranks.
+        server_url: URL of the server, such as "http://gpu1:8420".
+        job_metadata: Description of the training run, for people.
         job: Name of the job, the same in all ranks and in no other training at the same time. By
-            default what the launcher calls it, or else the first words of `job_metadata`.
-        token: For a server that asks for one; by default `ZEUS_TOKEN`.
-        blocking_power: Watts that the GPU draws while it waits for a neighbour; by default it is
+            default the launcher's id of it, or else the first words of `job_metadata`.
+        token: Token, if the server requires one; by default `ZEUS_TOKEN`.
+        blocking_power: Watts that the GPU draws while it waits for a neighbor; by default it is
             measured between instructions.
         warm_up_steps: Steps before anything is measured, at least 2.
         clock_stride: MHz between two clocks that are measured.
         steps_per_clock: Steps measured at each clock. By default as many as it takes to know
-            energies to 1 %, or 3 where several GPUs compute together.
+            energies to 1 %, or 3 with tensor parallelism.
         sync_execution_with: Framework to wait for around measured instructions and where clocks
             change, as for `ZeusMonitor`.
-        timeout: Seconds for a question to the server, none of them the training's.
-        node: Where the GPU is; by default this machine.
-        api: Who answers in the server's place.
+        timeout: Seconds for a request to the server; training does not wait for it.
+        node: The node that has the GPU; by default this machine.
+        api: Answers requests in place of the server.
 
     Attributes:
         job: Name of the job.
-        trouble: Why this rank takes no part any more; empty as long as all is well.
+        trouble: Why this rank no longer takes part; empty while all is well.
 
     Raises:
         PipelineError: If a number is out of range.
-        ServerError: If the URL is not one of a server.
-        TokenError: If the token cannot be one.
+        ServerError: If `server_url` is not a server URL.
+        TokenError: If the token is malformed.
         UnknownDeviceError: If there is no such GPU.
     """
 
@@ -189,7 +189,7 @@ class PipelineFrequencyOptimizer(Callback):
     # --- the published interface ------------------------------------------------------------------
 
     def on_step_begin(self) -> None:
-        """A training step begins."""
+        """Call when a training step begins."""
         if self._closed:
             return
         with self._never_failing():
@@ -202,7 +202,7 @@ class PipelineFrequencyOptimizer(Callback):
             self._phase.begin_step()
 
     def on_step_end(self) -> None:
-        """The step has ended."""
+        """Call when the training step has ended."""
         if self._closed or not self._in_step:
             return
         with self._never_failing():
@@ -221,19 +221,18 @@ class PipelineFrequencyOptimizer(Callback):
         microbatch: int | None = None,
         stage: int | None = None,
     ) -> None:
-        """A computation begins.
+        """Call when a computation begins.
 
         Args:
             name: "forward" or "backward". Others are "backward_input" and "backward_weight" for
                 the two halves of a backward, "recomputation", and "communication", "receive",
-                "send" or "data_loading" for what takes the time it takes; any other name is a
-                computation that waits for nothing but what this rank did before it.
-            chunk: Which of this rank's parts of the model, where it has several (interleaved
-                schedules).
-            microbatch: Which part of the batch; not needed where each part goes through the
+                "send" or "data_loading" for work whose time does not depend on the clock; any
+                other name is a computation that depends only on this rank's earlier instructions.
+            chunk: Index of this rank's model chunk, where it has several (interleaved schedules).
+            microbatch: Index of the microbatch; not needed where microbatches go through all
                 stages in the same order.
-            stage: Which part of the whole model the chunk is, from 0. Not needed where chunk `c` of
-                place `p` is `c * pp_degree + p`, as interleaved schedules have it.
+            stage: Index of the stage that the chunk is, from 0. Not needed where chunk `c` of
+                place `p` is stage `c * pp_degree + p`, as in interleaved schedules.
         """
         if self._closed or not self._in_step:
             return
@@ -245,10 +244,10 @@ class PipelineFrequencyOptimizer(Callback):
             self._phase.begin(instruction)
 
     def on_instruction_end(self, name: str) -> None:
-        """The computation has ended, or is queued on the accelerator.
+        """Call when the computation has ended, or is queued on the accelerator.
 
         Args:
-            name: As when it began.
+            name: The name given when it began.
         """
         if self._closed or not self._in_step:
             return
@@ -269,7 +268,7 @@ class PipelineFrequencyOptimizer(Callback):
         microbatch: int | None = None,
         stage: int | None = None,
     ) -> Iterator[None]:
-        """A computation as a ``with`` block; see `on_instruction_begin`."""
+        """Mark a computation as a ``with`` block; see `on_instruction_begin`."""
         self.on_instruction_begin(name, chunk=chunk, microbatch=microbatch, stage=stage)
         try:
             yield
@@ -284,13 +283,13 @@ class PipelineFrequencyOptimizer(Callback):
         healthy: bool = False,
         dp_rank: int | None = None,
     ) -> None:
-        """Tell the server that a pipeline became slower, so that the others need not hurry.
+        """Report to the server that a pipeline became slower, so that others can slow down too.
 
         Args:
-            slowdown: How many times as long its iteration takes.
-            iteration_time: Or its seconds.
+            slowdown: Factor by which its iteration takes longer.
+            iteration_time: Or seconds of its iteration.
             healthy: Or that it is as fast as the others again.
-            dp_rank: Which pipeline; by default this rank's.
+            dp_rank: Index of the pipeline; by default this rank's.
 
         Raises:
             PipelineError: If not exactly one of the three is given, or one is out of range.
@@ -304,15 +303,15 @@ class PipelineFrequencyOptimizer(Callback):
         self._link.tell_straggler(straggler)
 
     def close(self) -> None:
-        """Put back the clocks from before, and tell the server that this rank has ended."""
+        """Restore the previous clocks, and report to the server that this rank has ended."""
         self._end()
         self._link.close()
 
-    # --- on top of it -----------------------------------------------------------------------------
+    # --- inspection -------------------------------------------------------------------------------
 
     @property
     def state(self) -> str:
-        """What is done now: "watching", "measuring", "waiting", "following" or "off"."""
+        """Current phase: "watching", "measuring", "waiting", "following" or "off"."""
         if self._closed:
             return "off"
         names = {Watching: "watching", Measuring: "measuring", Following: "following"}
@@ -320,12 +319,12 @@ class PipelineFrequencyOptimizer(Callback):
 
     @property
     def standing(self) -> Standing | None:
-        """What the server said last; `None` until it has answered."""
+        """The server's latest answer; `None` until it has answered."""
         return self._link.standing
 
     @property
     def clocks(self) -> tuple[float, ...] | None:
-        """MHz of each instruction of this step; `None` if no plan is followed."""
+        """Planned MHz of each instruction of a step; `None` if no plan is followed."""
         phase = self._phase
         return phase.clocks if isinstance(phase, Following) else None
 
@@ -345,19 +344,19 @@ class PipelineFrequencyOptimizer(Callback):
             self._know_sequence(self._watching.sequence)
         if isinstance(self._phase, Measuring):
             self._look_at(self._phase.meter)
-        # What the server says before it knows what a step does is not about this rank yet.
+        # Until the server has the sequence, its answers are not about this rank yet.
         standing = link.standing if link.sequence_is_told else None
         if not self._closed and standing is not None:
             self._heed(standing)
 
     def _tell_covered(self) -> None:
-        """Say once that somebody else's hold keeps this rank's clock from being set."""
+        """Warn once that another process's hold keeps this rank's clock from being set."""
         if self._told_covered or self._setter is None or not self._setter.covered:
             return
         self._told_covered = True
         logger.warning(
             "rank %d cannot set the graphics clock of %s while another process does (%s): until "
-            "that ends, it does not measure, and runs at the other's clock",
+            "that ends, it does not measure, and runs at that clock",
             self.seat.rank,
             self._gpu,
             self._setter.who_covers(),
@@ -385,7 +384,7 @@ class PipelineFrequencyOptimizer(Callback):
             self._rest()
 
     def _heed(self, standing: Standing) -> None:
-        """Do what the server says."""
+        """Act on the server's answer."""
         if standing.state == "plan" and standing.clocks is not None:
             if standing is not self._followed and standing != self._followed:
                 self._follow(standing)
@@ -399,7 +398,7 @@ class PipelineFrequencyOptimizer(Callback):
 
     @property
     def _may_begin(self) -> bool:
-        """GPUs that compute together walk together: they begin at the same step."""
+        """Whether to begin measuring now: tensor-parallel GPUs must begin at the same step."""
         return self.seat.tp_degree == 1 or self._steps % _STEPS_APART == 0
 
     def _measure(self) -> None:
@@ -422,7 +421,7 @@ class PipelineFrequencyOptimizer(Callback):
         assert standing.clocks is not None
         wrong = [clock for clock in standing.clocks if clock and clock not in self._setter.ladder]
         if wrong:
-            raise PipelineError(f"a plan must keep to this GPU's clocks, but has {wrong[0]} MHz")
+            raise PipelineError(f"a plan must use clocks of this GPU, but has {wrong[0]} MHz")
         phase = Following(self._setter, self._sequence, standing.clocks, self._synchronize)
         self._setter.begin()
         if self._followed is None or self._followed.version != standing.version:
@@ -459,7 +458,7 @@ class PipelineFrequencyOptimizer(Callback):
                 self.seat.rank, seen, planned, 100 * (seen / planned - 1),
             )  # fmt: skip
 
-    # --- trouble ----------------------------------------------------------------------------------
+    # --- failures ---------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _never_failing(self) -> Iterator[None]:
@@ -474,7 +473,7 @@ class PipelineFrequencyOptimizer(Callback):
         if self.trouble:
             return
         self.trouble = said
-        logger.warning("rank %d keeps the clocks from before: %s", self.seat.rank, said)
+        logger.warning("rank %d keeps its previous clocks: %s", self.seat.rank, said)
         if tell:
             self._link.tell_trouble(said)
         self._end()

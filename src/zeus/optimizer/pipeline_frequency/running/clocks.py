@@ -1,7 +1,7 @@
-"""Sets the clock of one GPU ahead of what runs on it, from a thread of its own.
+"""Sets the clock of one GPU ahead of its next instruction, from a background thread.
 
-The training thread says which clock it wants next and goes on; whatever the driver takes to set it
-happens beside it. In virtual time there is nothing to wait for, and clocks are set at once.
+The training thread requests the next clock and goes on, without waiting for the driver to set it.
+In virtual time there is nothing to wait for, and clocks are set synchronously.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class InForce:
 
     Attributes:
         clock: MHz.
-        since: Instant at which the driver had taken it.
+        since: Time at which the driver had set it, in seconds.
     """
 
     clock: float
@@ -33,27 +33,27 @@ class InForce:
 class ClockSetter:
     """The graphics clock of one GPU, under one hold.
 
-    `begin` and `end` are called from the training thread, so that signals find the hold.
+    Call `begin` and `end` from the training thread, so that signal handlers find the hold.
 
     Args:
-        gpu: Whose clock.
-        clock: Time.
+        gpu: The GPU.
+        clock: The source of time.
 
     Attributes:
-        ladder: MHz that can be set, from the clock that was in force before down.
-        in_force: What is set now; `None` while nothing is held, or another hold lies above ours.
-        covered: Whether that is so: what is wanted will be in force once the other hold ends.
-        trouble: Why a clock could not be set; empty as long as all is well.
+        ladder: MHz that can be set, from the previously highest allowed clock down.
+        in_force: The clock set now; `None` while nothing is held, or another hold overrides ours.
+        covered: Whether another hold overrides ours: the wanted clock is set once that ends.
+        trouble: Why a clock could not be set; empty while all is well.
 
     Raises:
-        CapabilityError: If the GPU cannot tell its clocks.
+        CapabilityError: If the GPU cannot report its clocks.
         KnobError: If it has none.
     """
 
     def __init__(self, gpu: Gpu, clock: Clock) -> None:
         supported = sorted(set(gpu.supported_clocks().graphics), reverse=True)
         if not supported:
-            raise KnobError(f"{gpu.name} names no graphics clock that could be locked")
+            raise KnobError(f"{gpu.name} reports no graphics clock that can be locked")
         lock = gpu.locked_graphics_clock()
         highest = supported[0] if lock is None else lock.maximum
         self.ladder = tuple(each for each in supported if each <= highest) or (supported[-1],)
@@ -68,7 +68,7 @@ class ClockSetter:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._seen: object = None  # the record as it was when last asked
+        self._seen: object = None  # signature of the record of holds when last checked
         self._closed = False
 
     def begin(self) -> None:
@@ -77,7 +77,7 @@ class ClockSetter:
         Raises:
             CapabilityError: If the GPU refuses.
             KnobError: Likewise.
-            OSError: If there is no place to record what was there before.
+            OSError: If the previous setting cannot be recorded.
         """
         if self._hold is not None:
             return
@@ -91,10 +91,10 @@ class ClockSetter:
             self._thread.start()
 
     def want(self, clock: float) -> None:
-        """Have a clock set as soon as can be; only the latest that is wanted counts.
+        """Request a clock, to be set as soon as possible; only the latest request counts.
 
         Args:
-            clock: MHz, one of the ladder.
+            clock: MHz, one of `ladder`.
         """
         if clock == self._wanted and not self.covered:
             return
@@ -106,18 +106,18 @@ class ClockSetter:
 
     @property
     def wanted(self) -> float:
-        """MHz that were asked for last."""
+        """MHz of the latest request."""
         return self._wanted
 
     def end(self) -> None:
-        """Put back what was there before."""
+        """Restore the previous setting."""
         hold, self._hold, self.in_force = self._hold, None, None
         self.covered = False
         if hold is not None:
             hold.release()
 
     def close(self) -> None:
-        """The same, for good."""
+        """Restore the previous setting, and end the thread."""
         self._closed = True
         self._wake.set()
         self.end()
@@ -129,9 +129,9 @@ class ClockSetter:
             self._set(self._wanted)
 
     def confirm(self) -> None:
-        """See whether what is set is still in force: somebody else's hold may lie above it now.
+        """Check whether our clock is still in force: another process's hold may override it now.
 
-        Costs next to nothing as long as the record of holds stays as it is.
+        Costs next to nothing while the record of holds does not change.
         """
         found = self._look_at_record()
         if self.covered or found is None or found != self._seen:
@@ -139,7 +139,7 @@ class ClockSetter:
             self._seen = found
 
     def _look_at_record(self) -> object:
-        """What changes when the record of holds does; `None` if that cannot be told."""
+        """Return a signature of the record of holds, to detect changes; `None` if unknown."""
         driver = self._gpu.driver
         try:
             return (
@@ -149,12 +149,12 @@ class ClockSetter:
             return None
 
     def who_covers(self) -> str:
-        """Who holds the clock above this one, and where."""
+        """Return which process overrides our clock, and at which MHz, for people."""
         other = None
         with contextlib.suppress(CapabilityError, OSError):
             other = None if self._hold is None else self._hold.overridden_by()
         if other is None or not isinstance(other.value, list):
-            return "another hold lies above"
+            return "another hold overrides it"
         return f"process {other.pid} holds it at {other.value[1]} MHz"
 
     def _set(self, clock: float, *, confirm: bool = False) -> None:
@@ -166,7 +166,7 @@ class ClockSetter:
             try:
                 in_force = hold.retune(self._lowest, round(clock))
             except (CapabilityError, KnobError, OSError) as error:
-                if self._hold is hold:  # else it has ended meanwhile, which is no trouble
+                if self._hold is hold:  # else it has ended meanwhile, which is no failure
                     self.trouble = str(error)
                 return
             if self._hold is not hold:
@@ -179,7 +179,7 @@ class ClockSetter:
 
 
 def thinned(ladder: tuple[int, ...], stride: float) -> tuple[int, ...]:
-    """Clocks at least a stride apart, from the highest down."""
+    """Return clocks at least `stride` MHz apart, from the highest down."""
     kept: list[int] = []
     for clock in ladder:
         if not kept or kept[-1] - clock >= stride:

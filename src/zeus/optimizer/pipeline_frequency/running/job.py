@@ -1,7 +1,7 @@
-"""A pipeline job as the server knows it: its ranks, what they told, and what each is to do.
+"""The server's state of a pipeline job: its ranks, their reports, and what each should do.
 
-Pure rules: nothing here knows a store, a clock or a network. Whatever changes a job raises its
-counter `changes`; whatever changes what ranks are to do raises its `version` as well.
+Pure rules, without store, clock or network. Every change of a job increments its counter `changes`;
+every change of what ranks should do increments its `version` as well.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from zeus.optimizer.pipeline_frequency.running.messages import (
     worded,
 )
 
-_SHOWN = 8  # ranks named in a message
+_SHOWN = 8  # ranks listed in a message
 
 Alive = Callable[[int], bool]
 
 
 @dataclass
 class Rank:
-    """A rank and what it told.
+    """A rank and its reports.
 
     Attributes:
-        seat: Its place.
-        session: The process that has it.
+        seat: Its position in the job.
+        session: Identifies its process.
         gpu: Model of its GPU.
         clocks: MHz that it may measure.
-        told_power: Watts of a waiting GPU, as it was told.
-        registered: Seconds since 1970.
-        trouble: Why it cannot take part.
+        told_power: Watts of a waiting GPU, as configured by the user.
+        registered: When it registered, in seconds since 1970.
+        trouble: Why it cannot take part; empty if it can.
         left: Whether it has ended.
-        sequence: What it does in a step, once known.
-        measured: What that takes, once known.
-        late: Whether it was measured when there was a plan, which stays as it is.
+        sequence: Instructions of its step; empty until known.
+        measured: Its measurements, once known.
+        late: Whether its measurements came after the current plan, which does not use them.
     """
 
     seat: Seat
@@ -70,7 +70,7 @@ class Rank:
 
     @property
     def state(self) -> str:
-        """In a word."""
+        """State of the rank, for people."""
         if self.trouble:
             return "in trouble"
         if self.left:
@@ -82,12 +82,12 @@ class Rank:
 
 @dataclass
 class Happening:
-    """Something worth remembering.
+    """An event of a job.
 
     Attributes:
         at: Seconds since 1970.
-        kind: In a word.
-        message: In words.
+        kind: Category, one word.
+        message: Description for people.
     """
 
     at: float
@@ -97,22 +97,22 @@ class Happening:
 
 @dataclass
 class PipelineJob:
-    """A job.
+    """A pipeline job.
 
     Attributes:
-        name: The same for all its ranks.
-        degrees: Pipelines, places and GPUs per place.
-        created: Seconds since 1970; `updated` likewise.
-        note: What is trained.
-        version: Of what ranks are to do.
-        changes: How often anything changed.
-        inputs: How often anything changed that a plan is made of.
+        name: Name, the same for all its ranks.
+        degrees: Numbers of pipelines, places and GPUs per place.
+        created: When it was created, in seconds since 1970; `updated` likewise.
+        note: Description of the training run.
+        version: Version of what the ranks should do.
+        changes: Number of changes of any kind.
+        inputs: Number of changes of a plan's inputs.
         planned: Whether a plan is deployed for these inputs.
-        failure: Why no plan could be made of them.
-        ranks: By number.
-        stragglers: By pipeline.
-        happenings: New ones, to be stored.
-        dirty: Numbers of ranks that changed.
+        failure: Why they allow no plan.
+        ranks: Ranks by number.
+        stragglers: Straggler reports by pipeline.
+        happenings: New events, to be stored.
+        dirty: Numbers of ranks that changed since the last save.
     """
 
     name: str
@@ -130,19 +130,19 @@ class PipelineJob:
     happenings: list[Happening] = field(default_factory=list)
     dirty: set[int] = field(default_factory=set)
 
-    # --- what is told -----------------------------------------------------------------------------
+    # --- reports ----------------------------------------------------------------------------------
 
     def register(self, registration: Registration, at: float, alive: Alive) -> None:
-        """Give a rank its place.
+        """Register a rank.
 
         Args:
-            registration: Who it is.
-            at: When.
-            alive: Whether a rank was heard of lately.
+            registration: Its registration.
+            at: Current time, in seconds since 1970.
+            alive: Whether a rank was seen recently.
 
         Raises:
-            PipelineError: If a value breaks a rule, or another rank has the place.
-            JobConflictError: If the job has another shape, and somebody is still in it.
+            PipelineError: If a value is invalid, or another rank has the place.
+            JobConflictError: If the job has other degrees and ranks that are alive.
         """
         seat = registration.seat
         self._check(registration)
@@ -160,7 +160,7 @@ class PipelineJob:
         for number, other in self.ranks.items():
             if number != seat.rank and other.seat.place == seat.place and number in others:
                 raise PipelineError(
-                    f"each place must be one rank's, but rank {seat.rank} says it is at (dp, pp, "
+                    f"each place must have one rank, but rank {seat.rank} says it is at (dp, pp, "
                     f"tp) = {seat.place}, and so does rank {number}"
                 )
         if self.ranks and not others and not (known is not None and alive(seat.rank)):
@@ -175,16 +175,16 @@ class PipelineJob:
         )
         self.note = registration.note or self.note
         if known is not None:
-            self._happen(at, "rank", f"rank {seat.rank} registered again, in place of another")
+            self._happen(at, "rank", f"rank {seat.rank} registered again, from a new process")
         self._input_changed(seat.rank, at)
 
     def put_sequence(
         self, rank: int, session: str, sequence: Sequence[Instruction], at: float
     ) -> None:
-        """Take note of what a rank does in a step.
+        """Store the instructions of a rank's step.
 
         Raises:
-            PipelineError: If a value breaks a rule.
+            PipelineError: If a value is invalid.
         """
         record = self.at(rank, session)
         given = tuple(sequence)
@@ -210,10 +210,10 @@ class PipelineJob:
         self._input_changed(rank, at)
 
     def put_measurements(self, rank: int, session: str, measured: Measured, at: float) -> None:
-        """Take note of what a rank has measured.
+        """Store the measurements of a rank.
 
         Raises:
-            PipelineError: If a value breaks a rule: a negative time, a clock the rank has not.
+            PipelineError: If a value is invalid: a negative time, a clock the rank does not have.
         """
         record = self.at(rank, session)
         kinds = {each.kind for each in record.sequence}
@@ -222,7 +222,7 @@ class PipelineJob:
             unknown = ", ".join(sorted(map(str, set(measured.options) - kinds))) or "none"
             raise PipelineError(
                 "every kind of instruction of the step must be measured, and no other, but rank "
-                f"{rank} lacks {missing} and has, beyond that, {unknown}"
+                f"{rank} lacks {missing} and has in addition {unknown}"
             )
         if measured.blocking_power is not None:
             bounded("blocking_power", measured.blocking_power, MOST_WATTS)
@@ -236,7 +236,7 @@ class PipelineJob:
         self._input_changed(rank, at)
 
     def put_trouble(self, rank: int, session: str, said: str, at: float) -> None:
-        """Take note that a rank cannot take part."""
+        """Record that a rank cannot take part; `said` is the reason."""
         record = self.at(rank, session)
         said = "".join(c if c.isprintable() else " " for c in said)[:2_000] or "unknown"
         if record.trouble != said:
@@ -245,14 +245,14 @@ class PipelineJob:
             self._input_changed(rank, at)
 
     def leave(self, rank: int, session: str, at: float) -> None:
-        """Take note that a rank has ended."""
+        """Record that a rank has ended."""
         record = self.at(rank, session)
         if not record.left:
             record.left = True
             self._changed(rank, at)
 
     def put_straggler(self, straggler: Straggler, at: float) -> None:
-        """Take note of a pipeline that is slow, or is not any more.
+        """Record a pipeline that is slow, or is not any more.
 
         Raises:
             PipelineError: If there is no such pipeline.
@@ -273,7 +273,7 @@ class PipelineJob:
         self._changed(None, at)
 
     def forget_gone_stragglers(self, at: float, alive: Alive) -> None:
-        """A pipeline of which nobody is left makes nobody wait."""
+        """Drop reports about pipelines with no living rank: no one waits for those."""
         for pipeline in list(self.stragglers):
             ranks = [n for n, rank in self.ranks.items() if rank.seat.dp_rank == pipeline]
             if ranks and not any(map(alive, ranks)):
@@ -283,32 +283,32 @@ class PipelineJob:
                 self._changed(None, at)
 
     def lose(self, ranks: Sequence[int], at: float) -> None:
-        """Take note of ranks that were not heard of for long."""
-        self._happen(at, "lost", f"nothing is heard of {_listed(ranks)} any more")
+        """Record ranks that were not seen for long."""
+        self._happen(at, "lost", f"lost contact with {_listed(ranks)}")
         self._changed(None, at)
 
     def deploy(self, said: str, at: float) -> None:
-        """A plan has been made of what was told."""
+        """Record that there is a plan for the current inputs."""
         self.planned, self.failure = True, ""
         self._happen(at, "plan", said)
         self.version += 1
         self._changed(None, at)
 
     def fail(self, said: str, at: float) -> None:
-        """No plan can be made of what was told."""
+        """Record that the current inputs allow no plan; `said` is the reason."""
         self.planned, self.failure = False, said
         self._happen(at, "plan", f"cannot plan: {said}")
         self.version += 1
         self._changed(None, at)
 
-    # --- what follows -----------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------
 
     def at(self, rank: int, session: str) -> Rank:
-        """The rank that speaks.
+        """Return the calling rank.
 
         Raises:
             UnknownJobError: If it is not registered.
-            JobConflictError: If another process is.
+            JobConflictError: If another process has registered in its place.
         """
         record = self.ranks.get(rank)
         if record is None:
@@ -320,9 +320,9 @@ class PipelineJob:
         return record
 
     def trouble(self) -> str:
-        """Why no plan can be: a rank that cannot take part, or what was told does not fit.
+        """Return why there can be no plan: a rank that cannot take part, or inconsistent reports.
 
-        Who gets into trouble later runs as fast as it can, and the others may follow their plan.
+        A rank that fails later runs as fast as it can, and the others may follow their plan.
         """
         if self.planned:
             return ""
@@ -332,7 +332,7 @@ class PipelineJob:
         return self.failure
 
     def contributions(self) -> list[list[list[Rank]]]:
-        """For each place, for each pipeline that has measured it whole, the ranks there."""
+        """For each place, list the ranks there of every pipeline whose ranks there all measured."""
         pipelines, places, gpus = self.degrees
         found: dict[tuple[int, int], list[Rank]] = {}
         for _, rank in sorted(self.ranks.items()):
@@ -349,11 +349,11 @@ class PipelineJob:
         ]
 
     def wants_plan(self) -> bool:
-        """Whether all is known that a plan needs, and there is none."""
+        """Return whether all inputs of a plan are known, and there is no plan yet."""
         return not (self.planned or self.trouble()) and all(self.contributions())
 
     def work(self) -> int:
-        """Instructions of a pipeline times the clocks that each may run at."""
+        """Return the number of instructions of a pipeline times the number of clocks of each."""
         longest: dict[int, int] = {}
         clocks = 1
         for rank in self.ranks.values():
@@ -364,7 +364,7 @@ class PipelineJob:
         return sum(longest.values()) * clocks
 
     def status(self) -> str:
-        """In words."""
+        """Return the status of the job, for people."""
         trouble = self.trouble()
         if trouble:
             return f"cannot plan: {trouble}"
@@ -377,7 +377,7 @@ class PipelineJob:
         return f"waits for {waits}"
 
     def waits_for(self) -> str | None:
-        """Whose measurements are missing; `None` if they suffice."""
+        """Return which ranks' measurements are missing; `None` if none are."""
         _, places, gpus = self.degrees
         whole = self.contributions()
         missing = [place for place in range(places) if not whole[place]]
@@ -394,7 +394,7 @@ class PipelineJob:
         ]
         return f"{_listed(slow)} to measure"
 
-    # --- inside -----------------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------
 
     def _check(self, registration: Registration) -> None:
         worded("session", registration.session)
@@ -406,7 +406,7 @@ class PipelineJob:
             bounded("blocking_power", registration.blocking_power, MOST_WATTS)
 
     def _begin_anew(self, at: float) -> None:
-        """Nobody of the run before is left: what it measured is not of this one."""
+        """Start a new run: no rank of the previous one is left, and its measurements are void."""
         self.ranks.clear()
         self.stragglers.clear()
         self.planned, self.failure = False, ""
@@ -414,7 +414,7 @@ class PipelineJob:
         self._happen(at, "run", "a new run begins")
 
     def _input_changed(self, rank: int, at: float) -> None:
-        """A plan stays as long as what it was made of suffices for one."""
+        """Record a changed input. A plan stays valid while its own inputs are still complete."""
         self._changed(rank, at)
         if self.planned and all(self.contributions()):
             return
@@ -453,7 +453,7 @@ def _check_options(kind: Kind, measured: Measured, clocks: set[int]) -> None:
                 f"MHz for {kind}"
             )
     if len({option.frequency for option in options}) < len(options):
-        raise PipelineError(f"each clock must be told once, but {kind} has one twice")
+        raise PipelineError(f"each clock must be reported once, but {kind} has one twice")
 
 
 def _check_passage(passage: Passage, instructions: int) -> None:

@@ -1,8 +1,8 @@
-"""Talks with the server from threads of its own, so that training never waits for an answer.
+"""Communicates with the server from background threads, so that training never waits for it.
 
-One thread tells what there is to tell until it has been heard; one waits for what to do. A server
-that is gone is asked again, at growing intervals; one that has forgotten us is told everything
-anew. In virtual time there are no threads: `step` asks what is to be asked at once.
+One thread sends reports until the server has received them; one polls for the plan. A server that
+cannot be reached is retried at growing intervals; one that does not know this rank any more is sent
+everything again. In virtual time there are no threads: `step` sends the requests synchronously.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from zeus.optimizer.pipeline_frequency.running.messages import (
 
 logger = logging.getLogger(__name__)
 
-POLL = 20.0  # seconds for which a question for the plan stays open
+POLL = 20.0  # seconds of a long poll for the plan
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # seconds
-_LAST_WORDS = 2.0  # seconds
+_LAST_WORDS = 2.0  # seconds to wait for the last reports when closing
 
 _Telling = Callable[[], Standing]
 
@@ -43,17 +43,17 @@ class Link:
     """One rank's connection to the server.
 
     Args:
-        api: Who is asked.
+        api: The server's interface.
         job: Name of the job.
-        registration: How the rank introduces itself.
-        virtual: Whether everything happens in `step`.
+        registration: The rank's registration.
+        virtual: Whether to send requests in `step` only, without threads.
 
     Attributes:
-        standing: The last that was heard; `None` until the server has answered.
-        replaced: Set if another process has taken the rank's place, or the server does not give it
-            one: what the server said.
-        refused: Set if the server did not take something: what it said.
-        step_time: Seconds of a step by the plan, to be told.
+        standing: The server's latest answer; `None` until it has answered.
+        replaced: The server's message, if another process has taken the rank's place, or the
+            server refused the registration; else empty.
+        refused: The server's message, if it rejected a report; else empty.
+        step_time: Seconds of a step under the plan, to be reported.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Link:
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._warned = False
-        self._answers = 0  # to what was told
+        self._answers = 0  # to reports
         self._virtual = virtual
         self._pause, self._skip = _FIRST_PAUSE, 0
         self._threads: list[threading.Thread] = []
@@ -88,37 +88,37 @@ class Link:
     # --- called by the training thread ------------------------------------------------------------
 
     def tell_sequence(self, sequence: Sequence[Instruction]) -> None:
-        """Have the server know what the rank does in a step."""
+        """Report the instructions of the rank's step."""
         ask = self._api.put_sequence
         self._tell("sequence", lambda: ask(self._job, self._rank, self._session, sequence))
-        self.step()  # in virtual time the answer is there at once
+        self.step()  # in virtual time, get the answer at once
 
     @property
     def sequence_is_told(self) -> bool:
-        """Whether `standing` is from after the server knew what the rank does in a step."""
+        """Whether the server had the rank's sequence when it sent `standing`."""
         with self._lock:
             return "sequence" in self._facts and "sequence" not in self._untold
 
     def tell_measurements(self, measured: Measured) -> None:
-        """Have the server know what was measured."""
+        """Report the measurements."""
         ask = self._api.put_measurements
         self._tell("measurements", lambda: ask(self._job, self._rank, self._session, measured))
 
     def tell_trouble(self, said: str) -> None:
-        """Have the server know that this rank cannot take part."""
+        """Report that this rank cannot take part."""
         ask = self._api.report_trouble
         self._tell("trouble", lambda: ask(self._job, self._rank, self._session, said))
-        self.step()  # in virtual time nobody asks any more
+        self.step()  # in virtual time, `step` is not called any more
 
     def tell_straggler(self, straggler: Straggler) -> None:
-        """Have the server know of a pipeline that is slow, or is not any more."""
+        """Report a pipeline that is slow, or is not any more."""
         self._stragglers.append(straggler)
         self._news.set()
         if self._virtual and self._registered.is_set():
             self._report_stragglers()
 
     def step(self) -> None:
-        """In virtual time, talk with the server now."""
+        """In virtual time, exchange pending messages with the server now."""
         if not self._virtual or self.replaced:
             return
         if self._skip > 0:
@@ -128,7 +128,7 @@ class Link:
             self._ask_for_plan(0.0)
 
     def close(self) -> None:
-        """Say good-bye, if that takes no time worth speaking of."""
+        """Report that the rank has ended, waiting at most 2 s."""
         if self._closing.is_set():
             return
         self._closing.set()
@@ -139,7 +139,7 @@ class Link:
             if thread.name == "zeus-report":
                 thread.join(_LAST_WORDS)
 
-    # --- telling ----------------------------------------------------------------------------------
+    # --- reporting --------------------------------------------------------------------------------
 
     def _tell(self, what: str, telling: _Telling) -> None:
         with self._lock:
@@ -158,7 +158,7 @@ class Link:
         self._say_goodbye()
 
     def _report(self) -> bool:
-        """Tell what has not been told; whether all of it was heard."""
+        """Send the pending reports; return whether the server received all of them."""
         while True:
             with self._lock:
                 what, telling = next(iter(self._untold.items()), ("", None))
@@ -177,12 +177,12 @@ class Link:
                 self.replaced = str(error)
                 return False
             except TokenError as error:
-                return self._not_heard(error)  # one may be created yet
+                return self._not_heard(error)  # the token may be created later
             except ZeusError as error:
                 if what == "registration":
                     self.replaced = str(error)
                     return False
-                self.refused = f"the server does not take its {what}: {error}"
+                self.refused = f"the server rejected its {what}: {error}"
             self._heard()
             with self._lock:
                 if self._untold.get(what) is telling:
@@ -195,7 +195,7 @@ class Link:
             except (ServerError, StorageError, UnknownJobError) as error:
                 return self._not_heard(error)
             except ZeusError as error:
-                logger.warning("the server does not take the report of a straggler: %s", error)
+                logger.warning("the server rejected the report of a straggler: %s", error)
             self._stragglers.popleft()
         return True
 
@@ -205,9 +205,9 @@ class Link:
         return standing
 
     def _start_over(self) -> None:
-        """The server does not know us (any more): tell everything anew."""
+        """Register and report everything again: the server does not know this rank (any more)."""
         self._registered.clear()
-        self.standing = None  # its versions begin anew
+        self.standing = None  # the server counts versions from the start again
         with self._lock:
             self._untold = {"registration": self._register, **self._facts}
         self._news.set()
@@ -216,7 +216,7 @@ class Link:
         if not self._warned:
             self._warned = True
             logger.warning(
-                "%s; training goes on at its clocks, and the server is asked again", error
+                "%s; training goes on at its current clocks, and the request is retried", error
             )
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         self._skip = int(self._pause)
@@ -232,9 +232,9 @@ class Link:
         try:
             self._api.leave(self._job, self._rank, self._session)
         except ZeusError as error:
-            logger.debug("the server was not told of the end: %s", error)
+            logger.debug("the server was not notified of the end: %s", error)
 
-    # --- listening --------------------------------------------------------------------------------
+    # --- polling ----------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         pause = _FIRST_PAUSE
@@ -248,7 +248,7 @@ class Link:
                 continue
             pause = _FIRST_PAUSE
             if self.standing == known and time.monotonic() - asked < _FIRST_PAUSE:
-                self._closing.wait(_FIRST_PAUSE)  # a server that is about to stop does not wait
+                self._closing.wait(_FIRST_PAUSE)  # a server that is shutting down answers at once
 
     def _ask_for_plan(self, wait: float) -> bool:
         version = 0 if self.standing is None else self.standing.version
@@ -271,12 +271,12 @@ class Link:
             return False
         except ZeusError as error:
             return self._not_heard(error)
-        # What was told meanwhile may have been answered before this, and not be counted in it.
+        # This answer may be older than one to a report sent meanwhile, and not include its effect.
         self.standing = heard if answers == self._answers else self._newer(heard, strictly=True)
         self._warned = False
         return True
 
     def _newer(self, heard: Standing, *, strictly: bool = False) -> Standing:
-        """An answer may have been overtaken by that of the other thread."""
+        """Return the newer of an answer and `standing`: the other thread may have been faster."""
         known = self.standing
         return heard if known is None or heard.version >= known.version + strictly else known

@@ -1,4 +1,4 @@
-"""What the ranks of a pipeline job and the server tell each other."""
+"""Messages between the ranks of a pipeline job and the server."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ from typing import Any, NamedTuple
 from zeus.errors import PipelineError, ServerError
 from zeus.optimizer.pipeline_frequency.profile import Option
 
-MOST_NAME = 200  # characters: of a job, a GPU model, an instruction
+MOST_NAME = 200  # characters in the name of a job, a GPU model or an instruction
 MOST_RANKS = 100_000
-MOST_INSTRUCTIONS = 10_000  # of one rank's step
-MOST_KINDS = 64  # of instructions in one rank
+MOST_INSTRUCTIONS = 10_000  # in one step of a rank
+MOST_KINDS = 64  # kinds of instructions per rank
 MOST_CLOCKS = 1_000
 MOST_PASSAGES = 8
 MOST_CHUNKS = 1_000
-MOST_STAGES = 1_000_000  # of the whole model
+MOST_STAGES = 1_000_000  # in the whole model
 MOST_SECONDS, MOST_JOULES, MOST_WATTS, MOST_MEGAHERTZ = 1e6, 1e9, 1e6, 1e5
-LEAST_SECONDS = 1e-9  # of an instruction: with next to none, its power would have no bounds
+LEAST_SECONDS = 1e-9  # per instruction: near 0 s, its power would be unbounded
 MOST_SLOWDOWN = 1_000.0
 
 FORWARD = "forward"
 GRADIENTS = ("backward", "backward_input")
-"""Instructions that wait for the gradient of the stage after."""
+"""Instructions that wait for the gradient from the next stage."""
 FIXED = ("communication", "data_loading", "receive", "send")
-"""Instructions that take the time they take: no clock is chosen for them."""
+"""Instructions whose time does not depend on the clock: none is chosen for them."""
 
 
 class Instruction(NamedTuple):
-    """One entry of what a rank does in a step.
+    """One instruction in a rank's step.
 
     Attributes:
         name: "forward", "backward", or any other.
-        chunk: Which of the rank's parts of the model.
-        microbatch: Which part of the batch; `None` to count those of a kind.
-        stage: Which part of the whole model; `None` if parts are dealt out to ranks in turn.
+        chunk: Index among the rank's model chunks.
+        microbatch: Index of the microbatch; `None` to number instructions of a kind in order.
+        stage: Index of the stage in the whole model; `None` if stages are assigned to ranks in
+            turn.
     """
 
     name: str
@@ -45,12 +46,12 @@ class Instruction(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        """What takes the same time and energy."""
+        """Kind of the instruction: all of one kind take the same time and energy."""
         return Kind(self.name, self.chunk)
 
 
 class Kind(NamedTuple):
-    """Instructions that are measured together."""
+    """A kind of instruction; all instructions of a kind are measured together."""
 
     name: str
     chunk: int
@@ -61,17 +62,17 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True)
 class Seat:
-    """The place of a rank in its job.
+    """The position of a rank in its job.
 
     Attributes:
-        rank: Number among all ranks.
-        dp_rank: Which of the data-parallel pipelines.
-        pp_rank: Place in the pipeline.
-        tp_rank: Number among the GPUs that share the place.
-        dp_degree: Pipelines.
-        pp_degree: Places in a pipeline.
-        tp_degree: GPUs per place.
-        world_size: All ranks, the product of the three.
+        rank: Global rank.
+        dp_rank: Index of its data-parallel pipeline.
+        pp_rank: Its place in the pipeline.
+        tp_rank: Index among the tensor-parallel GPUs of the place.
+        dp_degree: Number of pipelines.
+        pp_degree: Number of places in a pipeline.
+        tp_degree: Number of GPUs per place.
+        world_size: Number of ranks, the product of the three degrees.
 
     Raises:
         PipelineError: If a number is out of range.
@@ -119,26 +120,26 @@ class Seat:
 
     @property
     def degrees(self) -> tuple[int, int, int]:
-        """Pipelines, places and GPUs per place."""
+        """Numbers of pipelines, places and GPUs per place."""
         return self.dp_degree, self.pp_degree, self.tp_degree
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Which pipeline, place and GPU."""
+        """Indices of the pipeline, place and GPU."""
         return self.dp_rank, self.pp_rank, self.tp_rank
 
 
 @dataclass(frozen=True)
 class Registration:
-    """How a rank introduces itself.
+    """A rank's registration with the server.
 
     Attributes:
-        session: Names the process; another process in the same place has another.
-        seat: Its place.
+        session: Identifies the process; another process of the same rank has a different one.
+        seat: Its position in the job.
         gpu: Model of its GPU.
         clocks: MHz that it may measure, the highest first.
-        blocking_power: Watts of a waiting GPU, if it was told.
-        note: What is trained, in words.
+        blocking_power: Watts of a waiting GPU, if the user gave it.
+        note: Description of the training run, for people.
     """
 
     session: str
@@ -149,18 +150,18 @@ class Registration:
     note: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON knows it."""
+        """Return the JSON form."""
         return {**asdict(self), "clocks": list(self.clocks)}
 
 
 @dataclass(frozen=True)
 class Passage:
-    """When the instructions of a step began and ended, with the accelerator waited for.
+    """When the instructions of a step began and ended, each synchronized with the accelerator.
 
     Attributes:
         step: Number of the step.
-        begins: Seconds by the rank's own clock, of each instruction in order.
-        ends: Likewise.
+        begins: When each instruction began, in order; seconds by the rank's own clock.
+        ends: When each instruction ended, likewise.
     """
 
     step: int
@@ -170,13 +171,13 @@ class Passage:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a rank found out.
+    """Measurements of one rank.
 
     Attributes:
-        options: Of each kind of instruction, measured means at each clock.
+        options: Mean time and energy of each kind of instruction at each clock.
         blocking_power: Watts between instructions; `None` if there was no time between any.
-        steps: How many steps it took.
-        passages: Of some of these steps.
+        steps: Number of steps measured.
+        passages: Start and end times of some of these steps.
     """
 
     options: Mapping[Kind, Sequence[Option]]
@@ -185,7 +186,7 @@ class Measured:
     passages: tuple[Passage, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON knows it."""
+        """Return the JSON form."""
         return {
             "options": [
                 {
@@ -207,10 +208,10 @@ class Measured:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Measured:
-        """The inverse of `to_dict`.
+        """Return the measurements from their JSON form; the inverse of `to_dict`.
 
         Raises:
-            PipelineError: If it is none.
+            PipelineError: If the record is invalid.
         """
         options: dict[Kind, Sequence[Option]] = {}
         for each in record["options"]:
@@ -219,10 +220,10 @@ class Measured:
             if len({len(column) for column in columns}) > 1:
                 lengths = ", ".join(str(len(column)) for column in columns)
                 raise PipelineError(
-                    f"clocks, times and energies must be equally many, but got {lengths} for {kind}"
+                    f"clocks, times and energies must match in number, but got {lengths} for {kind}"
                 )
             if kind in options:
-                raise PipelineError(f"each kind must be told once, but got {kind} twice")
+                raise PipelineError(f"each kind must be reported once, but got {kind} twice")
             options[kind] = tuple(Option(*row) for row in zip(*columns, strict=True))
         passages = tuple(
             Passage(each["step"], tuple(each["begins"]), tuple(each["ends"]))
@@ -233,13 +234,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Standing:
-    """What a rank is told.
+    """The server's answer to a rank.
 
     Attributes:
-        version: Grows whenever something else is to be done.
-        state: "measure" for who has not told all yet, "wait" until everybody has, "plan", or
-            "cannot plan".
-        message: Why, in words.
+        version: Increases whenever the ranks are to do something else.
+        state: "measure" until the rank has reported its measurements, "wait" until all ranks
+            have, "plan", or "cannot plan".
+        message: The reason, for people.
         clocks: MHz of each instruction of the rank's step, `None` where there is nothing to set;
             absent without a plan.
         time: Seconds of an iteration by the plan.
@@ -254,16 +255,16 @@ class Standing:
     energy: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON knows it."""
+        """Return the JSON form."""
         clocks = None if self.clocks is None else list(self.clocks)
         return {**asdict(self), "clocks": clocks}
 
     @classmethod
     def from_dict(cls, record: Any) -> Standing:
-        """The inverse of `to_dict`.
+        """Return the answer from its JSON form; the inverse of `to_dict`.
 
         Raises:
-            ServerError: If it is none.
+            ServerError: If the record is invalid.
         """
         try:
             clocks = record["clocks"]
@@ -276,7 +277,7 @@ class Standing:
                 record["energy"],
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ServerError(f"the server's answer makes no sense: {error!r}") from None
+            raise ServerError(f"the server's response is invalid: {error!r}") from None
 
 
 def _clock(value: Any) -> float | None:
@@ -292,16 +293,16 @@ def _clock(value: Any) -> float | None:
 class Straggler:
     """A pipeline that became slower, or is healthy again.
 
-    Exactly one of the three is given.
+    Exactly one of `slowdown`, `iteration_time` and `healthy` is given.
 
     Attributes:
-        dp_rank: Which pipeline.
-        slowdown: How many times as long an iteration takes, 1 or more.
+        dp_rank: Index of the pipeline.
+        slowdown: Factor by which an iteration takes longer, 1 or more.
         iteration_time: Seconds of an iteration.
         healthy: Whether it is as fast as the others again.
 
     Raises:
-        PipelineError: If that is not so.
+        PipelineError: If not exactly one is given, or one is out of range.
     """
 
     dp_rank: int
@@ -333,7 +334,7 @@ class Straggler:
 def bounded(
     name: str, value: Any, most: float, *, least: float = 0.0, above: bool = False
 ) -> float:
-    """The value, if it is a number within bounds.
+    """Return the value if it is a number within bounds.
 
     Raises:
         PipelineError: If not; names the rule and the value.
@@ -348,7 +349,7 @@ def bounded(
 
 
 def worded(name: str, value: object, most: int = MOST_NAME, *, empty: bool = False) -> str:
-    """The value, if it is a text that can be printed.
+    """Return the value if it is a printable text of allowed length.
 
     Raises:
         PipelineError: If not; names the rule and the value.
@@ -364,5 +365,5 @@ def worded(name: str, value: object, most: int = MOST_NAME, *, empty: bool = Fal
 
 
 def sequence_from(rows: Iterable[Sequence[Any]]) -> tuple[Instruction, ...]:
-    """Instructions from JSON."""
+    """Return the instructions from their JSON rows."""
     return tuple(Instruction(*row) for row in rows)

@@ -1,8 +1,8 @@
-"""Measures the instructions of steps: one window for each, one for each gap between two.
+"""Measures the instructions of steps: one window for each, and one for each gap between two.
 
 The training thread only opens and closes windows, one name for each kind of instruction: windows of
-one name are expected to draw alike. What they took is worked out a step later, when their energies
-are final, by a thread that lives as long as the walk does.
+one name are expected to draw similar power. They are evaluated one step later, when their energies
+are final, by a thread that lives as long as the sweep does.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from zeus.optimizer.pipeline_frequency.running.walk import Walk
 
 logger = logging.getLogger(__name__)
 
-_SETTLE = 0.005  # seconds after the driver has taken a clock until the GPU runs at it
-_SHORTEST_GAP = 1e-3  # seconds; in less, nothing is told apart from the instructions around it
+_SETTLE = 0.005  # seconds from setting a clock in the driver until the GPU runs at it
+_SHORTEST_GAP = 1e-3  # seconds; shorter gaps cannot be separated from the instructions around them
 _WAITING = "zeus pipeline, waiting"
-_PASSAGES = 4  # steps of which instants are kept
-_MOST_INSTANTS = 2_000  # of a step, so that they stay a small message
+_PASSAGES = 4  # steps whose start and end times are kept
+_MOST_INSTANTS = 2_000  # per step, to keep the message small
 
 
 @dataclass
 class _StepWindows:
-    """What was measured in one step, not worked out yet."""
+    """Windows of one step, not evaluated yet."""
 
     instructions: list[tuple[Kind, Measurement, InForce]] = field(default_factory=list)
     gaps: list[Measurement] = field(default_factory=list)
 
 
 class Meter:
-    """Measures along a walk, and moves the clock along.
+    """Measures instructions at each clock of a sweep, and sets the clock for it.
 
     Args:
-        monitor: Of the rank's GPU.
-        setter: Of its clock.
-        walk: Where to measure.
-        instructions: How many there are in a step.
+        monitor: Measures the rank's GPU.
+        setter: Sets the GPU's clock.
+        walk: The sweep that decides at which clock to measure.
+        instructions: Number of instructions in a step.
         step: Number of the first step.
 
     Attributes:
-        trouble: Why there is nothing to measure with; empty as long as all is well.
+        trouble: Why measuring failed; empty while all is well.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class Meter:
         return self._walk.done
 
     def measured(self) -> Measured:
-        """What was found, once it is done."""
+        """Return the measurements, once `done`."""
         power = self._waiting_energy / self._waiting_time if self._waiting_time else None
         return Measured(self._walk.options(), power, self._walk.steps, tuple(self._passages))
 
     def begin_instruction(self, kind: Kind) -> None:
-        """An instruction begins."""
+        """Open the window of an instruction."""
         self._end_gap()
         set_ = self._setter.in_force
         self._begun = None if set_ is None else (set_, self._now())
@@ -95,11 +95,11 @@ class Meter:
         self._begins.append(self._now())
 
     def end_instruction(self, kind: Kind) -> None:
-        """It has ended."""
+        """Close the window of the instruction, and open that of the gap after it."""
         measurement = self._monitor.end_window(_window(kind))
         self._ends.append(self._now())
         begun, self._begun = self._begun, None
-        # A clock that changed in between says nothing about either.
+        # If the clock changed in between, the window measures neither clock.
         if begun is not None and begun[0] is self._setter.in_force:
             set_, at = begun
             if set_.clock == self._walk.clock and at - set_.since >= self._settle:
@@ -108,9 +108,9 @@ class Meter:
         self._gap_is_open = True
 
     def end_step(self) -> None:
-        """The step has ended."""
+        """End the step, and have the step before it evaluated."""
         if self._gap_is_open:
-            # What follows is not waiting for a neighbour, but the optimizer, or the next batch.
+            # This gap is not a wait for a neighbor, but the optimizer step, or loading data.
             self._monitor.end_window(_WAITING, sync_execution=False, cancel=True)
             self._gap_is_open = False
         self._keep_passage()
@@ -121,7 +121,7 @@ class Meter:
             self._queue.put(step)
 
     def close(self) -> None:
-        """End; windows that are open are forgotten."""
+        """Stop measuring, and discard open windows."""
         if self._thread is not None:
             self._queue.put(None)
         self._monitor.reset_windows()
@@ -146,20 +146,20 @@ class Meter:
         if measurement.time >= _SHORTEST_GAP:
             self._step.gaps.append(measurement)
 
-    # --- beside the training thread ---------------------------------------------------------------
+    # --- in the background thread -----------------------------------------------------------------
 
     def _run(self) -> None:
         while (step := self._queue.get()) is not None:
             try:
                 self._digest(step)
             except Exception as error:
-                logger.debug("a step cannot be worked out", exc_info=True)
+                logger.debug("the windows of a step cannot be evaluated", exc_info=True)
                 self.trouble = str(error) or type(error).__name__
 
     def _digest(self, step: _StepWindows) -> None:
         self._setter.confirm()
         if self._setter.covered:
-            return  # another process has set another clock: whatever this is, it is not of ours
+            return  # another process has set the clock: these windows do not measure ours
         for measurement in step.gaps:
             reading = _energy(measurement)
             if reading is not None:
@@ -168,7 +168,7 @@ class Meter:
         walk = self._walk
         for kind, measurement, set_ in step.instructions:
             if set_ is not self._setter.in_force or set_.clock != walk.clock or walk.done:
-                continue  # from before the clock moved on, or was covered by another hold
+                continue  # measured at a previous clock, or another hold overrode the clock
             reading = _energy(measurement)
             if reading is None:
                 notes = "; ".join(each.note for each in measurement.unavailable)
@@ -187,7 +187,7 @@ def _window(kind: Kind) -> str:
 
 
 def _energy(measurement: Measurement) -> tuple[float, float] | None:
-    """Joules of the GPU and by how much they may be off."""
+    """Return the GPU's energy and its uncertainty, in joules; `None` if unavailable."""
     for reading in measurement.readings:
         if reading.domain == GPU and reading.energy is not None:
             return reading.energy, reading.uncertainty or 0.0

@@ -1,7 +1,7 @@
-"""What a rank does about its instructions, from the first step to the last.
+"""The phases of a rank's client, from the first step to the last.
 
-It watches steps until they repeat, measures along the walk, rests until there is a plan, and
-follows it. Which of these is on is decided between steps, by the client.
+It observes steps until they repeat, measures in a clock sweep, idles until there is a plan, and
+follows it. The client switches phases only between steps.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from zeus.optimizer.pipeline_frequency.running.meter import Meter
 
 
 class Phase:
-    """Nothing is done: the rank rests, or takes no part."""
+    """Base class, and the idle phase: the rank waits for a plan, or takes no part."""
 
     def begin_step(self) -> None:
-        """A step begins."""
+        """Called when a step begins."""
 
     def begin(self, instruction: Instruction) -> None:
-        """An instruction begins."""
+        """Called when an instruction begins."""
 
     def end(self, instruction: Instruction) -> None:
-        """The instruction that began last has ended."""
+        """Called when the instruction that began last has ended."""
 
     def end_step(self) -> None:
-        """The step has ended."""
+        """Called when the step has ended."""
 
     def leave(self) -> None:
-        """Another phase follows."""
+        """Called when another phase follows."""
 
 
 class Watching(Phase):
-    """Learns what a step consists of: what two steps in a row have done alike.
+    """Learns the instructions of a step: those that two consecutive steps have in common.
 
     Args:
-        warm_up: Steps that must have passed, whatever they did.
+        warm_up: Minimum number of steps to observe.
 
     Attributes:
-        sequence: What a step does, once it is known.
+        sequence: Instructions of a step; empty until known.
     """
 
     def __init__(self, warm_up: int) -> None:
@@ -53,11 +53,11 @@ class Watching(Phase):
         self._now: list[Instruction] = []
 
     def begin_step(self) -> None:
-        """Watch anew."""
+        """Start recording a new step."""
         self._now = []
 
     def begin(self, instruction: Instruction) -> None:
-        """Take note."""
+        """Record the instruction."""
         if len(self._now) >= MOST_INSTRUCTIONS:
             raise PipelineError(
                 f"a step must have at most {MOST_INSTRUCTIONS} instructions, but has more"
@@ -65,7 +65,7 @@ class Watching(Phase):
         self._now.append(instruction)
 
     def end_step(self) -> None:
-        """See whether that was the same again."""
+        """Check whether the step equals the previous one."""
         self._left -= 1
         if self._now and self._now == self._before and self._left <= 0:
             self.sequence = tuple(self._now)
@@ -73,11 +73,11 @@ class Watching(Phase):
 
 
 class Measuring(Phase):
-    """Measures along the walk.
+    """Measures instructions in a clock sweep.
 
     Args:
-        meter: Measures.
-        setter: Put back afterwards.
+        meter: Measures each instruction.
+        setter: Holds the clock meanwhile.
     """
 
     def __init__(self, meter: Meter, setter: ClockSetter) -> None:
@@ -93,11 +93,11 @@ class Measuring(Phase):
         self.meter.end_instruction(instruction.kind)
 
     def end_step(self) -> None:
-        """Have it worked out."""
+        """Have the step evaluated."""
         self.meter.end_step()
 
     def leave(self) -> None:
-        """No measuring any more."""
+        """Stop measuring."""
         self.meter.close()
 
 
@@ -106,10 +106,10 @@ class Following(Phase):
 
     Args:
         setter: Sets clocks.
-        sequence: What a step does.
-        clocks: MHz of each of these; `None` where the clock stays.
-        synchronize: Waits for the accelerator; done only where the clock changes, so that it
-            changes after the work that it was for.
+        sequence: Instructions of a step.
+        clocks: MHz of each instruction; `None` where the clock stays.
+        synchronize: Waits for the accelerator; called only where the clock changes, so that the
+            clock stays until the work before has ended.
 
     Attributes:
         clocks: MHz of each instruction.
@@ -134,28 +134,28 @@ class Following(Phase):
         self.clocks = tuple(filled)
         self._setter = setter
         self._sequence = [(each.name, each.chunk) for each in sequence]
-        # After the last one, the clock of the next step's first.
+        # After the last instruction, set the clock of the next step's first.
         self._clocks = [*filled, filled[0]] if filled else [highest]
         self._highest = highest
         self._synchronize = synchronize
         self._place = 0
 
     def begin_step(self) -> None:
-        """Begin with the first instruction's clock."""
+        """Set the first instruction's clock."""
         self._place = 0
         self._setter.want(self._clocks[0])
 
     def begin(self, instruction: Instruction) -> None:
-        """Check that it is the one that was planned."""
+        """Check that the instruction is the planned one."""
         place = self._place
         planned = 0 <= place < len(self._sequence)
         if not planned or self._sequence[place] != instruction[:2]:
-            # Another step than was planned for, such as a last one with fewer microbatches.
+            # This step differs from the plan, such as a last one with fewer microbatches.
             self._place = -1
             self._setter.want(self._highest)
 
     def end(self, instruction: Instruction) -> None:  # noqa: ARG002  (checked when it began)
-        """Have the next one's clock set."""
+        """Set the next instruction's clock."""
         if self._place < 0:
             return
         self._place += 1

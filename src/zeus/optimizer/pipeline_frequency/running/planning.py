@@ -1,8 +1,8 @@
-"""Makes the plan of what the ranks of a job told: the graph, its frontier, and who follows what.
+"""Computes a job's plans from its ranks' reports: the graph, its frontier, and who follows what.
 
-Nobody tells the schedule. Each rank's order of instructions is its own; between ranks, a forward
-waits for that of the stage before, a backward for that of the stage after, both of the same
-microbatch.
+The schedule is inferred, not reported. Within a rank, the order of instructions is as reported;
+between ranks, a forward waits for that of the previous stage, a backward for that of the next
+stage, both of the same microbatch.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from zeus.optimizer.pipeline_frequency.schedules import COMMUNICATION
 from zeus.optimizer.pipeline_frequency.solver import PLANS, Solution, solve
 
 MOST_OPERATIONS = 50_000
-ROOM = 64 << 20  # bytes that the plans of one job may take
+ROOM = 64 << 20  # maximum bytes of the plans of one job
 _FEWEST_PLANS = 50
-_CHECKED = 1_000  # instructions between two looks at the limit
+_CHECKED = 1_000  # instructions between two checks of the limit
 _GRADIENT = "gradient"
-_SLACK = 1e-9  # share of a time that is nothing but rounding
+_SLACK = 1e-9  # relative rounding error of a time
 
 _Key = tuple[str, int, int]  # forward or gradient, stage, microbatch
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A job's pipeline, solved.
+    """The plans of a job.
 
     Attributes:
-        inputs: Which of the job's inputs it was made of.
-        sequences: What each place does.
-        blocking_power: Watts of a waiting GPU that were counted; `None` if nothing is known of it.
-        solution: Its plans.
+        inputs: Version of the job's inputs (`PipelineJob.inputs`) that they were computed from.
+        sequences: Instructions of each place.
+        blocking_power: Watts assumed for a waiting GPU; `None` if unknown.
+        solution: The frontier of plans.
     """
 
     inputs: int
@@ -61,14 +61,14 @@ class Planned:
 
     @cached_property
     def before(self) -> Execution:
-        """An iteration without a plan."""
+        """An iteration without a plan, at the highest clocks."""
         fastest = self.solution.frontier.fastest.knob
         execution: Execution = fastest.pipeline.at_highest_frequency()
         return execution
 
     @cached_property
     def message_time(self) -> float | None:
-        """Seconds of the slowest message between two places; `None` if none was counted."""
+        """Seconds of the slowest message between two places; `None` if the graph has none."""
         times = [
             operation.options[0].time
             for operation in self.before.pipeline.operations
@@ -78,21 +78,22 @@ class Planned:
 
     @property
     def size(self) -> int:
-        """Bytes that its plans take, about."""
+        """Approximate bytes of the plans."""
         return len(self.solution.frontier) * _plan_size(self.before.pipeline)
 
     def point(
         self, stragglers: Mapping[int, Straggler], pipeline: int, step_time: float | None = None
     ) -> Point:
-        """What one of the pipelines should follow.
+        """Return the point that one of the pipelines should follow.
 
-        The worst straggler sets the pace. Whoever is slow itself gets as much less time.
+        The worst straggler sets the iteration time. A pipeline that is slow itself gets that time
+        divided by its own slowdown.
 
         Args:
-            stragglers: By pipeline.
-            pipeline: Which.
-            step_time: Seconds of a whole step while nobody straggles, if known: what it takes
-                beyond the plan is not the pipeline's.
+            stragglers: Straggler reports by pipeline.
+            pipeline: Index of the pipeline.
+            step_time: Seconds of a whole step without stragglers, if known: the part beyond the
+                plan is not spent in the pipeline.
         """
         frontier = self.solution.frontier
         fastest = frontier.fastest.time
@@ -102,17 +103,17 @@ class Planned:
         return frontier.at_time(max(own, fastest) * (1 + _SLACK))
 
     def pace(self, stragglers: Mapping[int, Straggler], step_time: float | None = None) -> float:
-        """Seconds of an iteration of all pipelines: that of the slowest; see `point`."""
+        """Return seconds of an iteration of the slowest pipeline; see `point`."""
         fastest = self.solution.frontier.fastest.time
         slow = (_slowdown(each, fastest, step_time) for each in stragglers.values())
         return fastest * max(slow, default=1.0)
 
     def clocks(self, point: Point, place: int) -> tuple[float | None, ...]:
-        """MHz of each instruction of a place, in order."""
+        """Return MHz of each instruction of a place, in order."""
         return tuple(option.frequency for _, option in point.knob.of_device(place))
 
     def profile(self) -> list[dict[str, Any]]:
-        """What was measured, as it was counted: the rows of a profile's CSV table."""
+        """Return the measurements used, as rows of a profile's CSV table."""
         found: dict[tuple[int, str], Sequence[Option]] = {}
         for operation in self.before.pipeline.operations:
             if operation.device is None:
@@ -139,21 +140,21 @@ def _slowdown(straggler: Straggler, fastest: float, step_time: float | None) -> 
 
 
 def plan(job: PipelineJob, limit: Limit | None = None) -> Planned:
-    """The plans of a job that has told all.
+    """Return the plans of a job whose inputs are complete.
 
     Args:
-        job: Of which nothing changes meanwhile.
-        limit: What it may take; by default as long as it needs.
+        job: The job; must not change meanwhile.
+        limit: Limits of time and memory; by default no time limit.
 
     Raises:
-        PipelineError: If what was told does not fit together, or there is no plan within the limit;
-            says why.
-        NativeCodeError: If the solver is not there and cannot be built.
+        PipelineError: If the reports are inconsistent, or there is no plan within the limit; the
+            message says why.
+        NativeCodeError: If the solver is missing and cannot be built.
         SolvingCancelledError: If the limit was cancelled.
     """
     limit = limit or Limit(room=ROOM)
     pipeline, sequences, power = assemble(job, limit)
-    # Of a large pipeline fewer plans are aimed at, as refining them finds some times as many.
+    # Aim at fewer plans for a large pipeline, as refining finds several times as many.
     plans = max(min(PLANS, limit.room // (4 * _plan_size(pipeline))), _FEWEST_PLANS)
     return Planned(job.inputs, sequences, power, solve(pipeline, plans, limit))
 
@@ -165,10 +166,10 @@ def _plan_size(pipeline: Pipeline) -> int:
 def assemble(
     job: PipelineJob, limit: Limit | None = None
 ) -> tuple[Pipeline, tuple[tuple[Instruction, ...], ...], float | None]:
-    """The graph of an iteration, what each place does in it, and the blocking power.
+    """Return the graph of an iteration, the instructions of each place, and the blocking power.
 
     Raises:
-        PipelineError: If what was told does not fit together, or the limit is reached; says why.
+        PipelineError: If the reports are inconsistent, or the limit is reached; says why.
         SolvingCancelledError: If the limit was cancelled.
     """
     limit = limit or Limit()
@@ -203,7 +204,7 @@ def assemble(
 
 
 def blocking_power(job: PipelineJob) -> float | None:
-    """Watts of a waiting GPU: as was told, or as ranks with time between instructions measured."""
+    """Return watts of a waiting GPU, as configured or else as measured between instructions."""
     told = [rank.told_power for rank in job.ranks.values() if rank.told_power is not None]
     measured = [
         rank.measured.blocking_power
@@ -217,7 +218,7 @@ def blocking_power(job: PipelineJob) -> float | None:
 def _passages(
     job: PipelineJob, sequences: Sequence[tuple[Instruction, ...]]
 ) -> dict[Hashable, list[tuple[Passage, ...]]]:
-    """Of the pipelines, of each place, those of its first GPU."""
+    """Return the passages of the first GPU of each place, by pipeline."""
     pipelines, places, _ = job.degrees
     found: dict[Hashable, list[tuple[Passage, ...]]] = {
         pipeline: [()] * places for pipeline in range(pipelines)
@@ -235,16 +236,16 @@ def _same_sequence(place: int, pipelines: Sequence[Sequence[Rank]]) -> tuple[Ins
         for rank in ranks:
             if rank.sequence != first.sequence:
                 raise PipelineError(
-                    f"all ranks at place {place} must do the same in a step, but ranks "
+                    f"all ranks at place {place} must have the same instructions, but ranks "
                     f"{first.seat.rank} and {rank.seat.rank} do not"
                 )
     return first.sequence
 
 
 def _merged(place: int, kind: Kind, pipelines: Sequence[Sequence[Rank]]) -> tuple[Option, ...]:
-    """What a kind takes: the longest and the mean energy of GPUs together, the mean of pipelines.
+    """Return the options of a kind at a place, at the clocks that all ranks measured.
 
-    Only clocks that everybody measured count.
+    Of tensor-parallel GPUs, the longest time and the mean energy; of pipelines, the mean of both.
     """
     tables = [[_table(rank, kind) for rank in ranks] for ranks in pipelines]
     shared = set.intersection(*(set(table) for tables_ in tables for table in tables_))
@@ -299,7 +300,7 @@ class _Assembly:
         }
 
     def count_messages(self, passages: Mapping[Hashable, Sequence[Sequence[Passage]]]) -> None:
-        """Learn how long messages take, unless ranks told of sending and receiving themselves."""
+        """Estimate message times, unless ranks report communication as instructions."""
         if any(step.instruction.name in FIXED for steps in self._steps for step in steps):
             return
         dependencies: list[list[Dependency]] = [[] for _ in self._steps]
@@ -330,13 +331,13 @@ class _Assembly:
             if self._next[place] < len(steps):
                 step = steps[self._next[place]]
                 raise PipelineError(
-                    f"the orders of the places must fit together, but place {place} waits for ever "
+                    f"the orders of the places must fit together, but place {place} waits forever "
                     f"before {step.instruction.name} of stage {step.stage}, microbatch "
                     f"{step.microbatch}"
                 )
 
     def _received(self, place: int, step: _Step, needed: _Key | None) -> tuple[int, ...]:
-        """What a step waits for: a message, if its input comes from another place."""
+        """Return the operations a step waits for: a message, if its input is from another place."""
         if needed is None:
             return ()
         sender, _ = self._places_of[needed]
@@ -368,7 +369,7 @@ class _Assembly:
         return step.key
 
     def _needed(self, step: _Step) -> _Key | None:
-        """What a step waits for, besides what its place does before it."""
+        """Return the key of the step at another stage that a step waits for, if any."""
         what, stage, microbatch = step.key
         if what == FORWARD and stage > 0:
             return FORWARD, stage - 1, microbatch
@@ -392,19 +393,19 @@ class _Assembly:
                 if known != stage:
                     raise PipelineError(
                         f"each chunk must be one stage, but chunk {owner[1]} of place {place} is "
-                        f"said to be {known} and {stage}"
+                        f"reported as {known} and {stage}"
                     )
                 other = owners.setdefault(stage, owner)
                 if other != owner:
                     raise PipelineError(
-                        f"each stage must be one chunk of one place, but stage {stage} is said to "
-                        f"be chunk {other[1]} of place {other[0]} and {owner[1]} of {place}"
+                        f"each stage must be one chunk of one place, but stage {stage} is "
+                        f"both chunk {other[1]} of place {other[0]} and {owner[1]} of {place}"
                     )
 
     def _check_microbatches(self) -> None:
-        """Every stage must see the same parts of the batch."""
+        """Every stage must have the same microbatches."""
         for what in (FORWARD, _GRADIENT):
-            # Only of stages that do something: a chunk's number may be anything.
+            # Only stages that have instructions: chunk indices may be arbitrary.
             seen: dict[int, set[int]] = defaultdict(set)
             for steps in self._steps:
                 for step in steps:
@@ -416,7 +417,7 @@ class _Assembly:
                             f"{step.stage} has two of microbatch {step.microbatch}"
                         )
                     seen[step.stage].add(step.microbatch)
-            first = range(min(self._stages, len(seen) + 1))  # one that is missing is among them
+            first = range(min(self._stages, len(seen) + 1))  # includes the first missing stage
             for stage in sorted({*first, *seen}):
                 microbatches = seen[stage]
                 if microbatches != seen[0]:
@@ -439,7 +440,7 @@ class _Step:
 
 
 def _numbered(sequence: Sequence[Instruction], place: int, places: int) -> list[_Step]:
-    """With the stage of each, and its microbatch where only the order tells it."""
+    """Return the steps with their stages and microbatches, inferred where not given."""
     counts: dict[tuple[str, int], int] = defaultdict(int)
     steps = []
     for each in sequence:

@@ -1,4 +1,4 @@
-"""Reads and writes pipeline jobs in a store: rows in, `PipelineJob` out, and back."""
+"""Loads pipeline jobs from the database and saves them: table rows to `PipelineJob` and back."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from zeus.optimizer.pipeline_frequency.running.messages import (
     sequence_from,
 )
 
-_KEPT_EVENTS = 1_000  # of one job
+_KEPT_EVENTS = 1_000  # per job
 
 
 def names(connection: Connection, after: str = "", most: int = 10_000) -> list[str]:
-    """Names of jobs, in order, from the one after `after`."""
+    """Return up to `most` job names that sort after `after`, in order."""
     statement = (
         select(pipelines.c.name)
         .where(pipelines.c.name > after)
@@ -33,30 +33,30 @@ def names(connection: Connection, after: str = "", most: int = 10_000) -> list[s
 
 
 def count(connection: Connection) -> int:
-    """How many jobs there are."""
+    """Return the number of jobs."""
     return int(connection.execute(select(func.count()).select_from(pipelines)).scalar_one())
 
 
 def changes(connection: Connection, name: str, *, lock: bool = False) -> tuple[int, int] | None:
-    """Number of a job and how often it has changed; `None` if there is none of this name.
+    """Return a job's row id and its change counter; `None` if no job has this name.
 
     Args:
-        connection: In a transaction.
-        name: Of the job.
-        lock: Whether nobody else may change it until the end of the transaction.
+        connection: A connection in a transaction.
+        name: Name of the job.
+        lock: Whether to lock the row until the end of the transaction.
     """
     if not name.isprintable():
-        return None  # no job is called so, and databases differ in what they can be asked
+        return None  # no job has such a name, and some databases reject it in a query
     statement = select(pipelines.c.id, pipelines.c.changes).where(pipelines.c.name == name)
     row = connection.execute(statement.with_for_update() if lock else statement).first()
     return None if row is None else (row[0], row[1])
 
 
 def load(connection: Connection, name: str, number: int) -> PipelineJob:
-    """A whole job.
+    """Load a job with all its ranks.
 
     Raises:
-        DamagedJobError: If what is stored of it cannot be read.
+        DamagedJobError: If its stored record cannot be read.
     """
     try:
         return _load(connection, number)
@@ -89,7 +89,7 @@ def _load(connection: Connection, number: int) -> PipelineJob:
 
 
 def events(connection: Connection, number: int, most: int) -> list[Happening]:
-    """What happened, the latest first."""
+    """Return up to `most` events of a job, the latest first."""
     columns = pipeline_events.c.at, pipeline_events.c.kind, pipeline_events.c.message
     statement = (
         select(*columns)
@@ -101,7 +101,7 @@ def events(connection: Connection, number: int, most: int) -> list[Happening]:
 
 
 def create(connection: Connection, job: PipelineJob) -> int:
-    """A new job; its number."""
+    """Insert a new job and return its row id."""
     result = connection.execute(insert(pipelines), {"name": job.name, **_row(job)})
     key = result.inserted_primary_key
     assert key is not None
@@ -109,7 +109,7 @@ def create(connection: Connection, job: PipelineJob) -> int:
 
 
 def save(connection: Connection, number: int, job: PipelineJob) -> None:
-    """Write what has changed since it was loaded or saved."""
+    """Write the changes since the job was loaded or last saved."""
     connection.execute(update(pipelines).where(pipelines.c.id == number).values(**_row(job)))
     known = connection.execute(
         select(pipeline_ranks.c.rank).where(pipeline_ranks.c.pipeline == number)

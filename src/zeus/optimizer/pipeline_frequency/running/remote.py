@@ -1,4 +1,4 @@
-"""Pipeline jobs on a server: asks over HTTP what `Pipelines` answers in this process."""
+"""Pipeline jobs on a server: the HTTP client with the interface of `Pipelines`."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _KINDS = (
 
 
 class RemotePipelines:
-    """Pipeline jobs on a server; see `PipelinesApi` for what can be asked.
+    """Pipeline jobs on a server; see `PipelinesApi` for the interface.
 
     Safe to use from several threads.
 
     Args:
-        url: Of the server, for example "http://127.0.0.1:8420".
-        token: If the server asks for one; by default `ZEUS_TOKEN`, or on this machine
+        url: URL of the server, for example "http://127.0.0.1:8420".
+        token: Token, if the server requires one; by default `ZEUS_TOKEN`, or on this machine
             that of this user's own server.
-        timeout: Seconds for one question.
+        timeout: Seconds for one request.
 
     Raises:
-        ServerError: If the URL is not one of a server.
-        TokenError: If the token cannot be one.
+        ServerError: If `url` is not a server URL.
+        TokenError: If the token is malformed.
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 5.0) -> None:
@@ -52,18 +52,18 @@ class RemotePipelines:
     def put_sequence(
         self, job: str, rank: int, session: str, sequence: Sequence[Instruction]
     ) -> Standing:
-        """Tell what a rank does; see `PipelinesApi`."""
+        """Report the instruction sequence of a rank; see `PipelinesApi`."""
         rows = [list(each if each.stage is not None else each[:3]) for each in sequence]
         body = {"session": session, "instructions": rows}
         return self._standing("PUT", _rank(job, rank, "sequence"), body)
 
     def put_measurements(self, job: str, rank: int, session: str, measured: Measured) -> Standing:
-        """Tell what was measured; see `PipelinesApi`."""
+        """Report the measurements of a rank; see `PipelinesApi`."""
         body = {"session": session, **measured.to_dict()}
         return self._standing("PUT", _rank(job, rank, "measurements"), body)
 
     def report_trouble(self, job: str, rank: int, session: str, said: str) -> Standing:
-        """Tell that something cannot be; see `PipelinesApi`."""
+        """Report that a rank cannot take part; see `PipelinesApi`."""
         body = {"session": session, "message": said}
         return self._standing("POST", _rank(job, rank, "trouble"), body)
 
@@ -77,7 +77,7 @@ class RemotePipelines:
         wait: float = 0.0,
         step_time: float | None = None,
     ) -> Standing:
-        """What a rank is to do; see `PipelinesApi`."""
+        """Return what a rank should do; see `PipelinesApi`."""
         query: dict[str, Any] = {"session": session, "version": version, "wait": wait}
         if step_time is not None:
             query["step_time"] = step_time
@@ -85,39 +85,39 @@ class RemotePipelines:
         return Standing.from_dict(self._wire.ask("GET", path, patience=wait))
 
     def leave(self, job: str, rank: int, session: str) -> None:
-        """Tell the end of a rank; see `PipelinesApi`."""
+        """Report that a rank has ended; see `PipelinesApi`."""
         self._wire.ask("POST", _rank(job, rank, "leave"), {"session": session})
 
     def report_straggler(self, job: str, straggler: Straggler) -> dict[str, Any]:
-        """Tell of a straggler; see `PipelinesApi`."""
+        """Report a straggler; see `PipelinesApi`."""
         return dict(self._wire.ask("POST", _job(job, "stragglers"), vars(straggler)))
 
     def jobs(self) -> list[dict[str, Any]]:
-        """All jobs; see `PipelinesApi`."""
+        """List all jobs; see `PipelinesApi`."""
         return list(self._wire.ask("GET", "/api/pipelines"))
 
     def job(self, name: str) -> dict[str, Any]:
-        """One job; see `PipelinesApi`."""
+        """Return one job; see `PipelinesApi`."""
         return dict(self._wire.ask("GET", _job(name)))
 
     def frontier(self, name: str) -> dict[str, Any]:
-        """What there is to choose from; see `PipelinesApi`."""
+        """Return the frontier of a job; see `PipelinesApi`."""
         return dict(self._wire.ask("GET", _job(name, "frontier")))
 
     def profile(self, name: str) -> list[dict[str, Any]]:
-        """What was measured; see `PipelinesApi`."""
+        """Return the measured profile; see `PipelinesApi`."""
         return list(self._wire.ask("GET", _job(name, "profile")))
 
     def plan(self, name: str, pipeline: int = 0) -> list[dict[str, Any]]:
-        """What a pipeline follows; see `PipelinesApi`."""
+        """Return the plan of a pipeline; see `PipelinesApi`."""
         return list(self._wire.ask("GET", f"{_job(name, 'plan')}?pipeline={pipeline}"))
 
     def delete(self, name: str) -> None:
-        """Forget a job; see `PipelinesApi`."""
+        """Delete a job; see `PipelinesApi`."""
         self._wire.ask("DELETE", _job(name))
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no connection is kept open."""
 
     def _standing(self, method: str, path: str, body: dict[str, Any]) -> Standing:
         return Standing.from_dict(self._wire.ask(method, path, body))

@@ -1,8 +1,8 @@
-"""Pipeline jobs on a store: what ranks and operators tell and ask, in this process.
+"""Pipeline jobs in a store: the requests of ranks and operators, answered in this process.
 
-Jobs are kept in memory as well, and read again when another process has changed them. Which ranks
-live, and how long their steps take, is known in memory only. A plan is not stored but made again of
-what is: unless its time runs out, the solver always finds the same.
+Jobs are cached in memory, and read again when another process has changed them. Which ranks are
+alive, and how long their steps take, is in memory only. Plans are not stored but computed again
+from the stored inputs: unless its time runs out, the solver is deterministic.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ from zeus.optimizer.pipeline_frequency.running.planning import ROOM, Planned, pl
 
 logger = logging.getLogger(__name__)
 
-LEASE = 60.0  # seconds after which a rank that says nothing is lost
-_FRESH = 0.5  # seconds for which what is in memory is believed
-_MOST_JOBS = 256  # kept in memory
-_MOST_PLANS = 64  # jobs whose plans are kept in memory
-_MAX_PLAN_BYTES = 512 << 20  # of all of them
+LEASE = 60.0  # seconds without a request after which a rank is lost
+_FRESH = 0.5  # seconds for which a cached job is used without checking the store
+_MOST_JOBS = 256  # cached in memory
+_MOST_PLANS = 64  # jobs whose plans are cached in memory
+_MAX_PLAN_BYTES = 512 << 20  # of all cached plans
 PLANNING_SECONDS = 30.0  # for the plans of one job
 
 
 class Pipelines:
-    """Pipeline jobs; see `PipelinesApi` for what can be asked.
+    """Pipeline jobs in a store; see `PipelinesApi` for the interface.
 
     Safe to use from several threads and, on one store, from several processes.
 
     Args:
-        store: Where they are kept; not closed here.
-        now: Seconds since 1970.
-        clock: Seconds of a clock that never jumps, by which it is told which ranks live. By default
-            the monotonic one, or `now` where that is given.
-        plan_soon: Called with the name of a job that can be planned, and has `make` called
-            elsewhere. By default that happens at once.
+        store: The store of the jobs; not closed here.
+        now: Returns seconds since 1970.
+        clock: Returns seconds of a monotonic clock, for deciding which ranks are alive. By default
+            `time.monotonic`, or `now` where that is given.
+        plan_soon: Called with the name of a job that can be planned; must arrange a call of `make`.
+            By default jobs are planned at once.
         changed: Called with the name of a job whose ranks are to do something else.
-        planning_seconds: Within which the plans of a job are made. Those of a pipeline that is too
-            large for that are not fully refined.
+        planning_seconds: Time limit for the plans of a job. Plans of a pipeline that needs longer
+            are not fully refined.
     """
 
     def __init__(
@@ -94,12 +94,12 @@ class Pipelines:
         self._clock = clock or (time.monotonic if now is time.time else now)
         self._opened, self._began = now(), self._clock()
 
-    # --- what ranks tell --------------------------------------------------------------------------
+    # --- requests of ranks ------------------------------------------------------------------------
 
     def register(self, job: str, registration: Registration) -> Standing:
         """Take a place in a job; see `PipelinesApi`."""
         worded("job", job)
-        if "/" in job or job in (".", ".."):  # it is a part of an address
+        if "/" in job or job in (".", ".."):  # the name is a part of URLs
             raise PipelineError(f"`job` must have no / and not be . or .., but got job={job!r}")
         seat = registration.seat
         standing = self._change(
@@ -114,26 +114,26 @@ class Pipelines:
     def put_sequence(
         self, job: str, rank: int, session: str, sequence: Sequence[Instruction]
     ) -> Standing:
-        """Tell what a rank does; see `PipelinesApi`."""
+        """Report the instruction sequence of a rank; see `PipelinesApi`."""
         return self._change(
             job, lambda found, at: found.put_sequence(rank, session, sequence, at), rank
         )
 
     def put_measurements(self, job: str, rank: int, session: str, measured: Measured) -> Standing:
-        """Tell what was measured; see `PipelinesApi`."""
+        """Report the measurements of a rank; see `PipelinesApi`."""
         standing = self._change(
             job, lambda found, at: found.put_measurements(rank, session, measured, at), rank
         )
         return self.standing(job, rank, session) if self._see_to_plan(job) else standing
 
     def report_trouble(self, job: str, rank: int, session: str, said: str) -> Standing:
-        """Tell that something cannot be; see `PipelinesApi`."""
+        """Report that a rank cannot take part; see `PipelinesApi`."""
         return self._change(job, lambda found, at: found.put_trouble(rank, session, said, at), rank)
 
     def leave(self, job: str, rank: int, session: str) -> None:
-        """Tell the end of a rank; see `PipelinesApi`."""
+        """Report that a rank has ended; see `PipelinesApi`."""
         self._change(job, lambda found, at: found.leave(rank, session, at), None)
-        self._see_to_plan(job)  # it may have been the one who could not take part
+        self._see_to_plan(job)  # the rank may have been what prevented planning
 
     def standing(
         self,
@@ -145,7 +145,7 @@ class Pipelines:
         wait: float = 0.0,
         step_time: float | None = None,
     ) -> Standing:
-        """What a rank is to do; see `PipelinesApi`."""
+        """Return what a rank should do; see `PipelinesApi`."""
         if step_time is not None:
             bounded("step_time", step_time, MOST_SECONDS)
         deadline = time.monotonic() + wait
@@ -163,14 +163,14 @@ class Pipelines:
             return self._standing(job, rank, session)
 
     def report_straggler(self, job: str, straggler: Straggler) -> dict[str, Any]:
-        """Tell of a straggler; see `PipelinesApi`."""
+        """Report a straggler; see `PipelinesApi`."""
         self._change(job, lambda found, at: found.put_straggler(straggler, at), None)
         return self.job(job)
 
-    # --- what people ask --------------------------------------------------------------------------
+    # --- requests of operators --------------------------------------------------------------------
 
     def jobs(self) -> list[dict[str, Any]]:
-        """All jobs; see `PipelinesApi`."""
+        """List all jobs; see `PipelinesApi`."""
         with reading(self._engine) as connection:
             found = records.names(connection)
         summaries = []
@@ -187,7 +187,7 @@ class Pipelines:
         return summaries
 
     def job(self, name: str) -> dict[str, Any]:
-        """One job; see `PipelinesApi`."""
+        """Return one job; see `PipelinesApi`."""
         with self._lock:
             found = self._read(name)
             alive = self._living(found)
@@ -201,7 +201,7 @@ class Pipelines:
             }
 
     def frontier(self, name: str) -> dict[str, Any]:
-        """What there is to choose from; see `PipelinesApi`."""
+        """Return the frontier of a job; see `PipelinesApi`."""
         with self._lock:
             found = self._read(name)
             pipelines, version, status = found.degrees[0], found.version, found.status()
@@ -235,12 +235,12 @@ class Pipelines:
         }
 
     def profile(self, name: str) -> list[dict[str, Any]]:
-        """What was measured; see `PipelinesApi`."""
+        """Return the measured profile; see `PipelinesApi`."""
         planned = self.planned(name)
         return [] if planned is None else planned.profile()
 
     def plan(self, name: str, pipeline: int = 0) -> list[dict[str, Any]]:
-        """What a pipeline follows; see `PipelinesApi`."""
+        """Return the plan of a pipeline; see `PipelinesApi`."""
         with self._lock:
             found = self._read(name)
             if pipeline not in range(found.degrees[0]):
@@ -255,13 +255,13 @@ class Pipelines:
         return followed.to_list()
 
     def events(self, name: str, most: int = 100) -> list[Happening]:
-        """What happened to a job, the latest first."""
+        """Return up to `most` events of a job, the latest first."""
         with reading(self._engine) as connection:
             number, _ = _known(records.changes(connection, name), name)
             return records.events(connection, number, most)
 
     def delete(self, name: str) -> None:
-        """Forget a job; see `PipelinesApi`."""
+        """Delete a job; see `PipelinesApi`."""
         with self._lock:
             with writing(self._engine) as connection:
                 number, _ = _known(records.changes(connection, name, lock=True), name)
@@ -270,24 +270,24 @@ class Pipelines:
         self._notify(name)
 
     def close(self) -> None:
-        """The store stays open."""
+        """Do nothing: the store stays open."""
 
     # --- plans ------------------------------------------------------------------------------------
 
     def solve(self, name: str) -> None:
-        """Make the plans of a job, if they can be and are not there."""
+        """Compute the plans of a job, if that is possible and not done yet."""
         while self.make(name, self.limit()):
             pass
 
     def limit(self) -> Limit:
-        """What making the plans of a job may take, from now on."""
+        """Return the limits for computing the plans of a job, counted from now on."""
         return Limit(self._planning_seconds, ROOM)
 
     def make(self, name: str, limit: Limit) -> bool:
-        """As `solve`, once. No other job waits for it, and nobody who only asks about this one.
+        """Like `solve`, but once. Blocks neither other jobs nor queries about this one.
 
         Returns:
-            Whether to do it again, because something was told meanwhile.
+            Whether to repeat it, because the job's inputs changed meanwhile.
 
         Raises:
             SolvingCancelledError: If the limit was cancelled; nothing has changed then.
@@ -305,10 +305,11 @@ class Pipelines:
             return self._read(name).wants_plan()
 
     def planned(self, name: str) -> Planned | None:
-        """The plans of a job; `None` if it has none.
+        """Return the plans of a job; `None` if it has none.
 
         Raises:
-            ServerError: If they were forgotten, or made by another process, and will be made again.
+            ServerError: If they are not in memory (evicted, or computed by another process) and
+                will be computed again.
         """
         with self._lock:
             found = self._read(name)
@@ -316,23 +317,23 @@ class Pipelines:
                 return known if found.planned else None
         if self._plan_soon is not None:
             self._plan_soon(name)
-            raise ServerError(f"the plans of pipeline job {name!r} are made again; ask again soon")
+            raise ServerError(f"the plans of pipeline job {name!r} are recomputed; retry soon")
         self.solve(name)
         with self._lock:
             return self._known(self._read(name))
 
     def work(self, name: str) -> int:
-        """How much there is to plan: about proportional to the time that takes."""
+        """Return the amount of planning work, about proportional to the time it takes."""
         with self._lock:
             return self._read(name).work()
 
     def _known(self, job: PipelineJob) -> Planned | None:
-        """The plans in memory, if they are those of the job as it is."""
+        """Return the plans in memory, if they are for the job's current inputs."""
         known = self._plans.get(job.name)
         return known if known is not None and known.inputs == job.inputs else None
 
     def waiting_for_plan(self) -> list[str]:
-        """Jobs that have a plan, or could have, and none in memory: after a restart, all."""
+        """List jobs that have or could have a plan, but none in memory: all after a restart."""
         with reading(self._engine) as connection:
             found = records.names(connection)
         names = []
@@ -348,13 +349,13 @@ class Pipelines:
         return names
 
     def step_time(self, name: str) -> float | None:
-        """Seconds of a whole step while nobody straggles: the median of what ranks say."""
+        """Return seconds of a whole step without stragglers: the median of the ranks' reports."""
         with self._lock:
             times = sorted(self._step_times.get(name, {}).values())
         return times[len(times) // 2] if times else None
 
     def sweep(self) -> None:
-        """Take note of ranks that are gone, and let reports about pipelines go without any left."""
+        """Record lost ranks, and drop straggler reports about pipelines without living ranks."""
         with self._lock:
             jobs = [(name, job) for name, (_, job) in self._jobs.items()]
             found = [(name, self._newly_lost(job), bool(job.stragglers)) for name, job in jobs]
@@ -379,7 +380,7 @@ class Pipelines:
         job.forget_gone_stragglers(at, self._living(job))
 
     def numbers(self) -> tuple[int, int]:
-        """How many jobs there are, and how many ranks were heard of lately."""
+        """Return the number of jobs, and of ranks seen recently."""
         with reading(self._engine) as connection:
             jobs = records.count(connection)
         horizon = self._clock() - LEASE
@@ -405,13 +406,13 @@ class Pipelines:
             raise
         except (PipelineError, NativeCodeError) as error:
             said = str(error)
-        except Exception:  # a mistake of ours; nobody should wait for a plan for ever
-            logger.exception("planning pipeline job %r fails", name)
-            planned, said = None, "the solver has failed; the log of the server says why"
+        except Exception:  # a bug in Zeus; no rank should wait for a plan forever
+            logger.exception("planning pipeline job %r failed", name)
+            planned, said = None, "the solver failed; see the log of the server"
 
         def deploy(found: PipelineJob, at: float) -> None:
             if found.inputs != job.inputs:
-                return  # something else was told meanwhile, and is planned next
+                return  # the inputs changed meanwhile, and are planned next
             if planned is None:
                 found.fail(said, at)
                 return
@@ -421,21 +422,21 @@ class Pipelines:
 
         self._change(name, deploy, None)
         if job.planned:
-            self._notify(name)  # who asks for plans that were forgotten can have them
+            self._notify(name)  # clients waiting for evicted plans can have them now
 
     def _keep(self, name: str, planned: Planned) -> None:
         with self._lock:
             self._plans.pop(name, None)
             while len(self._plans) >= _MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
-            # A large pipeline makes way first: to plan it again is the large ones' own time.
+            # Evict large pipelines first, so that only they pay for their long planning again.
             sizes = {known: each.size for known, each in self._plans.items()}
             while sizes and sum(sizes.values()) + planned.size > _MAX_PLAN_BYTES:
                 largest = max(sizes, key=lambda each: sizes[each])
                 del self._plans[largest], sizes[largest]
             self._plans[name] = planned
 
-    # --- inside -----------------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------
 
     def _change(
         self,
@@ -445,7 +446,7 @@ class Pipelines:
         *,
         create: tuple[int, int, int] | None = None,
     ) -> Standing:
-        """Change a job in a transaction; what the rank that speaks is to do."""
+        """Change a job in a transaction; return what the calling rank should do."""
         at = self._now()
         with self._lock:
             try:
@@ -464,7 +465,7 @@ class Pipelines:
                     if job.changes != before or found is None:
                         records.save(connection, number, job)
             except BaseException:
-                self._jobs.pop(name, None)  # it may be half changed
+                self._jobs.pop(name, None)  # it may be partly changed
                 raise
             self._remember(name, number, job)
             if rank is not None:
@@ -478,7 +479,7 @@ class Pipelines:
         return self._standing(name, rank, session)
 
     def _read(self, name: str) -> PipelineJob:
-        """The job as it is now, or was half a second ago; under the lock."""
+        """Return the job, at most half a second old. Call with the lock held."""
         known = self._jobs.get(name)
         if known is not None and time.monotonic() - self._checked.get(name, 0.0) < _FRESH:
             return known[1]
@@ -496,7 +497,7 @@ class Pipelines:
     def _remember(self, name: str, number: int, job: PipelineJob) -> None:
         self._jobs.pop(name, None)
         while len(self._jobs) >= _MOST_JOBS:
-            del self._jobs[next(iter(self._jobs))]  # read again when it is asked for
+            del self._jobs[next(iter(self._jobs))]  # read again when needed
         self._jobs[name] = number, job
         self._checked[name] = time.monotonic()
 
@@ -521,7 +522,7 @@ class Pipelines:
         return Standing(version, "plan", "", clocks, point.time, point.energy)
 
     def _see_to_plan(self, name: str) -> bool:
-        """Have a job planned, if it can be and is not; whether that is done already."""
+        """Plan a job that needs it, or schedule that; return whether it was planned here."""
         with self._lock:
             if not self._read(name).wants_plan():
                 return False
@@ -532,14 +533,14 @@ class Pipelines:
         return True
 
     def _living(self, job: PipelineJob) -> Callable[[int], bool]:
-        """Whether a rank of a job was heard of lately; after a restart, all were."""
+        """Return a test whether a rank was seen recently; after a restart, all count as seen."""
         now = self._clock()
 
         def alive(rank: int) -> bool:
             record = job.ranks.get(rank)
             if record is None or record.left:
                 return False
-            # Who has registered elsewhere since we began is new to us when it is first seen.
+            # A rank that registered with another process after we started is new when first seen.
             unheard = now if record.registered > self._opened else self._began
             return now - self._heard.setdefault((job.name, rank), unheard) < LEASE
 
@@ -583,7 +584,7 @@ def _known(found: tuple[int, int] | None, name: str) -> tuple[int, int]:
 
 
 def _copy(job: PipelineJob) -> PipelineJob:
-    """What a plan is made of, which others may not change meanwhile."""
+    """Return a copy of a plan's inputs, which other threads cannot change meanwhile."""
     ranks = {number: Rank(**vars(rank)) for number, rank in job.ranks.items()}
     return PipelineJob(
         job.name,

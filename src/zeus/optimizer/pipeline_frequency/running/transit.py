@@ -1,10 +1,10 @@
-"""How long messages between the places of a pipeline take, from when computations begin and end.
+"""Estimates message times between the places of a pipeline from when computations begin and end.
 
-Between the end of a computation and the begin of the one that needs its result lie the message and
-whatever else kept the receiver. The shortest such time of a step is the message's own, because at
-its begin and where a backward is waited for the receiver has nothing else to do. Clocks of two
-machines do not agree; but by as much as one seems late one way, it seems early the other way. So
-only the mean of both ways is used, within one step, in which clocks do not drift apart.
+The gap between the end of a computation and the start of the one that needs its result is the
+message time plus any other delay of the receiver. The shortest gap of a step is the message time,
+because at the step's start and where it waits for a backward the receiver has nothing else to do.
+Clocks of two machines do not agree, but their offset enters the two directions with opposite signs.
+So only the mean of both directions is used, within one step, in which clocks do not drift apart.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 from zeus.optimizer.pipeline_frequency.running.messages import MOST_SECONDS, Passage
 
-SHORTEST = 1e-5  # seconds; less is not worth an operation of its own
+SHORTEST = 1e-5  # seconds; shorter messages get no operation of their own
 
 
 class Dependency(NamedTuple):
-    """One computation that needs the result of another.
+    """Dependency of a computation on the result of one at another place.
 
     Attributes:
-        receiver: Number of the instruction among those of its place.
-        sender: Place of the other.
-        sent: Number of the other instruction there.
+        receiver: Index of the instruction in the sequence of its place.
+        sender: Place of the other instruction.
+        sent: Index of the other instruction in the sequence there.
     """
 
     receiver: int
@@ -35,11 +35,11 @@ def message_times(
     dependencies: Sequence[Sequence[Dependency]],
     passages: Mapping[Hashable, Sequence[Sequence[Passage]]],
 ) -> dict[tuple[int, int], float]:
-    """Seconds of a message between two places, the lower number first; none where unknown.
+    """Return seconds of a message by pair of places, the lower first; unknown ones are absent.
 
     Args:
-        dependencies: Of each place, on others.
-        passages: Of each pipeline, of each of its places.
+        dependencies: Dependencies of each place on others.
+        passages: Start and end times of steps, by pipeline and place.
     """
     found: dict[tuple[int, int], float] = {}
     for places in passages.values():

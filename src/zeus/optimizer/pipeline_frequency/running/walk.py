@@ -1,8 +1,8 @@
-"""The walk down the clocks: what every instruction takes at each, until energy rises.
+"""The clock sweep: time and energy of every instruction at ever lower clocks, until energy rises.
 
-Pure: it is given what instructions took and says at which clock to measure next. Steps differ for
-reasons that all their instructions share (temperature, neighbours), so how well an energy is known
-is learned from how much steps at the same clock differ.
+Pure: it takes measurements of instructions and decides at which clock to measure next. Steps differ
+for reasons that all their instructions share (temperature, neighbors), so the uncertainty of an
+energy is estimated from how much steps at the same clock differ.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from zeus.optimizer.pipeline_frequency.profile import Option
 from zeus.optimizer.pipeline_frequency.running.messages import FIXED, Kind
 
-PRECISION = 0.01  # of a mean energy, in about 19 of 20 cases
+PRECISION = 0.01  # relative, of a mean energy, at about 95 % confidence
 MOST_STEPS = 8  # at one clock, however noisy
-FIRST_STEPS = 3  # at the highest clock, where they cost nothing, to learn how much steps differ
-_VAGUE = 0.25  # of a mean energy: nothing can be told from less
-_SLOWEST = 2.0  # times as long as at the highest clock: slower than any plan would want
-_HICCUP = 2.0  # times the median; something else happened then
-_CLEAR = 2.0  # times the uncertainty: a rise that need not be seen twice
-# Within how many standard deviations 19 of 20 means lie, by degrees of freedom (Student).
+FIRST_STEPS = 3  # at the highest clock, where they cost nothing, to estimate how much steps differ
+_VAGUE = 0.25  # relative uncertainty of a mean energy above which it is unusable
+_SLOWEST = 2.0  # times as long as at the highest clock: slower than any plan would use
+_HICCUP = 2.0  # times the median: longer ones are outliers
+_CLEAR = 2.0  # times the uncertainty: a rise that needs no confirmation at the next clock
+# Two-sided 95 % quantiles of Student's t distribution, by degrees of freedom.
 _STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 
 
@@ -43,7 +43,7 @@ class _Samples:
         kept = self.kept()
         energies = [self.energies[place] for place in kept]
         count = len(kept)
-        # What the meter could not see, and how much instructions differ; whichever is more.
+        # The larger of the meter's uncertainty and the spread of the instructions.
         unseen = math.sqrt(math.fsum(self.uncertainties[place] ** 2 for place in kept)) / count
         spread = 2 * statistics.stdev(energies) / math.sqrt(count) if count > 1 else 0.0
         return _Mean(
@@ -53,7 +53,7 @@ class _Samples:
         )
 
     def by_step(self) -> list[float]:
-        """The mean energy of each step."""
+        """Return the mean energy of each step, in joules."""
         found: dict[int, list[float]] = {}
         for place in self.kept():
             found.setdefault(self.steps[place], []).append(self.energies[place])
@@ -67,19 +67,19 @@ class _Mean:
     uncertainty: float
 
     def at_least(self, share: float) -> _Mean:
-        """No surer than to this share of its energy."""
+        """Return it with an uncertainty of at least this share of its energy."""
         return _Mean(self.time, self.energy, max(self.uncertainty, share * self.energy))
 
 
 @dataclass
 class _StepNoise:
-    """By how much steps at the same clock differ, as a share of the energy; over all clocks."""
+    """Relative variance of the energies of steps at the same clock, pooled over all clocks."""
 
     squares: float = 0.0
     freedom: int = 0
 
     def with_(self, means: Sequence[float]) -> _StepNoise:
-        """With the steps of one more clock."""
+        """Return it with the step means of one more clock added."""
         middle = math.fsum(means) / len(means)
         if len(means) < 2 or middle <= 0:
             return self
@@ -87,7 +87,7 @@ class _StepNoise:
         return _StepNoise(self.squares + squares, self.freedom + len(means) - 1)
 
     def half_width(self, steps: int) -> float:
-        """Of the mean of some steps, as a share; 0 if nothing is known."""
+        """Return the relative 95 % half-width of the mean of some steps; 0 if nothing is known."""
         if not self.freedom:
             return 0.0
         factor = _STUDENT[self.freedom - 1] if self.freedom <= len(_STUDENT) else 2.0
@@ -95,18 +95,18 @@ class _StepNoise:
 
 
 class Walk:
-    """Goes down a ladder of clocks.
+    """A sweep down a ladder of clocks.
 
     Args:
         ladder: MHz, the highest first.
-        kinds: Of the instructions of a step.
+        kinds: Kinds of instructions in a step.
         steps_per_clock: Steps to measure at each clock; `None` for as many as energies need to be
-            known to 1 %, up to 8. Ranks that compute together must measure equally long.
+            known to 1 %, up to 8. Tensor-parallel ranks must all measure the same number.
 
     Attributes:
-        steps: How many have been measured.
-        done: Whether the walk is over.
-        trouble: Why it leads nowhere; empty as long as it may.
+        steps: Number of steps measured.
+        done: Whether the sweep is over.
+        trouble: Why the sweep failed; empty while all is well.
     """
 
     def __init__(
@@ -134,13 +134,13 @@ class Walk:
         return self._ladder[min(self._rung, len(self._ladder) - 1)]
 
     def add(self, kind: Kind, time: float, energy: float, uncertainty: float) -> None:
-        """Take note of an instruction that ran at `clock`.
+        """Add the measurement of an instruction that ran at `clock`.
 
         Args:
-            kind: Which; one that does not belong to the step is left out.
+            kind: Kind of the instruction; one that does not belong to the step is ignored.
             time: Seconds.
             energy: Joules.
-            uncertainty: Joules.
+            uncertainty: Joules by which `energy` may be off.
         """
         samples = self._samples.get(kind)
         if samples is not None and time > 0 and not self.done:
@@ -150,7 +150,7 @@ class Walk:
             samples.steps.append(self._steps_here)
 
     def end_of_step(self) -> None:
-        """Go to the next clock, or end, if enough is known of this one."""
+        """Go to the next clock, or end the sweep, once this clock is measured precisely enough."""
         if self.done or not all(samples.times for samples in self._samples.values()):
             return
         self.steps += 1
@@ -181,7 +181,7 @@ class Walk:
         self.done = self._rung == len(self._ladder) or self._risen() or self._too_slow()
 
     def options(self) -> Mapping[Kind, tuple[Option, ...]]:
-        """What was found, of each kind, the highest clock first."""
+        """Return the mean time and energy of each kind at each clock, the highest clock first."""
         found: dict[Kind, tuple[Option, ...]] = {}
         for kind in self._kinds:
             if kind.name in FIXED:
@@ -194,7 +194,7 @@ class Walk:
         return found
 
     def _fixed(self, kind: Kind) -> Option:
-        # Whatever is more than the least was spent waiting for others.
+        # Any time above the minimum was spent waiting for other ranks.
         fastest = min((means[kind] for means in self._means), key=lambda mean: mean.time)
         return Option(None, fastest.time, fastest.energy)
 
@@ -208,11 +208,11 @@ class Walk:
         )
 
     def _risen(self) -> bool:
-        """Whether every instruction takes more energy now than at a higher clock, beyond doubt."""
+        """Whether every kind clearly takes more energy now than at a higher clock."""
         return all(map(self._kind_has_risen, self._chosen))
 
     def _kind_has_risen(self, kind: Kind) -> bool:
-        """By far, or, as noise may seem to be a rise, at two clocks in a row."""
+        """Whether its energy rose by far, or, to rule out noise, at two clocks in a row."""
         found = [means[kind] for means in self._means]
         rise, noise = _rise(found)
         if rise > max(_CLEAR * noise, PRECISION * found[-1].energy):
@@ -226,7 +226,7 @@ class Walk:
 
 
 def _rise(found: Sequence[_Mean]) -> tuple[float, float]:
-    """By how many joules the last takes more than the least before it, and within how many."""
+    """Return the joules of the last above the minimum before it, and their uncertainty."""
     if len(found) < 2:
         return 0.0, 0.0
     *before, last = found
