@@ -142,7 +142,7 @@ def test_ray_with_two_workers_gives_the_very_same_records(tables, traces):
         (
             ["replay", "--tables", "x", "--traces", "x", "--address", "auto"],
             2,
-            "--address is that of a Ray cluster; it needs --engine ray",
+            "--address is the address of a Ray cluster; it needs --engine ray",
         ),
     ],
 )

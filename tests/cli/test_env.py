@@ -52,7 +52,7 @@ def test_a_machine_with_nothing_is_told_kindly():
     done = zeus("env", ZEUS_SIMULATE=None, ZEUS_POWERCAP_ROOT="/nonexistent")
     assert (done.returncode, done.stderr) == (0, "")
     assert f"Zeus {__version__}" in done.stdout
-    assert "Nothing on this machine can be measured but time." in done.stdout
+    assert "Only time can be measured on this machine." in done.stdout
     assert "NVIDIA GPUs" in done.stdout
     assert "→ install or load the NVIDIA driver" in done.stdout
     assert "ZEUS_SIMULATE=v100x4 zeus demo" in done.stdout
@@ -152,7 +152,7 @@ def test_cpus_and_their_memory(tmp_path):
     assert re.search(r"^CPU 0", done.stdout, re.MULTILINE)
     assert re.search(r"package energy +yes", done.stdout)
     assert re.search(r"DRAM energy +yes", done.stdout)
-    assert "Nothing on this machine" not in done.stdout
+    assert "Only time can be measured" not in done.stdout
     (cpu,) = json.loads(zeus("env", "--json", **variables).stdout)["cpus"]
     assert cpu["energy"]["available"]
     assert cpu["dram"]["available"]
@@ -167,6 +167,6 @@ def test_holds_in_force_are_shown(monkeypatch):
         (hold,) = json.loads(zeus("env", "--json").stdout)["holds"]
     line = done.stdout.split("Settings changed under a hold")[1]
     assert re.search(r"GPU 1 .*power limit +150 W +set by process", line)
-    assert "250 W comes back" in line
+    assert "250 W is restored" in line
     assert hold["knob"] == "power_limit"
     assert (hold["value"], hold["previous"], hold["pid"]) == (150.0, 250.0, os.getpid())

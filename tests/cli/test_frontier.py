@@ -77,7 +77,7 @@ def test_a_saved_frontier(saved):
         "  Deadline 3000 s             250 W   +0.0 %    +0.0 %  not kept",
         "  PowerCap 150 W              150 W  +18.0 %   -22.5 %",
         "",
-        "Δ is against 250 W. * is on the frontier: no other setting beats it.",
+        "Δ is relative to 250 W. * marks Pareto-optimal settings.",
         "Deadline 3000 s: no point takes 3000 s or less; the fastest takes 3515 s.",
     ]
 
@@ -109,8 +109,8 @@ def test_without_a_maximum_power_the_others_still_choose(tmp_path):
     path.write_text(Frontier([Point(3, 1, 100), Point(2, 2, 50)], knob_name="plan").to_json())
     done = zeus("frontier", str(path))
     assert done.returncode == 0
-    assert re.search(r"ZeusCost 0.5 +- +- +- +not known", done.stdout)
-    assert "--max-power states it" in done.stdout
+    assert re.search(r"ZeusCost 0.5 +- +- +- +unknown", done.stdout)
+    assert "set it with --max-power" in done.stdout
     done = zeus("frontier", str(path), "--max-power", "120", "--json")
     cost = {c["objective"]: c["cost"] for c in json.loads(done.stdout)["choices"]}["ZeusCost 0.5"]
     assert cost == 0.5 * 100 + 0.5 * 120
@@ -205,7 +205,7 @@ def test_several_profiles_are_listed(profiles):
         "    1  resnet50         256  4 x NVIDIA A100-SXM4-80GB  power limit          4",
         "    2  resnet50         512  4 x NVIDIA A100-SXM4-80GB  power limit          4",
         "    3  -                  -  1 x Tesla V100-PCIE-32GB   graphics clock       4",
-        "Choose one by --gpu, --job, --batch-size or --profile NUMBER.",
+        "Select one with --gpu, --job, --batch-size or --profile NUMBER.",
     ]
     listed = json.loads(zeus("frontier", str(profiles), "--json", "--job", "resnet50").stdout)
     assert [(one["number"], one["batch_size"]) for one in listed["profiles"]] == [
@@ -342,12 +342,12 @@ HEADER = "start_time,window_name,elapsed_time,gpu0_energy"
         (BAD_POINT, "points[0]: `time > 0` must hold, but got time=0 (knob=1)"),
         ('{"format": "zeus-profiles", "version": 7, "profiles": []}', "must have version 1"),
         ('{"format": "zeus-profiles", "version": 1, "profiles": [3]}', "profiles[0] must be an"),
-        ('{"format": "zeus-profiles", "version": 1, "profiles": []}', "holds no profile"),
-        (f"{HEADER}\n", "must hold at least one window"),
+        ('{"format": "zeus-profiles", "version": 1, "profiles": []}', "has no profile"),
+        (f"{HEADER}\n", "must have at least one window"),
         (f"{HEADER}\n0,warmup,1,1\n", "line 2: a window's name must end in the power limit"),
         (f"{HEADER}\n0,a_250,1,1\n1,a_200,-1,1\n", "line 3: `time > 0` must hold, but got time=-1"),
         (f"{HEADER}\n0,a_250,1,\n", "line 2: the energy of every GPU must be known"),
-        (f"{HEADER}\n0,a_250,1\n", "line 2: 4 fields must be there, but got 3"),
+        (f"{HEADER}\n0,a_250,1\n", "line 2: expected 4 fields, but got 3"),
         (f"{HEADER}\n0,a_250,x,1\n", "line 2: could not convert string to float"),
         (f"{HEADER}\n0,a_0,1,1\n", "line 2: a power limit must be more than 0 W"),
     ],
@@ -375,15 +375,15 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, where):
     [
         ([], "give either a FILE or --simulate"),
         (["profiles.json", "--simulate", "v100:imagenet"], "give either a FILE or --simulate"),
-        (["--simulate", "v100:imagenet", "--job", "x"], "--job chooses from a file"),
-        (["--simulate", "h100:imagenet"], "recorded are v100:cifar100, "),
+        (["--simulate", "v100:imagenet", "--job", "x"], "--job selects a profile of a FILE"),
+        (["--simulate", "h100:imagenet"], "recorded jobs: v100:cifar100, "),
         (["--simulate", "v100:mnist"], "a40:squad"),
         (["--simulate", "v100"], "takes GPU:DATASET or GPU:DATASET:BATCH_SIZE"),
         (["--simulate", "v100:imagenet:7"], "8, 16, 32, 64, 128, 192, 256, 360"),
         (["--simulate", "v100:imagenet:x"], "was not recorded with batch size 'x'"),
         (["--simulate", "v100:imagenet", "--step", "0"], "`1 <= step <= 1000` (watts) must hold"),
         (["--simulate", "v100:imagenet", "--step", "nan"], "`1 <= step <= 1000`"),
-        (["profiles.json", "--step", "10"], "--step is for --simulate"),
+        (["profiles.json", "--step", "10"], "--step can be used with --simulate only"),
         (["profiles.json", "--eta", "2"], "`0 <= eta_knob <= 1` must hold, but got eta_knob=2.0"),
         (["profiles.json", "--max-slowdown", "0.5"], "`factor >= 1` must hold"),
         (["profiles.json", "--deadline", "0"], "`seconds > 0` must hold"),
@@ -399,7 +399,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, where):
             ["profiles.json", "--plot", "-"],
             "must end in one of '.svg', '.png', '.html', but got '-'",
         ),
-        (["profiles.json", "--plot", "a.svg"], "3 profiles of profiles.json match; choose one by"),
+        (["profiles.json", "--plot", "a.svg"], "3 profiles of profiles.json match; select one"),
         (
             ["profiles.json", "--job", "bert"],
             "profiles.json has no profile for --job bert; it has: one step of",

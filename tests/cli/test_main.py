@@ -147,7 +147,7 @@ def test_a_mistake_of_ours_is_no_traceback_either(monkeypatch, capsys):
     error = capsys.readouterr().err
     assert error == (
         "zeus: error: unexpected ZeroDivisionError: division by zero "
-        "(set ZEUS_DEBUG=1 to see where)\n"
+        "(set ZEUS_DEBUG=1 to see the traceback)\n"
     )
 
 
@@ -234,7 +234,7 @@ def test_warnings_of_the_library_look_like_ours():
     holder.stdout.close()
     done = zeus("env", ZEUS_SIMULATE="v100")
     assert done.returncode == 0
-    assert done.stderr.startswith("zeus: warning: put back")
+    assert done.stderr.startswith("zeus: warning: restored")
     assert done.stderr.count("\n") == 1
 
 

@@ -36,12 +36,12 @@ def kill_a_holder(**variables):
 
 def test_nothing_to_do():
     done = zeus("restore", ZEUS_SIMULATE="v100x2")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "Nothing to put back.\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Nothing to restore.\n", "")
 
 
 def test_nothing_to_do_on_a_machine_with_nothing():
     done = zeus("restore", ZEUS_SIMULATE=None)
-    assert (done.returncode, done.stdout) == (0, "Nothing to put back.\n")
+    assert (done.returncode, done.stdout) == (0, "Nothing to restore.\n")
 
 
 def test_a_killed_process(monkeypatch):
@@ -49,14 +49,14 @@ def test_a_killed_process(monkeypatch):
     done = zeus("restore", ZEUS_SIMULATE="v100x2")
     assert (done.returncode, done.stderr) == (0, "")
     title, clock, limit = done.stdout.splitlines()
-    assert title == "Put back"
+    assert title == "Restored"
     assert "GPU 1 Tesla V100" in limit
     assert f"250 W (was 150 W by process {pid})" in limit
     assert f"unlocked (was 900-1200 MHz by process {pid})" in clock
     monkeypatch.setenv("ZEUS_SIMULATE", "v100x2")
     assert get_gpus()[1].power_limit() == 250
     assert get_gpus()[1].locked_graphics_clock() is None
-    assert zeus("restore", ZEUS_SIMULATE="v100x2").stdout == "Nothing to put back.\n"
+    assert zeus("restore", ZEUS_SIMULATE="v100x2").stdout == "Nothing to restore.\n"
 
 
 def test_json():
@@ -76,8 +76,8 @@ def test_running_processes_keep_what_they_hold(monkeypatch):
         done = zeus("restore")
         assert get_gpus()[0].power_limit() == 120
     assert done.returncode == 0
-    assert "Nothing to put back." in done.stdout
-    assert "Left alone" in done.stdout
+    assert "Nothing to restore." in done.stdout
+    assert "Not touched" in done.stdout
     assert "120 W by process" in done.stdout
 
 
@@ -103,7 +103,7 @@ def test_a_hold_above_a_dead_one_inherits(monkeypatch):
         alive.kill()
         alive.wait()
     assert done.returncode == 0
-    assert f"process {alive.pid} holds it now and puts 250 W back" in done.stdout
+    assert f"process {alive.pid} holds it now and restores 250 W" in done.stdout
 
 
 def _records():
@@ -119,7 +119,7 @@ def test_a_refusal_is_told_with_its_cure(nvml):
     sim.deny_control()
     done = zeus("restore", env=variables)
     assert (done.returncode, done.stderr) == (1, "")
-    assert "Could not be put back" in done.stdout
+    assert "Could not be restored" in done.stdout
     assert "GPU 1 NVIDIA A100" in done.stdout
     assert "no permission" in done.stdout
     assert "→ run as root" in done.stdout
@@ -128,7 +128,7 @@ def test_a_refusal_is_told_with_its_cure(nvml):
     sim.deny_control(False)
     done = zeus("restore", env=variables)
     assert done.returncode == 0
-    assert "Put back" in done.stdout
+    assert "Restored" in done.stdout
     assert sim.power_limit(1) == 400
     assert sim.clocks(1).locked_graphics is None
 
@@ -159,7 +159,7 @@ def test_an_unreadable_record_is_kept_named_and_no_success(content, monkeypatch)
         done = zeus(command, ZEUS_SIMULATE="v100x2")
         assert done.returncode == 1
         assert str(record) in done.stdout
-        assert "Nothing to put back" not in done.stdout
+        assert "Nothing to restore" not in done.stdout
         report = json.loads(zeus(command, "--json", ZEUS_SIMULATE="v100x2").stdout)
         assert [found["path"] for found in report["unreadable"]] == [str(record)]
     measured = zeus("measure", "--", "true", ZEUS_SIMULATE="v100x2")

@@ -211,7 +211,7 @@ def test_a_program_that_reports_and_then_does_not_has_reached_nothing(here):
     here.write("plain.py", "pass")
     done = here.run("--quiet", program="plain.py")
     assert done.returncode == 1
-    assert "reported nothing, other than before" in one_error_line(done)
+    assert "reported nothing, unlike in earlier trials" in one_error_line(done)
     assert [trial.state for trial in here.trials()] == ["converged", "cancelled"]
 
 
@@ -222,7 +222,7 @@ def test_a_breakdown_counts_only_against_a_batch_size_that_never_worked(here, mo
     monkeypatch.setenv("BAD", "32")
     done = here.run(program="plain.py")
     assert done.returncode == 7
-    assert "broke down before its first epoch was over (exit code 7)" in done.stderr
+    assert "crashed before the end of its first epoch (exit code 7)" in done.stderr
     assert [trial.state for trial in here.trials()] == ["cancelled"]
     monkeypatch.setenv("BAD", "")
     assert here.run(program="plain.py").returncode == 0
@@ -288,7 +288,7 @@ def test_without_a_server_the_job_runs_with_its_default_and_is_delivered_later(h
     assert here.run(url=url, needed={"32": 99}).returncode == 1
     done = here.run(url=url)
     assert done.returncode == 0
-    assert "not counted yet: batch size 32, the default batch size, because nobody" in done.stderr
+    assert "not numbered yet: batch size 32, the default batch size, because no" in done.stderr
     late = Server(storage, port=port)
     try:
         assert here.run(url=url).returncode == 0

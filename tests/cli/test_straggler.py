@@ -62,7 +62,7 @@ def test_the_server_may_be_named_by_the_environment(capfd, server, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--pipeline", "1"], "which JOB has the straggler?"),
+        (["--pipeline", "1"], "name the JOB of the straggler"),
         (["gpt3", "--slowdown", "1.2"], "needs --pipeline N"),
         (["gpt3", "--pipeline", "1"], "needs --pipeline N and one of"),
         (["gpt3", "--pipeline", "1", "--slowdown", "1.2", "--healthy"], "one of --slowdown F"),

@@ -119,7 +119,7 @@ def test_a_lost_gpu_shows_its_reason_and_costs_no_other(nvml):
     assert "123 W" in first
     assert "device lost" in second
     assert "device lost" in third
-    assert "without the 2 that cannot be read" in done.stdout
+    assert "without 2 unreadable" in done.stdout
 
 
 def test_a_hanging_gpu_does_not_stop_the_view(nvml):

@@ -80,7 +80,7 @@ def test_what_cannot_be_a_token_is_refused_and_not_repeated(token, said, monkeyp
 
 
 def test_a_token_that_is_no_text_is_refused():
-    with pytest.raises(TokenError, match="token must be a text, but got one of type bytes"):
+    with pytest.raises(TokenError, match="token must be a string, but got one of type bytes"):
         RemoteJobs(NOBODY, b"zeus_sesame")
 
 

@@ -38,7 +38,7 @@ def reason(text: str) -> str:
     error = json.loads(text)["error"]
     assert error["kind"] == "StorageError"
     lead, _, why = error["message"].partition(": ")
-    assert lead == "nothing can be written to the store of this server"
+    assert lead == "the store of this server is not writable"
     return why
 
 
@@ -118,7 +118,7 @@ def test_a_store_that_others_keep_locked(file):
         until(server, 200)
         with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as database:
             database.execute("BEGIN IMMEDIATE")
-            assert reason(until(server, 503)) == "a write has not ended after 5 s"
+            assert reason(until(server, 503)) == "a write has not finished after 5 s"
             database.execute("ROLLBACK")
         until(server, 200)
 

@@ -74,7 +74,7 @@ def test_programs_of_this_user_need_no_configuration_and_others_a_token(storage,
         assert done.returncode == 1
         said = one_error_line(done)
         assert "in the file server-token of the state directory" in said
-        assert "set ZEUS_TOKEN to what is in it" in said
+        assert "set ZEUS_TOKEN to the content of that file" in said
         assert str(kept) not in said
         (token,) = tokens_of(storage)
         assert (token.job, token.read_only, token.expires) == (None, False, None)
@@ -137,7 +137,7 @@ def test_what_is_no_token_is_not_sent(storage, kept, what):
     if what == "directory":
         done = zeus("serve", "--port", "0", "--storage", storage)
         assert done.returncode == 1
-        assert "the token of this server cannot be kept" in one_error_line(done)
+        assert "the token of this server cannot be saved" in one_error_line(done)
         return
     with serving(storage) as server:
         assert RemoteJobs(server.url, timeout=60.0).jobs() == []
@@ -247,7 +247,7 @@ def test_a_link_signs_one_browser_in_once(storage, browser):
         context = browser.new_context()
         page = context.new_page()
         page.goto(link)
-        page.get_by_text("This link was used before, or is too old.").wait_for()
+        page.get_by_text("This link has already been used or has expired.").wait_for()
         assert "#" not in page.url
         assert page.locator("main").get_by_text("server-token").is_visible()
         page.get_by_label("Token").fill(server.token)

@@ -238,7 +238,7 @@ def test_what_is_wrong_is_told_as_in_this_process(api):
     with pytest.raises(JobConflictError, match="registered again by another process"):
         api.put_sequence("errors", 0, "another", [Instruction("forward")])
     api.put_sequence("errors", 0, "session 0", [Instruction("forward")])
-    with pytest.raises(PipelineError, match="lacks forward and has, beyond that, backward"):
+    with pytest.raises(PipelineError, match="lacks forward and has in addition backward"):
         api.put_measurements("errors", 0, "session 0", measured([Instruction("backward")]))
     with pytest.raises(PipelineError, match="`0 <= dp_rank < 1` must hold"):
         api.report_straggler("errors", Straggler(4, healthy=True))
@@ -289,7 +289,7 @@ def test_a_token_for_one_job_is_for_its_pipeline_too(file):
                 ask("another")
         with pytest.raises(TokenError):
             api.register("another", registration(0))
-        with pytest.raises(TokenError, match="a token is needed"):
+        with pytest.raises(TokenError, match="a token is required"):
             RemotePipelines(server.url, "zeus_wrong", timeout=60.0).jobs()
 
 

@@ -62,7 +62,7 @@ def test_a_job_shows_its_pipeline_plan_frontier_and_ranks(server, api, open_page
     assert "planned" in facts
     assert "as fast as without a plan" in facts
     assert "12 of 12" in facts
-    assert "+3.1\N{NO-BREAK SPACE}% against the plan" in facts
+    assert "+3.1\N{NO-BREAK SPACE}% compared with the plan" in facts
     # Every operation, before and now, with words for those who point at it.
     boxes = page.locator("#plan rect:has(title)")
     assert boxes.count() == 2 * 4 * 6 * 2
@@ -106,7 +106,7 @@ def test_a_page_keeps_up_with_stragglers(server, api, open_page):
     page.clock.run_for(6_000)
     expect(page.locator("#pipelines tbody tr").nth(1)).to_contain_text("takes 1.2 times as long")
     expect(page.locator("#events")).to_contain_text("pipeline 1 takes 1.2 times as long")
-    expect(page.locator("#facts")).to_contain_text("if no pipeline straggled")
+    expect(page.locator("#facts")).to_contain_text("without stragglers")
     assert page.locator("#pipelines td").nth(1).inner_text() != usual
     api.report_straggler("gpt3", Straggler(1, healthy=True))
     page.clock.run_for(6_000)

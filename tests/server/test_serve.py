@@ -213,7 +213,7 @@ def test_a_uvicorn_that_is_built_otherwise_is_refused(tmp_path, change, missing)
     done = zeus("serve", "--port", "0", PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
     said = one_error_line(done)
-    assert f"is not built as Zeus needs it to bound connections (missing: {missing})" in said
+    assert f"lacks what Zeus needs to limit connections (missing: {missing})" in said
     assert "pip install 'zeus-energy[server]'" in said
 
 
@@ -428,13 +428,13 @@ def test_a_token_for_reading_only_changes_nothing(file):
                 lambda by: by.put_profile("nightly", gpu="A40", batch_size=64),
                 lambda by: by.delete("nightly"),
             ):
-                with pytest.raises(TokenError, match="this token is for reading only"):
+                with pytest.raises(TokenError, match="this token is read-only"):
                     refused(reader)
             bearer = {"Authorization": f"Bearer {secret}"}
             for path in ("/api/jobs/nightly/log", "/jobs", "/jobs/nightly", "/metrics"):
                 assert ask(server, "GET", path, Accept="text/html", **bearer)[0] == 200, path
             status, answer = ask(server, "PATCH", "/api/jobs/nightly", **bearer)
-            assert (status, b"PATCH is not for it" in answer) == (403, True)
+            assert (status, b"PATCH is not allowed" in answer) == (403, True)
             assert len(reader.trials("nightly")) == 1
         assert state() == before
         assert [info.name for info in server.jobs(looks).jobs()] == ["nightly", "other"]
@@ -443,7 +443,7 @@ def test_a_token_for_reading_only_changes_nothing(file):
         # Whoever asks for a rank's plan is taken for the rank.
         watcher = RemotePipelines(server.url, looks, timeout=60.0)
         assert [job["name"] for job in watcher.jobs()] == ["gpt3"]
-        with pytest.raises(TokenError, match="only a rank asks"):
+        with pytest.raises(TokenError, match="only a rank may ask"):
             watcher.standing("gpt3", 0, registration(0).session)
         assert pipelines.standing("gpt3", 0, registration(0).session)
     store.close()

@@ -63,8 +63,8 @@ def test_a_token_for_reading_only(token):
     assert (created["job"], created["read_only"]) == ("a", True)
     assert json.loads(token("create", "--all", "--json").stdout)["read_only"] is False
     head, first, second = token("list").stdout.splitlines()
-    place = head.split().index("may")
-    assert (first.split()[place], second.split()[place]) == ("read", "everything")
+    place = head.split().index("access")
+    assert (first.split()[place], second.split()[place]) == ("read-only", "full")
 
 
 def test_no_tokens(token):

@@ -1,9 +1,9 @@
 """The command `zeus`.
 
-Each command lives in a module of its own with two functions, `configure` (its options) and `run`
-(what it does). Only the module of the command that is asked for is imported.
+Each command is a module with two functions, `configure` (adds its options) and `run`. Only the
+module of the given command is imported.
 
-Exit codes: 0 done, 1 failed, 2 used wrongly, 130 interrupted, 141 the reader of the output left.
+Exit codes: 0 success, 1 failure, 2 usage error, 130 interrupted, 141 the output pipe was closed.
 `zeus measure` and `zeus run` pass on the exit code of the command they run.
 """
 
@@ -26,21 +26,21 @@ _READER_LEFT = 128 + signal.SIGPIPE
 _MAX_MESSAGE = 1_000  # characters
 
 COMMANDS = {
-    "cluster": "replay every recurring job of a GPU cluster, to prove what a policy saves",
+    "cluster": "replay all recurring jobs of a GPU cluster, to evaluate policies",
     "demo": "measure a training run, on simulated GPUs if there are none",
-    "env": "show what can be measured and controlled here, and how to mend the rest",
-    "frontier": "show what a knob trades between time and energy, and what to choose",
+    "env": "show what can be measured and controlled here, and how to fix the rest",
+    "frontier": "show time and energy at each setting of a knob, and which one to choose",
     "jobs": "list, show, export and delete recurring jobs",
     "measure": "run a command and print the time and energy it took",
     "paper": "recompute the figures and tables of the Zeus paper from its traces",
     "plan": "find the clocks at which a training pipeline wastes the least energy",
-    "replay": "replay recurring jobs on recorded traces, to prove what a policy saves",
-    "restore": "put back GPU settings left behind by processes that are gone",
-    "run": "run a recurring job with the batch size that costs least, until it reaches its target",
-    "serve": "serve recurring jobs and pipeline jobs to clients elsewhere",
-    "straggler": "tell a pipeline job that one of its pipelines became slower, or is healthy again",
-    "token": "create, list and revoke tokens for a server that others can reach",
-    "top": "watch power, energy and load of every GPU",
+    "replay": "replay recurring jobs on recorded traces, to evaluate policies",
+    "restore": "restore GPU settings left behind by processes that have exited",
+    "run": "run a recurring job with the cheapest batch size, until it reaches its target",
+    "serve": "serve recurring jobs and pipeline jobs over HTTP",
+    "straggler": "report that a pipeline of a pipeline job became slower, or is healthy again",
+    "token": "create, list and revoke access tokens of a server",
+    "top": "watch power, energy and utilization of every GPU",
 }
 
 _DESCRIPTION = "Measure the time and energy of deep-learning work, and lower it."
@@ -50,14 +50,14 @@ examples:
   zeus measure -- python train.py    energy of any program
   ZEUS_SIMULATE=v100x4 zeus top      any command on simulated GPUs
 
-Set ZEUS_DEBUG=1 to see where an error comes from."""
+Set ZEUS_DEBUG=1 to see the traceback of an error."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        argv: Its words without the program's name; by default those of this process.
+        argv: Arguments without the program name; by default those of this process.
 
     Returns:
         The exit code.
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _run(words)
-        if sys.stdout is not None:  # as it is if the caller has closed it
+        if sys.stdout is not None:  # None if the caller has closed it
             sys.stdout.flush()
         return code
     except KeyboardInterrupt:
@@ -91,7 +91,7 @@ def _run(words: list[str]) -> int:
 
 
 def build_parser(configured: Sequence[str] = ()) -> Parser:
-    """The parser of the whole command line; only these commands get their options."""
+    """Return the parser of the command line, with the options of the given commands only."""
     parser = Parser("zeus", description=_DESCRIPTION, epilog=_EXAMPLES)
     parser.add_argument("--version", action="version", version=f"zeus {__version__}")
     commands = parser.add_subparsers(title="commands", dest="subcommand", metavar="COMMAND")
@@ -115,7 +115,7 @@ def _parse(words: list[str]) -> tuple[str, Any, Any]:
         arguments = build_parser().parse_args(words)
         return "", None, arguments
     module = _module(command)
-    # What follows `--` belongs to another program: argparse must not read, or eat, any of it.
+    # Arguments after `--` belong to another program: argparse must not parse or drop them.
     runs_a_program = getattr(module, "RUNS_A_PROGRAM", False)
     head, found, tail = _split(words) if runs_a_program else (words, False, [])
     arguments, unknown = build_parser([command]).parse_known_args(head)
@@ -135,11 +135,11 @@ def _split(words: list[str]) -> tuple[list[str], bool, list[str]]:
     return words[:at], True, words[at + 1 :]
 
 
-# --- when something goes wrong ------------------------------------------------------------------
+# --- errors -------------------------------------------------------------------------------------
 
 
 def _report(error: Exception) -> int:
-    """Say in one line what went wrong; the exit code tells whose mistake it was."""
+    """Print an error in one line; return the exit code, which marks usage errors."""
     from zeus.errors import (  # noqa: PLC0415
         SimulationError,
         TraceError,
@@ -154,7 +154,7 @@ def _report(error: Exception) -> int:
     expected = isinstance(error, ZeusError | ValueError | OSError)
     text = _one_line(error) if expected else f"unexpected {type(error).__name__}: {error}"
     if not expected:
-        text += " (set ZEUS_DEBUG=1 to see where)"
+        text += " (set ZEUS_DEBUG=1 to see the traceback)"
     complain(text)
     wrong = isinstance(error, UsageError | UnknownDeviceError | SimulationError | TraceError)
     return USED_WRONGLY if wrong else FAILED
@@ -165,12 +165,12 @@ def _one_line(error: Exception) -> str:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}"
     text = " ".join(str(error).split())
-    # It may quote a value, and a value may be as long as a file.
+    # A quoted value may be as long as a file.
     return text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]}…"
 
 
 def complain(text: str, kind: str = "error") -> None:
-    """One line on stderr; a terminal that is gone is no reason to fail again."""
+    """Print one line on stderr; ignore errors such as a closed terminal."""
     from zeus.cli._terminal import Console  # noqa: PLC0415
 
     with contextlib.suppress(OSError, ValueError):
@@ -178,9 +178,9 @@ def complain(text: str, kind: str = "error") -> None:
 
 
 def _give_up_broken_streams() -> None:
-    """Let what nobody can take go nowhere.
+    """Redirect broken streams to /dev/null.
 
-    The interpreter flushes its streams at the end, and would complain and change the exit code.
+    The interpreter flushes its streams at exit; an error there would change the exit code.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -195,8 +195,8 @@ def _give_up_broken_streams() -> None:
 
 @contextlib.contextmanager
 def _log_to_stderr(quiet: bool) -> Iterator[None]:
-    """Show the library's warnings in the form of the command's own messages."""
-    import logging  # noqa: PLC0415  (`zeus --help` does without)
+    """Print warnings of the library in the format of the command's own messages."""
+    import logging  # noqa: PLC0415  (`zeus --help` does not need it)
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -206,7 +206,7 @@ def _log_to_stderr(quiet: bool) -> Iterator[None]:
             complain(text, record.levelname.lower())
 
     logger = logging.getLogger("zeus")
-    # `zeus restore` tells in its own words what the library would warn about.
+    # `zeus restore` reports itself what the library would warn about.
     handler: logging.Handler = logging.NullHandler() if quiet else Handler(logging.WARNING)
     propagates = logger.propagate
     logger.addHandler(handler)

@@ -1,4 +1,4 @@
-"""Lets `python -m zeus.cli` be the command `zeus`."""
+"""Makes `python -m zeus.cli` run the command `zeus`."""
 
 from __future__ import annotations
 

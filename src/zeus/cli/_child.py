@@ -1,4 +1,4 @@
-"""Running another program as if nobody stood in between."""
+"""Runs another program transparently: its streams, signals and exit code are passed through."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FROM_TERMINAL = ("SIGINT", "SIGQUIT")
 
 
 class StartError(Exception):
-    """The program could not be started; `code` is what a shell would return."""
+    """The program could not be started; `code` is the exit code that a shell would return."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -29,14 +29,14 @@ class StartError(Exception):
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended."""
+    """Exit code of a program, and the signal that killed it, if any."""
 
     exit_code: int
     signal: str | None
 
     @classmethod
     def of(cls, returncode: int) -> Ended:
-        """From what `subprocess` returns: -N for signal N."""
+        """Convert a return code of `subprocess`, where -N is signal N."""
         if returncode >= 0:
             return cls(returncode, None)
         number = -returncode
@@ -48,9 +48,9 @@ class Ended:
 
 
 def inherited_files() -> tuple[int, ...]:
-    """Open files that the caller has handed down, beyond the three streams.
+    """Return file descriptors inherited from the caller, beyond the three standard streams.
 
-    To be asked before a driver is loaded, which may open files that nobody else should get.
+    Call it before a driver is loaded, which may open files that no child should inherit.
     """
     try:
         numbers = [int(name) for name in os.listdir("/dev/fd")]  # noqa: PTH208
@@ -58,17 +58,17 @@ def inherited_files() -> tuple[int, ...]:
         return ()
     found: list[int] = []
     for number in numbers:
-        with contextlib.suppress(OSError):  # listing used one, which is closed again
+        with contextlib.suppress(OSError):  # the descriptor of the listing is closed again
             if number > 2 and os.get_inheritable(number):
                 found.append(number)
     return tuple(found)
 
 
 class Child:
-    """A program whose streams, files and signals are those of this process.
+    """A child process that shares the streams, files and signals of this process.
 
     Attributes:
-        signals: Those that came while it ran, to it or to both.
+        signals: Signals received while it ran, by this process or by both.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Child:
         self._waiting: list[int] = []
 
     def run(self) -> Ended:
-        """Start it and wait for its end.
+        """Start the program and wait for it to exit.
 
         Raises:
             StartError: If it cannot be started.
@@ -114,12 +114,12 @@ class Child:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Pass signals on while the program runs.
+        """Forward signals while the program runs.
 
-        A function that does next to nothing is used in place of `SIG_IGN`, which the program would
-        inherit.
+        Signals from the terminal get a handler that only records them: `SIG_IGN` would be inherited
+        by the program.
         """
-        # What is typed at a terminal reaches the program without us.
+        # Signals from the keyboard reach the program directly.
         from_terminal = self._notice if _in_foreground() else self._forward
         handlers: dict[str, _Handler] = {
             **dict.fromkeys(_FORWARDED, self._forward),
@@ -138,7 +138,7 @@ class Child:
 
 
 def _in_foreground() -> bool:
-    """Whether keys typed at a terminal send their signals to this process and its children."""
+    """Return whether keyboard signals reach this process group."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

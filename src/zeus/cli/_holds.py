@@ -1,4 +1,4 @@
-"""The record of changed GPU settings, for people: who holds what, and what comes back."""
+"""Shows recorded holds on GPU settings: their values, processes, and what is restored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMES = dict(zip(KNOBS, ("power limit", "graphics clock lock", "memory clock lo
 
 @dataclass(frozen=True)
 class RecordedHold:
-    """One hold on one knob of one GPU, with its place in the stack of holds on that knob."""
+    """One hold on one knob of one GPU, with its depth in the stack of holds on that knob."""
 
     gpu: str
     knob: str
@@ -32,12 +32,12 @@ class RecordedHold:
 
     @property
     def knob_name(self) -> str:
-        """The knob in words."""
+        """Return the name of the knob for messages."""
         return _NAMES[self.knob]
 
 
 def recorded_holds() -> tuple[list[RecordedHold], list[UnreadableRecord]]:
-    """All holds on record, from the oldest to the latest of each knob; and unreadable records."""
+    """Return all recorded holds, the oldest of each knob first; and unreadable records."""
     found, unreadable = recorded_stacks()
     holds = [
         RecordedHold(gpu, knob, depth, entry, entry.abandoned())
@@ -49,14 +49,14 @@ def recorded_holds() -> tuple[list[RecordedHold], list[UnreadableRecord]]:
 
 
 def gpu_names(node: Node) -> dict[str, str]:
-    """What to call each GPU, by the name of its record: visible ones as the user counts them."""
+    """Return the display name of each GPU by record name; visible GPUs with their index."""
     names = {record_name(d.identity.key): d.identity.name for d in node.drivers}
     names |= {record_name(gpu.key): f"GPU {gpu.index} {gpu.name}" for gpu in node.gpus}
     return names
 
 
 def show_value(knob: str, value: Value) -> str:
-    """A knob's value with its unit."""
+    """Format the value of a knob with its unit."""
     if value is None:
         return "unlocked"
     if isinstance(value, list):
@@ -66,11 +66,11 @@ def show_value(knob: str, value: Value) -> str:
 
 
 def unreadable_lines(console: Console, records: Sequence[UnreadableRecord]) -> list[str]:
-    """Records that nobody can act upon, and what to do about them."""
+    """Return lines about unreadable records, and how to fix them."""
     if not records:
         return []
     rows = [(f"{record.path}", record.why) for record in records]
-    title = "Records of changed settings that cannot be read: their GPUs are left alone"
+    title = "Unreadable records of changed settings: their GPUs are not touched"
     cures = dict.fromkeys(record.error().cure for record in records)
     return [
         console.style(title, "red"),

@@ -1,4 +1,4 @@
-"""A file that is whole or absent, and known to be writable before the work begins."""
+"""Output files that are written atomically, and checked for writability before the work."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from zeus.cli._terminal import Console
 
 
 class PreparedFile:
-    """Where a result will go.
+    """The destination of a result.
 
-    A regular file is replaced at once when its text is complete. Anything else (a pipe, a device)
-    is written to as it is; "-" is the standard output.
+    A regular file is replaced atomically once its content is complete. Anything else (a pipe, a
+    device) is written to directly; "-" is the standard output.
 
     Args:
         name: Path, or "-".
 
     Raises:
-        OSError: If nothing can be written there.
+        OSError: If it is not writable.
     """
 
     def __init__(self, name: str) -> None:
@@ -37,7 +37,7 @@ class PreparedFile:
             if stat.S_ISDIR(mode):
                 raise IsADirectoryError(21, "is a directory", name)
             if not os.access(self._path, os.W_OK):
-                raise PermissionError(13, "cannot be written", name)
+                raise PermissionError(13, "is not writable", name)
             if not stat.S_ISREG(mode):
                 return
         try:
@@ -49,14 +49,14 @@ class PreparedFile:
         os.close(descriptor)
 
     def write(self, text: str) -> None:
-        """Put the text there."""
+        """Write text with a final newline."""
         if self._path is None:
             Console(sys.stdout).print(text)
         else:
             self.write_bytes(f"{text}\n".encode())
 
     def write_bytes(self, content: bytes) -> None:
-        """Put these bytes there, which must not be the standard output."""
+        """Write bytes; the destination must not be the standard output."""
         assert self._path is not None
         if self._temporary is None:
             self._path.write_bytes(content)
@@ -67,13 +67,13 @@ class PreparedFile:
             self._temporary = None
 
     def close(self) -> None:
-        """Leave nothing half done behind."""
+        """Remove the temporary file, if the result was not written."""
         if self._temporary is not None:
             Path(self._temporary).unlink(missing_ok=True)
             self._temporary = None
 
     def _mode(self) -> int:
-        """That of the file it replaces, else what any new file gets."""
+        """Return the mode of the replaced file, else that of any new file."""
         assert self._path is not None
         with contextlib.suppress(OSError):
             return stat.S_IMODE(self._path.stat().st_mode)
@@ -84,10 +84,10 @@ class PreparedFile:
 
 @contextlib.contextmanager
 def prepared(name: str | None) -> Iterator[PreparedFile | None]:
-    """A file for the result that an option asks for; none if it was not given.
+    """Yield the file named by an option; `None` if the option was not given.
 
     Raises:
-        OSError: If nothing can be written there.
+        OSError: If it is not writable.
     """
     if name is None:
         yield None

@@ -1,4 +1,4 @@
-"""Reading the words of the command line."""
+"""Parsing the command line."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from zeus.errors import ZeusError
 
 
 class _HelpFormatter(argparse.HelpFormatter):
-    """Wraps descriptions, but leaves examples as they are written."""
+    """Wraps descriptions, but keeps the line breaks of examples."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if "\n" in text else super()._fill_text(text, width, indent)
 
 
 class UsageError(ZeusError, ValueError):
-    """The command line does not make sense."""
+    """The command line is invalid."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises instead of ending the process, and takes option names in full only."""
+    """A parser that raises instead of exiting, and does not accept abbreviated options."""
 
     def __init__(self, *args: object, **options: object) -> None:
         options |= {"allow_abbrev": False, "formatter_class": _HelpFormatter}
         super().__init__(*args, **options)  # type: ignore[arg-type]
 
     def error(self, message: str) -> NoReturn:
-        """Raise a `UsageError` that says where help is."""
+        """Raise a `UsageError` that refers to `--help`."""
         raise UsageError(f"{message} (see `{self.prog} --help`)")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Say what there is to choose from, and what comes nearest."""
+        """List the choices in the error, and suggest the closest one."""
         choices = action.choices
         if choices is None or action.nargs == argparse.PARSER or value in choices:
             super()._check_value(action, value)
@@ -48,28 +48,28 @@ class Parser(argparse.ArgumentParser):
         )
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
-        """Raise a `UsageError` about words that it does not take."""
+        """Raise a `UsageError` about unknown arguments."""
         known = [text for action in self._actions for text in action.option_strings]
         hint = did_you_mean(words[0].partition("=")[0], known, "{}")
         self.error(f"`{self.prog}` takes no {' '.join(words)}{hint}")
 
 
 def did_you_mean(word: str, known: Iterable[str], form: str) -> str:
-    """What to add to an error about a word: the known one that is most like it, if one is."""
+    """Return a hint for an error about a word: the most similar known word, if any."""
     near = difflib.get_close_matches(word, list(known), 1)
     return f"; did you mean `{form.format(near[0])}`?" if near else ""
 
 
 def add_action(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the word that says what a command is to do, so that errors about it name them all."""
-    parser.add_argument("action", choices=names, metavar="|".join(names), help="what to do")
+    """Add the action argument of a command; errors about it list all actions."""
+    parser.add_argument("action", choices=names, metavar="|".join(names), help="action")
 
 
 def indices(text: str) -> list[int]:
-    """Read device numbers: "0,2", "0-3", or "none".
+    """Parse device indices: "0,2", "0-3", or "none".
 
     Raises:
-        argparse.ArgumentTypeError: If it is anything else.
+        argparse.ArgumentTypeError: If the text is anything else.
     """
     if text.strip().lower() == "none":
         return []
@@ -86,10 +86,10 @@ def indices(text: str) -> list[int]:
 
 
 def count(text: str) -> int:
-    """Read how often or how many: 1 to a million.
+    """Parse a count from 1 to a million.
 
     Raises:
-        argparse.ArgumentTypeError: If it is anything else.
+        argparse.ArgumentTypeError: If the text is anything else.
     """
     if not text.isdecimal() or not 1 <= int(text[:9]) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, but got {text!r}")
@@ -97,7 +97,7 @@ def count(text: str) -> int:
 
 
 def seconds_of_at_least(smallest: float) -> Callable[[str], float]:
-    """A reader of a number of seconds with a lower bound, for `type=`."""
+    """Return a parser of seconds with a minimum, for `type=`."""
 
     def read(text: str) -> float:
         try:

@@ -1,6 +1,6 @@
-"""Reading what `zeus frontier` shows: files of several kinds, or a recorded job run anew.
+"""Inputs of `zeus frontier`: files of several formats, or a simulated run of a recorded job.
 
-Everything becomes a list of `Saved`, whatever it came from.
+Each input becomes a list of `Saved`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zeus.frontier import Frontier, Point
 from zeus.frontier.point import is_real
 from zeus.frontier.record import parse
 
-_DEFAULT_BATCH_SIZES = {  # of the workloads in table 1 of the Zeus paper
+_DEFAULT_BATCH_SIZES = {  # from table 1 of the Zeus paper
     "librispeech": 192,
     "squad": 32,
     "sentiment140": 128,
@@ -29,15 +29,15 @@ _DEFAULT_BATCH_SIZES = {  # of the workloads in table 1 of the Zeus paper
 
 @dataclass(frozen=True)
 class Saved:
-    """A frontier and whose it is; `None` where that is not known.
+    """A frontier and its origin; `None` where unknown.
 
     Attributes:
-        frontier: States the maximum power of all GPUs together, if it is known.
+        frontier: With the maximum power of all GPUs together, if known.
         gpu: Product name.
-        gpus: How many.
+        gpus: Number of GPUs.
         knob: "power_limit" or "graphics_clock".
         job: Name of the job.
-        batch_size: Of the job.
+        batch_size: Batch size of the job.
     """
 
     frontier: Frontier
@@ -49,7 +49,7 @@ class Saved:
 
     @property
     def title(self) -> str:
-        """What was measured where, in one line."""
+        """Return a one-line title: the work, job, batch size and GPUs."""
         text = self.frontier.work or "Time and energy"
         if self.job is not None and self.job not in text:
             text = f"{self.job}: {text}"
@@ -63,9 +63,9 @@ class Saved:
 
     @property
     def reference(self) -> Point:
-        """The setting to compare with: that of a GPU nobody has told anything.
+        """Return the setting to compare with: the default of an unmodified GPU.
 
-        Of power limits and clocks it is the highest; of other knobs the first that was given.
+        For power limits and clocks it is the highest; for other knobs the first.
         """
         points = self.frontier.points
         if self.frontier.knob_unit in ("W", "MHz") and all(is_real(p.knob) for p in points):
@@ -73,7 +73,7 @@ class Saved:
         return points[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """Whose it is, as JSON knows it."""
+        """Return the origin in the form of JSON."""
         return {
             "gpu": self.gpu,
             "gpus": self.gpus,
@@ -84,10 +84,10 @@ class Saved:
 
 
 def read(path: Path) -> list[Saved]:
-    """Everything a file holds; it tells by its beginning of what kind it is.
+    """Read all frontiers of a file; its first characters determine the format.
 
     Raises:
-        UsageError: If it cannot be read, or breaks a rule; names the file.
+        UsageError: If the file cannot be read or is invalid; names the file.
     """
     try:
         with path.open(encoding="utf-8") as file:
@@ -131,7 +131,7 @@ def _read_json(path: Path, text: str) -> Iterator[Saved]:
 
 
 def _read_windows(path: Path) -> Iterator[Saved]:
-    """Windows of one name up to the power limit are of one job."""
+    """Read a log; windows with the same name, except for the power limit, are one job."""
     from zeus.monitor.log import read_log  # noqa: PLC0415
 
     jobs: dict[str, list[Point]] = {}
@@ -160,32 +160,32 @@ def _read_windows(path: Path) -> Iterator[Saved]:
             raise LogFileError(f"{path}, line {line}: {error}") from None
         jobs.setdefault(match[1].strip(" _-:/"), []).append(point)
     if not jobs:
-        raise LogFileError(f"{path} must hold at least one window, but has none")
+        raise LogFileError(f"{path} must have at least one window, but has none")
     for job, points in jobs.items():
         frontier = Frontier(
             points,
             path.stem if len(jobs) == 1 else f"{path.stem}, {job}",
             knob_name="power limit",
             knob_unit="W",
-            # Profiling begins at the maximum, so the highest limit is taken for it.
+            # Profiling begins at the maximum, so the highest limit is assumed to be it.
             max_power=max(point.knob for point in points) * gpus,
         )
-        name = job if len(jobs) > 1 else None  # of the only one, the file's name says more
+        name = job if len(jobs) > 1 else None  # for a single job, the file name says more
         yield Saved(frontier.combine(), gpus=gpus, knob="power_limit", job=name)
 
 
-# --- a recorded job, run anew -------------------------------------------------------------------
+# --- simulated run of a recorded job ------------------------------------------------------------
 
 
 def simulate(text: str, step: float) -> Saved:
-    """One epoch of a recorded job at every power limit, on a simulated GPU in virtual time.
+    """Run one epoch of a recorded job at every power limit, on a simulated GPU in virtual time.
 
     Args:
         text: GPU:DATASET or GPU:DATASET:BATCH_SIZE.
-        step: Watts from one limit to the next, from the highest down.
+        step: Watts between limits, from the highest down.
 
     Raises:
-        UsageError: If there is no such job; lists those there are.
+        UsageError: If there is no such job; lists the recorded jobs.
     """
     from zeus.device import DeviceSet, Gpu, Node  # noqa: PLC0415
     from zeus.monitor import ZeusMonitor  # noqa: PLC0415
@@ -194,7 +194,7 @@ def simulate(text: str, step: float) -> Saved:
     model, dataset, batch_size = _recorded_job(text)
     workload = recorded_workload(model, dataset, batch_size)
     built = SimulatedNode(model)
-    # This node is the command's own: variables that hide the user's GPUs do not concern it.
+    # A private node: variables that hide the user's GPUs do not apply to it.
     gpu = Gpu(0, built.drivers[0])
     node = Node(built.clock, built.drivers, DeviceSet([gpu]), simulated=model)
     limits = gpu.power_limits()
@@ -238,14 +238,14 @@ def _recorded_job(text: str) -> tuple[str, str, int]:
     if (model, dataset) not in sizes:
         jobs = ", ".join(":".join(pair) for pair in sizes)
         raise UsageError(
-            f"--simulate takes GPU:DATASET or GPU:DATASET:BATCH_SIZE, and there is no {text!r}; "
-            f"recorded are {jobs}"
+            f"--simulate takes GPU:DATASET or GPU:DATASET:BATCH_SIZE, but got {text!r}; "
+            f"recorded jobs: {jobs}"
         )
     known = sizes[model, dataset]
     batch = batch or str(_DEFAULT_BATCH_SIZES.get(dataset, known[-1]))
     if not batch.isdecimal() or int(batch) not in known:
         raise UsageError(
-            f"--simulate: {model}:{dataset} was not recorded with batch size {batch!r}; there are "
+            f"--simulate: {model}:{dataset} was not recorded with batch size {batch!r}; recorded: "
             f"{', '.join(map(str, sorted(known)))}"
         )
     return model, dataset, int(batch)
@@ -257,7 +257,7 @@ def _down(highest: float, lowest: float, step: float) -> Iterator[float]:
         yield int(watts) if float(watts).is_integer() else watts
 
 
-# --- choosing among several ---------------------------------------------------------------------
+# --- selection ----------------------------------------------------------------------------------
 
 
 def matching(
@@ -267,7 +267,7 @@ def matching(
     job: str | None = None,
     batch_size: int | None = None,
 ) -> list[int]:
-    """Positions of those of a job and a batch size, on a GPU whose name contains a text."""
+    """Return the indices of profiles that match; `gpu` is part of the GPU name."""
     return [
         position
         for position, one in enumerate(saved)

@@ -1,4 +1,4 @@
-"""What commands that replay jobs have in common: a progress bar, and how options are read."""
+"""Common parts of the replay commands: a progress bar and option parsers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BAR = 30
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Callable[[float, str], None]]:
-    """A bar on stderr, where a person is looking at it; it is told the share that is done."""
+    """Show a progress bar on stderr if it is a terminal; yield a function that sets it."""
     console = Console(sys.stderr)
     shown = -1
 
@@ -35,29 +35,29 @@ def progress_bar() -> Iterator[Callable[[float, str], None]]:
 
 
 def names(text: str, known: Sequence[str], what: str) -> list[str]:
-    """Read names that are separated by commas.
+    """Parse names separated by commas.
 
     Raises:
-        UsageError: If one is not known.
+        UsageError: If a name is unknown.
     """
     found = list(dict.fromkeys(text.split(",")))
     wrong = [name for name in found if name not in known]
     if wrong:
-        raise UsageError(f"there is no {what} {', '.join(wrong)}; there are {', '.join(known)}")
+        raise UsageError(f"unknown {what} {', '.join(wrong)}; available: {', '.join(known)}")
     return found
 
 
 def share(text: str) -> float:
-    """Read a number from 0 to 1.
+    """Parse a number from 0 to 1.
 
     Raises:
-        argparse.ArgumentTypeError: If it is anything else.
+        argparse.ArgumentTypeError: If the text is anything else.
     """
     return _real(text, 0.0, 1.0)
 
 
 def beta(text: str) -> float | None:
-    """Read at how many times the least cost a run is stopped; `none` never stops one.
+    """Parse the multiple of the lowest cost at which a run is stopped; `none` never stops one.
 
     Raises:
         argparse.ArgumentTypeError: If it is not above 1.
@@ -71,7 +71,7 @@ def beta(text: str) -> float | None:
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """A reader of whole numbers within bounds, for `type=`."""
+    """Return a parser of integers within bounds, for `type=`."""
 
     def read(text: str) -> int:
         try:

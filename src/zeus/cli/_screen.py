@@ -1,4 +1,4 @@
-"""A terminal taken over for a while, and given back as it was, whatever happens."""
+"""Full-screen terminal output; the terminal is always restored."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 
 from zeus.cli._terminal import Console, clip
 
-_ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"  # the other screen, no cursor, empty
+_ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"  # alternate screen, no cursor, cleared
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
 _HOME, _ERASE_LINE, _ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 _FATAL = ("SIGTERM", "SIGHUP")
 
 
 class Terminated(BaseException):
-    """A signal asked this process to end."""
+    """A signal requested the end of this process."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -28,11 +28,11 @@ class Terminated(BaseException):
 
 
 class Screen:
-    """Draws over the whole terminal, in place of what was there.
+    """Draws on the alternate screen of a terminal.
 
     Args:
         console: The terminal.
-        keyboard: File number of the terminal's keyboard; `None` if it cannot be read.
+        keyboard: File descriptor to read keys from; `None` if there is none.
     """
 
     def __init__(self, console: Console, keyboard: int | None) -> None:
@@ -52,7 +52,7 @@ class Screen:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A second signal while the terminal is given back must not leave it half way.
+        # A second signal must not interrupt the restoration of the terminal.
         for number in self._handlers:
             signal.signal(number, signal.SIG_IGN)
         try:
@@ -67,7 +67,7 @@ class Screen:
                 self._wake = None
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Show these lines, as far as they fit, in place of those before."""
+        """Replace the shown lines with these, as far as they fit."""
         columns, height = self._console.size()
         shown = [clip(self._console.plain(line), columns) for line in lines[:height]]
         # Overwriting line by line, in one write, does not flicker; clearing first would.
@@ -75,10 +75,10 @@ class Screen:
         self._write(f"{_HOME}{body}{_ERASE_LINE}{_ERASE_BELOW}")
 
     def wait(self, seconds: float) -> str:
-        """Wait for a key, a new size of the terminal, or the end of the time.
+        """Wait for a key, a resize of the terminal, or the timeout.
 
         Returns:
-            The keys; empty if there were none. A terminal that is gone reads as "q".
+            The keys; empty if there were none; "q" if the terminal was closed.
         """
         assert self._wake is not None
         wake = self._wake[0]
@@ -95,24 +95,24 @@ class Screen:
         return keys.decode("ascii", "replace") if keys else "q"
 
     def _write(self, text: str) -> None:
-        # Past Python's buffer, which a signal handler must not enter a second time.
+        # Bypasses the buffer of Python, which is not reentrant in signal handlers.
         stream = self._console.stream
         left = text.encode(stream.encoding or "utf-8", "replace")
         while left:
             left = left[os.write(stream.fileno(), left) :]
 
-    # --- taking and giving back -------------------------------------------------------------
+    # --- setup and restoration --------------------------------------------------------------
 
     def _take(self) -> None:
         if self._keyboard is not None:
             self._settings = termios.tcgetattr(self._keyboard)
             changed = termios.tcgetattr(self._keyboard)
-            changed[3] &= ~(termios.ICANON | termios.ECHO)  # keys at once, and not shown
+            changed[3] &= ~(termios.ICANON | termios.ECHO)  # no line buffering, no echo
             termios.tcsetattr(self._keyboard, termios.TCSADRAIN, changed)
         self._write(_ENTER)
 
     def _give_back(self) -> None:
-        with contextlib.suppress(OSError):  # the terminal itself may be gone
+        with contextlib.suppress(OSError):  # the terminal may be closed
             self._write(_LEAVE)
         if self._keyboard is not None and self._settings is not None:
             with contextlib.suppress(termios.error):
@@ -126,7 +126,7 @@ class Screen:
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for name in _FATAL:
             self._catch(name, self._end)
-        self._catch("SIGWINCH", lambda _number, _frame: None)  # waking up is all it takes
+        self._catch("SIGWINCH", lambda _number, _frame: None)  # it only has to wake `wait`
         self._catch("SIGTSTP", self._stop)
 
     def _catch(self, name: str, handler: Callable[[int, FrameType | None], None]) -> None:
@@ -138,7 +138,7 @@ class Screen:
         raise Terminated(number)
 
     def _stop(self, number: int, _: FrameType | None) -> None:
-        """Ctrl-Z: the shell gets its terminal back until this process goes on."""
+        """Handle Ctrl-Z: restore the terminal until this process continues."""
         self._give_back()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

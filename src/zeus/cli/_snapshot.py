@@ -1,8 +1,8 @@
-"""One look at everything on a node, quick enough to be repeated for ever.
+"""Snapshots of all devices on a node, fast enough for continuous polling.
 
-Every GPU is read by a thread of its own, so that one whose driver hangs keeps no other waiting: a
-look takes what has arrived in time. CPUs and systems on a chip only count energy, so their power
-is that of the time since the look before.
+Each GPU is read by its own thread, so that a driver that hangs delays no other GPU: a snapshot
+takes what has arrived in time. CPUs and systems on a chip only count energy, so their power is the
+mean since the previous snapshot.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from zeus.errors import CapabilityError, Reason
 
 T = TypeVar("T")
 
-_STALE = 2.0  # seconds; until then a driver is slow and its last answer stands, then it is silent
+_STALE = 2.0  # seconds for which the last reading of a slow driver is shown; then an error is
 
 
 @dataclass(frozen=True)
 class ProcessReading:
-    """A process on a GPU; `None` is what could not be found out."""
+    """A process on a GPU (memory in bytes); `None` where a value is unknown."""
 
     pid: int
     name: str | None
@@ -39,13 +39,13 @@ class ProcessReading:
 
 @dataclass(frozen=True)
 class GpuReading:
-    """What one GPU says. `None` is what it does not tell; `problem` says why it tells nothing.
+    """Reading of one GPU. Unavailable values are `None`; `problem` is the reason if all are.
 
     Attributes:
         power: Watts.
-        power_is_average: Whether that is a mean over about a second, for want of the present.
-        energy: Joules since the first look.
-        energy_is_integrated: Whether they are power summed up, for want of a counter.
+        power_is_average: Whether that is a mean over about a second, for lack of instant power.
+        energy: Joules since the first snapshot.
+        energy_is_integrated: Whether energy is integrated power, for lack of a counter.
         power_limit: Watts.
         utilization: 0 to 1.
         temperature: Degrees Celsius.
@@ -70,7 +70,7 @@ class GpuReading:
 
 @dataclass(frozen=True)
 class CpuReading:
-    """Power and energy since the first look of a CPU package and its memory."""
+    """Power (W) of a CPU package and its DRAM, and their energy (J) since the first snapshot."""
 
     index: int
     name: str
@@ -83,7 +83,7 @@ class CpuReading:
 
 @dataclass(frozen=True)
 class SocReading:
-    """Watts of the parts of a system on a chip."""
+    """Power (W) of the parts of a system on a chip."""
 
     name: str
     powers: dict[str, float]
@@ -92,7 +92,7 @@ class SocReading:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything, at one time."""
+    """Readings of all devices; `elapsed` is in seconds since the reader was created."""
 
     elapsed: float
     gpus: tuple[GpuReading, ...]
@@ -101,11 +101,11 @@ class Snapshot:
 
 
 class NodeReader:
-    """Looks at a node again and again.
+    """Polls the devices of a node.
 
     Args:
         node: The node.
-        gpu_indices: GPUs to look at; all for `None`.
+        gpu_indices: GPUs to read; all for `None`.
 
     Raises:
         UnknownDeviceError: If an index names no GPU.
@@ -120,14 +120,14 @@ class NodeReader:
 
     @property
     def needs_two_looks(self) -> bool:
-        """Whether some power only shows between two looks."""
+        """Return whether some power is only known between two snapshots."""
         return bool(self._cpus) or self._soc is not None
 
     def look(self, patience: float) -> Snapshot:
-        """Look once.
+        """Take a snapshot.
 
         Args:
-            patience: Seconds to wait for GPUs that do not answer at once.
+            patience: Maximum seconds to wait for slow GPUs.
         """
         for reader in self._gpus:
             reader.ask()
@@ -143,7 +143,7 @@ class NodeReader:
 
 
 class _Counter:
-    """Joules since the first reading of a counter, and watts since the last."""
+    """Energy (J) since the first reading of a counter, and mean power (W) since the last."""
 
     def __init__(self) -> None:
         self.total: float | None = None
@@ -153,14 +153,14 @@ class _Counter:
     def add(self, now: float, joules: float) -> None:
         if self._last is not None:
             elapsed, gained = now - self._last[0], joules - self._last[1]
-            if gained >= 0:  # less than before: the driver was loaded anew
+            if gained >= 0:  # a decrease means that the driver was reloaded
                 self.total = (self.total or 0.0) + gained
                 self.power = gained / elapsed if elapsed > 0 else self.power
         self._last = (now, joules)
 
 
 class _Integral:
-    """Joules since the first reading of a power meter."""
+    """Energy (J) integrated from power since the first reading."""
 
     def __init__(self) -> None:
         self.total: float | None = None
@@ -174,7 +174,7 @@ class _Integral:
 
 
 class _Questions:
-    """Asks one thing after another and remembers what stood in the way."""
+    """Runs queries one after the other and records their errors."""
 
     def __init__(self) -> None:
         self.answers = 0
@@ -189,7 +189,7 @@ class _Questions:
         except CapabilityError as error:
             self.first_error = self.first_error or error
             if error.reason in (Reason.LOST, Reason.HANGS):
-                self.silence = error  # whatever else is asked waits in vain too
+                self.silence = error  # further queries would hang as well
             return None
         self.answers += 1
         return answer
@@ -202,7 +202,7 @@ class _Questions:
 
 
 class _GpuReader:
-    """Reads one GPU in a thread of its own."""
+    """Reads one GPU in a dedicated thread."""
 
     def __init__(self, gpu: Gpu, clock: Clock) -> None:
         self._gpu = gpu
@@ -214,7 +214,7 @@ class _GpuReader:
         self._answered = threading.Event()
         self._answered.set()
         self._asked_at = clock.now()
-        # A daemon: a driver that never returns must not keep the program from ending.
+        # A daemon: a driver call that never returns must not keep the program from exiting.
         threading.Thread(target=self._serve, name="zeus-look", daemon=True).start()
 
     def ask(self) -> None:
@@ -232,7 +232,7 @@ class _GpuReader:
         waited = self._clock.now() - self._asked_at
         if waited < _STALE:
             return self._latest
-        problem = self._latest.problem or f"no answer for {waited:.1f} s"
+        problem = self._latest.problem or f"no response for {waited:.1f} s"
         return GpuReading(self._gpu.index, self._gpu.name, self._gpu.key, problem=problem)
 
     def _serve(self) -> None:
@@ -241,7 +241,7 @@ class _GpuReader:
             self._asked.clear()
             try:
                 self._latest = self._read()
-            except Exception as error:  # a view that goes on without this GPU is worth more
+            except Exception as error:  # the other GPUs are still shown
                 problem = f"{type(error).__name__}: {error}"
                 gpu = self._gpu
                 self._latest = GpuReading(gpu.index, gpu.name, gpu.key, problem=problem)
@@ -339,7 +339,7 @@ class _SocMeter:
 
 def _process(process: GpuProcess) -> ProcessReading:
     name, user = process.name, None
-    # Another process may be gone, or of a namespace that is not ours.
+    # The process may have exited, or be in another PID namespace.
     with contextlib.suppress(OSError):
         name = name or Path(f"/proc/{process.pid}/comm").read_text(errors="replace").strip()
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The option that says where recurring jobs are kept."""
+"""The option for the location of the job store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_storage_option(parser: argparse.ArgumentParser) -> None:
 
 
 def opened_store(storage: str | None) -> Store:
-    """The store that is meant, created if it is not there."""
+    """Open the store, or the default one; create it if it does not exist."""
     from zeus.optimizer.batch_size.store import Store, default_storage  # noqa: PLC0415  (an extra)
 
     return Store(storage or default_storage())

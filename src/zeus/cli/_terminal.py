@@ -1,4 +1,4 @@
-"""Printing for people: aligned tables, bars, colours, and what a stream can show of them."""
+"""Terminal output: aligned tables, bars and colors, as far as the stream supports them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from typing import TextIO
 
-#: What stands for a character where the encoding has none for it.
+#: Replacements for characters that the encoding lacks.
 _PLAIN = str.maketrans(
     {
         "±": "+/-",
@@ -32,21 +32,21 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _STYLES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 MISSING = "-"
-"""Stands for a value that could not be had. Never 0."""
+"""Placeholder for an unknown value, which is never shown as 0."""
 
 
 class Console:
-    """A stream, and what it can show.
+    """An output stream and its capabilities.
 
     Attributes:
-        interactive: Whether a person is looking at it.
-        can_be_steered: Whether it is a terminal that understands escape sequences.
-        colours: Whether to use them (a terminal, and `NO_COLOR` is not set).
-        unicode: Whether its encoding knows the characters that are used here.
+        interactive: Whether it is a terminal.
+        can_be_steered: Whether it is a terminal that supports escape sequences.
+        colours: Whether to use colors (such a terminal, and `NO_COLOR` is not set).
+        unicode: Whether its encoding has the characters that are used here.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
-        # Python has no stream where the caller has closed it.
+        # The stream is None if the caller has closed it.
         self.stream: TextIO = stream if stream is not None else io.StringIO()
         self.interactive = self.stream.isatty()
         self.can_be_steered = self.interactive and os.environ.get("TERM", "") not in ("", "dumb")
@@ -54,28 +54,28 @@ class Console:
         self.unicode = _knows(self.stream.encoding, "±→█▏°")
 
     def print(self, *lines: str) -> None:
-        """Print lines, as far as the stream can show them."""
+        """Print lines; unsupported characters are replaced."""
         self.write("".join(line + "\n" for line in lines))
 
     def write(self, text: str) -> None:
-        """Write text at once and flush, so that it keeps its place beside other writers."""
+        """Write text in one call and flush, so that it does not mix with other writers."""
         encoding = self.stream.encoding or "utf-8"
         text = self.plain(text)
         self.stream.write(text.encode(encoding, "replace").decode(encoding))
         self.stream.flush()
 
     def plain(self, text: str) -> str:
-        """The text in characters that this stream has."""
+        """Return the text with unsupported characters replaced."""
         return text if self.unicode else text.translate(_PLAIN)
 
     def style(self, text: str, *names: str) -> str:
-        """Colour or weight, where there are colours."""
+        """Apply colors or weights, if the stream has colors."""
         if not self.colours or not names or not text:
             return text
         return f"\x1b[{';'.join(str(_STYLES[name]) for name in names)}m{text}\x1b[0m"
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines of the terminal."""
+        """Return columns and lines of the terminal; 80 and 24 if unknown."""
         try:
             size = os.get_terminal_size(self.stream.fileno())
         except (OSError, ValueError):
@@ -89,13 +89,13 @@ class Console:
         indent: str = "",
         gap: str = "  ",
     ) -> list[str]:
-        """Lines with aligned columns.
+        """Return lines with aligned columns.
 
         Args:
-            rows: Cells; rows may be shorter than others. A row's last cell may stick out.
-            right: Columns that are aligned to the right.
-            indent: Put in front of each line.
-            gap: Put between columns.
+            rows: Cells; rows may differ in length. The last cell of a short row may overflow.
+            right: Indices of right-aligned columns.
+            indent: Prefix of each line.
+            gap: Separator of columns.
         """
         cells = [[self.plain(cell) for cell in row] for row in rows]
         columns = max((len(row) for row in cells), default=0)
@@ -112,7 +112,7 @@ class Console:
         ]
 
     def bar(self, share: float | None, length: int) -> str:
-        """A bar that is full at 1; an unknown share is an empty one."""
+        """Return a bar that is full at 1, and empty for an unknown share."""
         filled = min(max(share or 0.0, 0.0), 1.0) * length
         if not self.unicode:
             return "#" * round(filled) + "." * (length - round(filled))
@@ -131,12 +131,12 @@ def _knows(encoding: str | None, characters: str) -> bool:
 
 
 def clean(text: str) -> str:
-    """Text from elsewhere (a process's name) without anything that steers a terminal."""
+    """Replace nonprintable characters of untrusted text, such as escape sequences."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def width(text: str) -> int:
-    """How many columns a text takes, colours not counted."""
+    """Return the number of columns of a text, without escape sequences."""
     return sum(_columns(character) for character in _ESCAPE.sub("", text))
 
 
@@ -149,13 +149,13 @@ def _columns(character: str) -> int:
 
 
 def pad(text: str, columns: int, right: bool = False) -> str:
-    """Fill up with spaces."""
+    """Pad text with spaces to a width."""
     space = " " * max(columns - width(text), 0)
     return space + text if right else text + space
 
 
 def clip(text: str, columns: int) -> str:
-    """Cut off what does not fit, colours unharmed."""
+    """Truncate text to a width, keeping its colors intact."""
     if width(text) <= columns:
         return text
     taken: list[str] = []
@@ -178,7 +178,7 @@ def clip(text: str, columns: int) -> str:
 
 
 def number_ranges(numbers: Sequence[int]) -> str:
-    """0, 1, 2 and 5 as "0-2, 5"."""
+    """Format sorted numbers as ranges, such as "0-2, 5"."""
     parts: list[str] = []
     begin = 0
     for at in range(1, len(numbers) + 1):

@@ -1,9 +1,9 @@
-"""`zeus cluster`: every recurring job of a GPU cluster, replayed with each policy.
+"""`zeus cluster`: replay all recurring jobs of a GPU cluster with each policy.
 
-With `--json`, `replay` writes one object: `tables` says how many `jobs` in how many `groups` were
-replayed, how many of them were `overlapping` in the cluster, and of the job table how many `rows`
-it has and how many were left out (`unsuccessful`, `untimed`, `ungrouped`, `alone`). `records` is a
-list, one object for each GPU, policy and workload, and one with the workload `all`: `gpu`,
+With `--json`, `replay` writes one object: `tables` has the number of replayed `jobs` and `groups`,
+how many jobs were `overlapping` in the cluster, the number of `rows` in the job table, and how many
+were left out (`unsuccessful`, `untimed`, `ungrouped`, `alone`). `records` is a list, one object for
+each GPU, policy and workload, and one with the workload `all`: `gpu`,
 `workload`, `policy`, `seed`, `groups`, `jobs`, `mean_runtime` (s, in the cluster), `trials`,
 `unreached`, `energy` (J), `time` (s), `energy_vs_default`, `time_vs_default`, `cumulative_regret`
 (in units of the oracle's cost of one run), `overlapping_jobs` and `most_at_once`. Ratios are null
@@ -36,7 +36,7 @@ _MOST_SEED = 2**53
 _HEAD = (
     "workload", "groups", "jobs", "energy", "time", "regret", "trials", "overlap", "at once"
 )  # fmt: skip
-# Options of one action only, and what they are if they are not given.
+# Options of one action only, with their defaults.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "generate": {"output": None, "jobs": _JOBS},
     "replay": {
@@ -62,9 +62,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "       zeus cluster generate --output DIR [options]"
     )
     parser.description = (
-        "Replay every recurring job of Alibaba's GPU cluster trace, with the overlaps it had: what "
-        "each policy would have spent on all of them. `generate` makes up tables with the same "
-        "columns and the published statistics. Needs no GPU."
+        "Replay all recurring jobs of Alibaba's GPU cluster trace, including their overlaps, and "
+        "show the total energy and time of each policy. `generate` creates synthetic tables with "
+        "the same columns and the published statistics. Needs no GPU."
     )
     parser.epilog = """\
 examples:
@@ -74,10 +74,14 @@ examples:
   zeus cluster replay --tables pai --traces traces/nsdi23 --engine ray --address auto"""
     add_action(parser, "generate", "replay")
     parser.add_argument(
-        "--seed", type=whole(0, _MOST_SEED), default=0, metavar="N", help="of all draws (0)"
+        "--seed",
+        type=whole(0, _MOST_SEED),
+        default=0,
+        metavar="N",
+        help="seed of the random numbers (0)",
     )
     made = parser.add_argument_group("generate")
-    made.add_argument("--output", default=None, metavar="DIR", help="where the tables go")
+    made.add_argument("--output", default=None, metavar="DIR", help="folder for the tables")
     made.add_argument(
         "--jobs", type=whole(10, _MOST_JOBS), metavar="N", help=f"rows of each table ({_JOBS})"
     )
@@ -90,12 +94,12 @@ examples:
     replayed.add_argument("--traces", metavar="DIR", help="folder with training and power traces")
     replayed.add_argument("--gpu", metavar="NAME,NAME", help="GPU models, or `all` (default)")
     replayed.add_argument(
-        "--policy", metavar="NAME,NAME", help=f"of {', '.join(POLICIES)} (default: all of them)"
+        "--policy", metavar="NAME,NAME", help=f"{', '.join(POLICIES)} (default: all)"
     )
     replayed.add_argument("--eta", type=share, metavar="N", help="weight of energy, 0 to 1 (0.5)")
     replayed.add_argument(
         "--beta", type=beta, default=argparse.SUPPRESS, metavar="N",
-        help="stop runs at N times the least cost, or `none` (2)",
+        help="stop runs early at N times the lowest cost, or `none` (2)",
     )  # fmt: skip
     replayed.add_argument(
         "--scale", choices=("linear", "log"),
@@ -104,13 +108,15 @@ examples:
     replayed.add_argument(
         "--engine",
         choices=("local", "ray"),
-        help="who does the work; the result is the same (local)",
+        help="local processes or Ray; the result is the same (local)",
     )
     replayed.add_argument(
         "--workers", type=whole(1, 100_000), metavar="N", help="processes (default: one per core)"
     )
     replayed.add_argument(
-        "--address", metavar="ADDRESS", help="of a Ray cluster (RAY_ADDRESS, or a new local one)"
+        "--address",
+        metavar="ADDRESS",
+        help="address of a Ray cluster (RAY_ADDRESS, or a new local one)",
     )
     replayed.add_argument(
         "--json", metavar="FILE", help="also write records to FILE (- for stdout)"
@@ -118,7 +124,7 @@ examples:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what is asked."""
+    """Run the action."""
     _check(arguments)
     try:
         import numpy  # noqa: F401, PLC0415  (not needed for --help)
@@ -128,7 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Refuse options of the other action, and fill in what is not given."""
+    """Reject options of the other action, and fill in defaults."""
     for action, defaults in _DEFAULTS.items():
         given = [name for name in defaults if getattr(arguments, name, None) is not None]
         if "beta" in defaults and hasattr(arguments, "beta") and "beta" not in given:
@@ -144,7 +150,7 @@ def _check(arguments: argparse.Namespace) -> None:
         if getattr(arguments, name) is None:
             raise UsageError(f"zeus cluster {arguments.action} needs --{name} DIR")
     if arguments.action == "replay" and arguments.address and arguments.engine != "ray":
-        raise UsageError("--address is that of a Ray cluster; it needs --engine ray")
+        raise UsageError("--address is the address of a Ray cluster; it needs --engine ray")
 
 
 def _generate(arguments: argparse.Namespace) -> int:
@@ -186,7 +192,7 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 
 def _tables(arguments: argparse.Namespace) -> dict[str, list[JobTable]]:
-    """Workloads by GPU."""
+    """Return the workloads by GPU."""
     from zeus.replay.table import job_table  # noqa: PLC0415
     from zeus.replay.traces import load_traces  # noqa: PLC0415
     from zeus.replay.workloads import WORKLOADS  # noqa: PLC0415
@@ -203,9 +209,9 @@ def _tables(arguments: argparse.Namespace) -> dict[str, list[JobTable]]:
     }
     empty = [gpu for gpu, found in tables.items() if not found]
     if empty:
-        raise TraceError(f"{arguments.traces} has no workload that is known for {', '.join(empty)}")
+        raise TraceError(f"{arguments.traces} has no known workload for {', '.join(empty)}")
     for table in [table for found in tables.values() for table in found]:
-        _ = table.optimum  # a target that nothing reaches is refused before the work begins
+        _ = table.optimum  # rejects unreachable targets before the replay starts
     return tables
 
 
@@ -239,7 +245,7 @@ def _replayed(
     return records
 
 
-# --- what is shown --------------------------------------------------------------------------------
+# --- report ---------------------------------------------------------------------------------------
 
 
 def _report(console: Console, trace: ClusterTrace, records: Sequence[ClusterRecord]) -> list[str]:
@@ -255,13 +261,13 @@ def _report(console: Console, trace: ClusterTrace, records: Sequence[ClusterReco
         *lines,
         "",
         f"{trace.jobs:,} jobs in {trace.groups:,} groups; {share_of_overlap:.1%} of them started",
-        "while another one of their group was running.",
-        f"Of {counts.rows:,} in the table, {counts.unsuccessful:,} did not succeed, "
+        "while another job of their group was running.",
+        f"Of {counts.rows:,} rows in the table, {counts.unsuccessful:,} did not succeed, "
         f"{counts.untimed:,} have no time,",
         f"{counts.ungrouped:,} have no group, and {counts.alone:,} do not recur.",
-        "Energy and time: of all jobs, against the default. Regret: cost beyond the",
-        "best configuration's, in runs of it, per job. Trials: per job. Overlap: jobs",
-        "that start while another one is running; at once: most jobs of one group.",
+        "Energy and time: of all jobs, relative to the default. Regret: cost per job",
+        "beyond the optimum, in units of one optimal run. Trials: per job. Overlap:",
+        "jobs that start while another one is running; at once: maximum of one group.",
     ]
 
 

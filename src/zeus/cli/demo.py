@@ -1,12 +1,12 @@
 """`zeus demo`: measure a training run, and let Zeus find the best power limit for it.
 
-With `--json`, one object: `node` ("virtual", "simulated" or "real"), `gpus` (names), `what` was
-run, `epochs` (measurements), `training` (the measurement of all of it) and, on the virtual node,
-`exact_energy` (joules that the training really took), `steps` and `exact_step_energies`. On
+With `--json`, one object: `node` ("virtual", "simulated" or "real"), `gpus` (names), `what` (the
+workload), `epochs` (measurements), `training` (measurement of all epochs) and, on the virtual node,
+`exact_energy` (true joules of the training), `steps` and `exact_step_energies`. On
 simulated GPUs also `power_limit`: the `default`, the chosen `limit` (watts; by model where GPUs
-differ), an `epoch` (or some steps) at that limit, `time_change` and `energy_change` against the
-default, `profiling` (`steps`, and `time` and `energy` beyond what these steps take at the default)
-and the `frontier` of a step.
+differ), an `epoch` (or some steps) at that limit, `time_change` and `energy_change` relative to the
+default, `profiling` (`steps`, and their `time` and `energy` beyond those at the default) and the
+`frontier` of a step.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Measure a training run, find the best power limit for it, and explain the result, in "
         "seconds. Without a GPU it runs on simulated ones, in virtual time. Settings of real GPUs "
-        "are not touched unless you say --optimize."
+        "are changed only with --optimize."
     )
     parser.epilog = """\
 examples:
@@ -54,13 +54,13 @@ examples:
     parser.add_argument(
         "--optimize",
         action="store_true",
-        help="on real GPUs, try power limits too; what was set before comes back",
+        help="also try power limits on real GPUs; the previous limits are restored",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run it, then tell."""
+    """Run the demo, then print the result."""
     node = current_node()
     result = _in_real_time(node, arguments.optimize) if node.gpus else _in_virtual_time()
     console = Console(sys.stdout)
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass
 class Optimized:
-    """The same work after Zeus has found the best power limit."""
+    """Measurements before and after Zeus has found the best power limit."""
 
     report: Report
     frontier: Frontier
@@ -83,34 +83,34 @@ class Optimized:
 
     @property
     def default(self) -> Any:
-        """Watts before; by GPU model where there are several."""
+        """Return the default power limit (W); by GPU model if there are several."""
         assert self.report.reference is not None
         return self.report.reference.knob
 
     @property
     def limit(self) -> Any:
-        """Watts after, likewise."""
+        """Return the chosen power limit (W); by GPU model if there are several."""
         assert self.report.chosen is not None
         return self.report.chosen.knob
 
     @property
     def profiling(self) -> Amount:
-        """What finding it took, beyond what the same steps take at the default."""
+        """Return the overhead of profiling, compared with the same steps at the default."""
         assert self.report.profiling is not None
         return self.report.profiling
 
     @property
     def time_change(self) -> float:
-        """Relative; above 0 is slower."""
+        """Return the relative change of time; above 0 is slower."""
         return self.best.time / self.normal.time - 1
 
     @property
     def energy_change(self) -> float:
-        """Relative; below 0 is less."""
+        """Return the relative change of energy; below 0 is less."""
         return self.best.total_energy / self.normal.total_energy - 1
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON knows it."""
+        """Return the result in the form of JSON."""
         return {
             "default": _plain(self.default),
             "limit": _plain(self.limit),
@@ -141,24 +141,24 @@ class Optimized:
         ]
         steps, extra = self.report.profiling_steps, self.profiling
         return [
-            console.style("Zeus finds the best power limit while training goes on", "bold"),
+            console.style("Zeus finds the best power limit during training", "bold"),
             "",
             *console.table(tried, right=range(3), indent="  ", gap="   "),
             "",
-            f"The objective: least energy, at most {_SLOWDOWN - 1:.0%} slower.",
+            f"Objective: lowest energy, at most {_SLOWDOWN - 1:.0%} slower.",
             self.what,
             "",
             *console.table(compared, right=range(4), indent="  ", gap="   "),
             "",
             f"Finding it took {steps} steps of training, {_more(extra.time, show_seconds)} and",
             f"{_more(extra.energy, show_joules)} than the same steps at the default.",
-            "The limit is back where it was.",
+            "The default limit is restored.",
         ]
 
 
 @dataclass
 class Result:
-    """What the demo has found."""
+    """Measurements of the demo, and its texts."""
 
     node: str
     gpus: list[str]
@@ -172,7 +172,7 @@ class Result:
     optimized: Optimized | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON knows it; see the top of this file."""
+        """Return the result in the form of JSON; see the module docstring."""
         return {
             "node": self.node,
             "gpus": self.gpus,
@@ -214,22 +214,22 @@ class Result:
             if index in shares
         ]
         return [
-            f"In all {_with_margin(self.training)}, which is {_kilowatt_hours(total)}:",
+            f"Total: {_with_margin(self.training)}, which is {_kilowatt_hours(total)}:",
             "",
             *console.table(rows, right=(2, 3), indent="  ", gap="   "),
         ]
 
     def _accuracy_lines(self, console: Console) -> list[str]:
-        """How near the measurement comes to the truth, which only a simulation knows."""
+        """Compare the measurement with the true energy, which only a simulation knows."""
         if self.exact_energy is None:
             return []
-        rows = [("", "measured", "in truth", "off by")]
+        rows = [("", "measured", "true", "error")]
         rows.append(_check("training", self.training, self.exact_energy))
         steps = zip(self.steps, self.exact_step_energies, strict=True)
         rows += [_check(f"step {n}", step, exact) for n, (step, exact) in enumerate(steps, 1)]
         return [
-            "A simulation knows the truth, so the measurement can be checked,",
-            "down to single steps:",
+            "In a simulation the true energy is known, so the measurement can be",
+            "checked, down to single steps:",
             "",
             *console.table(rows, right=(1, 2, 3), indent="  ", gap="   "),
         ]
@@ -243,7 +243,7 @@ _NEXT_STEPS = [
     "  # in your loop, call its on_epoch_begin, on_step_begin, on_step_end",
     "  # and on_epoch_end",
     "",
-    "or measure any program as it is: zeus measure -- python train.py",
+    "or measure any program unchanged: zeus measure -- python train.py",
 ]
 
 
@@ -289,16 +289,16 @@ def _in_virtual_time() -> Result:
     from zeus.testing import SimulatedNode, recorded_workload  # noqa: PLC0415
 
     built = SimulatedNode(_SIMULATED)
-    # This node is the demo's own: variables that hide the user's GPUs do not concern it.
+    # A private node: variables that hide the user's GPUs do not apply to it.
     gpus = [Gpu(index, driver) for index, driver in enumerate(built.drivers)]
     node = Node(built.clock, built.drivers, DeviceSet(gpus), simulated=_SIMULATED)
     job = recorded_workload("v100", "imagenet", _BATCH_SIZE)
-    epoch = job.scaled(1 / len(gpus))  # the GPUs share the epoch among them
+    epoch = job.scaled(1 / len(gpus))  # the GPUs share the epoch
     step = job.scaled(_BATCH_SIZE / _IMAGES)
     result = Result(
         "virtual",
         [gpu.name for gpu in gpus],
-        "No GPU can be measured here; so, on four simulated V100s, in virtual time:",
+        "No GPU can be measured here, so this runs on four simulated V100s in virtual time:",
         f"ResNet-50 on ImageNet, {_EPOCHS} epochs on {len(gpus)} GPUs, as recorded on real ones",
     )
     with ZeusMonitor([gpu.index for gpu in gpus], sync_execution_with=None, node=node) as monitor:
@@ -313,7 +313,7 @@ def _in_virtual_time() -> Result:
             monitor,
             lambda: step.run(gpus),
             lambda: epoch.run(gpus),
-            what=f"The {_ordinal(_EPOCHS + 1)} epoch at the chosen one:",
+            what=f"The {_ordinal(_EPOCHS + 1)} epoch at the chosen limit:",
             normal=result.epochs[-1],
         )
     return result
@@ -328,7 +328,7 @@ def _optimized(
     normal: Measurement,
     lengths: tuple[int | None, int | None] = (None, None),
 ) -> Optimized | None:
-    """Let the optimizer find a limit during steps, then do the same work again at that limit."""
+    """Let the optimizer find a limit during steps, then repeat the work at that limit."""
     warmup, profile = lengths
     with GlobalPowerLimitOptimizer(
         monitor, MaxSlowdownConstraint(_SLOWDOWN), warmup_steps=warmup, profile_steps=profile
@@ -340,7 +340,7 @@ def _optimized(
         optimizer.pause()
         report, frontier = optimizer.report(), optimizer.frontier
         if frontier is None:
-            return None  # it has said why
+            return None  # the optimizer has logged why
         return Optimized(report, frontier, what, normal, _measured(monitor, "optimized", work))
 
 
@@ -396,7 +396,7 @@ def _on_simulated_gpus(node: Node) -> Result:
 
 
 def _on_steps(monitor: ZeusMonitor, step: Callable[[], object]) -> Optimized | None:
-    """Optimize with few steps: somebody is waiting."""
+    """Optimize with few steps, because the user is waiting."""
 
     def work() -> None:
         for _ in range(_PROFILE_STEPS):
@@ -406,7 +406,7 @@ def _on_steps(monitor: ZeusMonitor, step: Callable[[], object]) -> Optimized | N
         monitor,
         step,
         work,
-        what=f"{_PROFILE_STEPS} steps at the chosen one:",
+        what=f"{_PROFILE_STEPS} steps at the chosen limit:",
         normal=_measured(monitor, "steps at the default", work),
         lengths=(_WARMUP_STEPS, _PROFILE_STEPS),
     )
@@ -423,12 +423,14 @@ def _rest() -> None:
 
 
 def _torch_step() -> tuple[Callable[[], None] | None, str]:
-    """One step of training on GPU 0, or why there can be none."""
+    """Return a training step on GPU 0, or why there is none."""
     if importlib.util.find_spec("torch") is None:
         return None, "PyTorch is not installed, so nothing runs on them"
     try:
         return _make_torch_step(), ""
-    except Exception as error:  # a broken installation, no memory left: the demo goes on without
+    except (
+        Exception
+    ) as error:  # such as a broken installation or out of memory: the demo goes on without
         reason = (str(error) or type(error).__name__).splitlines()[0]
         return None, f"PyTorch cannot use them ({reason})"
 
@@ -446,19 +448,19 @@ def _make_torch_step() -> Callable[[], None]:
         optimizer.zero_grad()
         model(batch).square().mean().backward()
         optimizer.step()
-        torch.cuda.synchronize(0)  # or thousands of steps would be queued before time is up
+        torch.cuda.synchronize(0)  # else thousands of steps would be queued
 
-    step()  # the first one loads kernels
+    step()  # the first step loads kernels
     return step
 
 
-# --- either way ---------------------------------------------------------------------------------
+# --- common -------------------------------------------------------------------------------------
 
 
 def _train(
     monitor: ZeusMonitor, epoch: Callable[[], object]
 ) -> tuple[list[Measurement], Measurement]:
-    """Some epochs in windows of their own, inside one around all of them."""
+    """Measure each epoch in a window, inside a window around all epochs."""
     monitor.begin_window("training")
     epochs = [_measured(monitor, f"epoch {number + 1}", epoch) for number in range(_EPOCHS)]
     return epochs, monitor.end_window("training")

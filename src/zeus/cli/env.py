@@ -1,19 +1,19 @@
-"""`zeus env`: what can be measured and controlled here, what not, why, and what mends it.
+"""`zeus env`: what can be measured and controlled here, what cannot, why, and how to fix it.
 
 With `--json`, one object with these keys:
 
 - `zeus`, `python`, `platform`: versions and system, as text.
-- `simulated`: what `ZEUS_SIMULATE` asked for, or null.
-- `drivers`: version of each GPU kernel driver that is loaded, by name.
-- `visibility`: the variables in force that hide or reorder GPUs.
-- `gpus_on_machine`: how many GPUs there are, visible or not.
+- `simulated`: value of `ZEUS_SIMULATE`, or null.
+- `drivers`: versions of the loaded GPU kernel drivers, by name.
+- `visibility`: the environment variables that hide or reorder GPUs.
+- `gpus_on_machine`: number of GPUs, visible or not.
 - `gpus`: for each visible GPU `index`, `name`, `vendor`, `key`, `pci_address`, `whole_module` and
   `capabilities`: by name, an object with `available`, `reason`, `detail`, `cure`.
 - `cpus`: for each package `index`, `name`, and `energy` and `dram` in the form of a capability.
 - `soc`: `name` and `parts`, or null.
-- `problems`: what was found but cannot be used: `what`, `reason`, `detail`, `cure`.
+- `problems`: devices that were found but cannot be used: `what`, `reason`, `detail`, `cure`.
 - `holds`: GPU settings changed under a hold: `gpu`, `knob`, `value`, `previous`, `pid`.
-- `records`: where holds are on record: `place`, and `shared`, whether all users of the machine see
+- `records`: where holds are recorded: `place`, and `shared`, whether all users of the machine see
   it; `unreadable`: records that cannot be read, with `gpu`, `path` and `why`.
 - `frameworks`: whether each framework that windows can wait for is installed.
 """
@@ -63,9 +63,9 @@ Answers = Mapping[Capability, Support]
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.description = (
-        "Show what can be measured and controlled on this machine, what cannot, why, and the line "
-        "that mends it. Nothing is changed: whether the power limit may be set is found out by "
-        "setting it to what it is."
+        "Show what can be measured and controlled on this machine, what cannot, why, and how to "
+        "fix it. Nothing is changed: permission to set the power limit is tested by setting it to "
+        "its current value."
     )
     parser.epilog = """\
 examples:
@@ -73,13 +73,13 @@ examples:
   zeus env --json | jq '.gpus[].name'
 
 exit codes:
-  0  this is what there is
+  0  success
   1  a record of changed settings cannot be read"""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print it."""
+    """Print the report."""
     report = Report.of(current_node())
     console = Console(sys.stdout)
     if arguments.json:
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything there is to say about a node."""
+    """Capabilities, problems and holds of a node."""
 
     node: Node
     answers: Sequence[Answers]
@@ -102,7 +102,7 @@ class Report:
 
     @classmethod
     def of(cls, node: Node) -> Report:
-        """Ask all devices. GPUs are asked side by side: one that hangs costs no other a second."""
+        """Query all devices; GPUs in parallel, so that one that hangs delays no other."""
         gpus = list(node.gpus)
         with ThreadPoolExecutor(max(len(gpus), 1)) as threads:
             answers = list(threads.map(_ask_gpu, gpus))
@@ -114,10 +114,10 @@ class Report:
             *recorded_holds(),
         )
 
-    # --- for programs -----------------------------------------------------------------------
+    # --- JSON -------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON knows it; see the top of this file."""
+        """Return the report in the form of JSON; see the module docstring."""
         node = self.node
         return {
             "zeus": __version__,
@@ -160,10 +160,10 @@ class Report:
             "frameworks": _frameworks(),
         }
 
-    # --- for people -------------------------------------------------------------------------
+    # --- text -------------------------------------------------------------------------------
 
     def lines(self, console: Console) -> list[str]:
-        """The report as text."""
+        """Return the report as text."""
         sections = [
             self._about(console),
             self._nothing() if self._empty else [],
@@ -204,10 +204,10 @@ class Report:
         return [console.style(title, "bold"), *console.table(rows, indent="  ")]
 
     def _nothing(self) -> list[str]:
-        return ["Nothing on this machine can be measured but time."]
+        return ["Only time can be measured on this machine."]
 
     def _gpu_blocks(self, console: Console) -> list[list[str]]:
-        """One block for all GPUs of one kind that answer alike."""
+        """Return one block per group of GPUs with the same model and capabilities."""
         groups: dict[tuple[object, ...], list[int]] = {}
         for position, (gpu, answers) in enumerate(zip(self.node.gpus, self.answers, strict=True)):
             alike = (gpu.name, gpu.identity.whole_module, tuple(answers.items()))
@@ -223,7 +223,7 @@ class Report:
             indent="  ",
         )
         if gpus[0].identity.whole_module:
-            lines.append("  Readings are those of the whole module, of which this GPU is a part.")
+            lines.append("  Readings cover the whole module, of which this GPU is a part.")
         return [*lines, "", *_answer_lines(console, self.answers[positions[0]])]
 
     def _host_block(self, console: Console) -> list[str]:
@@ -255,7 +255,7 @@ class Report:
                 hold.knob_name,
                 show_value(hold.knob, hold.entry.value),
                 f"set by process {hold.entry.pid}; "
-                f"{show_value(hold.knob, hold.entry.previous)} comes back when it ends"
+                f"{show_value(hold.knob, hold.entry.previous)} is restored when it ends"
                 if not hold.abandoned
                 else f"left by process {hold.entry.pid}; run `zeus restore`",
             )
@@ -266,7 +266,7 @@ class Report:
 
 
 _SIMULATION_HINT = [
-    "Zeus can be tried without hardware, on simulated GPUs:",
+    "You can try Zeus without hardware, on simulated GPUs:",
     "",
     "  ZEUS_SIMULATE=v100x4 zeus demo",
 ]
@@ -275,7 +275,7 @@ _SIMULATION_HINT = [
 def _answer_lines(console: Console, answers: Answers) -> list[str]:
     different = set(answers.values())
     if len(different) == 1 and not (only := different.pop()).available:
-        return _support_rows(console, [("everything", only)])  # it is lost, or hangs
+        return _support_rows(console, [("everything", only)])  # the GPU is lost, or hangs
     return _support_rows(console, list(answers.items()))
 
 
@@ -311,7 +311,7 @@ def _supported(gpu: Gpu, capability: Capability) -> Support:
 
 
 def _without_name(detail: str) -> str:
-    """The row says already what it is about."""
+    """Remove the capability name from a detail: the row already shows it."""
     subject, colon, rest = detail.partition(": ")
     known = subject in (*Capability, "power", "power field")
     return (rest if colon else "") if known else detail
@@ -353,7 +353,10 @@ def _visibility() -> dict[str, str]:
 
 
 def _frameworks() -> dict[str, bool]:
-    """Looked for, not imported: importing one takes seconds and may claim GPU memory."""
+    """Return which frameworks are installed.
+
+    They are not imported, which would take seconds and may allocate GPU memory.
+    """
     return {name: importlib.util.find_spec(name) is not None for name in FRAMEWORKS}
 
 
@@ -366,10 +369,10 @@ def _records_kept() -> dict[str, Any]:
 
 
 def _where_kept() -> str:
-    """Who sees the holds of whom: what is not shared, others undo unknowingly."""
+    """Describe where holds are recorded, and who sees them: others may undo unshared ones."""
     kept = _records_kept()
     if kept["place"] is None:
-        return "nowhere: no directory can be written, so settings cannot be changed"
+        return "none: no directory is writable, so settings cannot be changed"
     if not kept["shared"]:
         return f"of changed settings in {kept['place']}: other users do not see them"
     return f"of changed settings in {kept['place']}, for all users" + (

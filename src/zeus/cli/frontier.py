@@ -1,12 +1,12 @@
-"""`zeus frontier`: what a knob trades between time and energy, and what each objective chooses.
+"""`zeus frontier`: time and energy at each setting of a knob, and the choice of each objective.
 
 With `--json`, one object: `title`, `gpu`, `gpus`, `knob`, `job` and `batch_size` (null where not
-known), `frontier` (as `Frontier.from_dict` reads it), `on_frontier` (positions of its points that
-no other beats), `reference` (the knob compared with), `choices` and `plots` (files that were
-written). A choice has `objective` and `note` and, unless it could not be made (then they are
+known), `frontier` (as `Frontier.from_dict` reads it), `on_frontier` (indices of its Pareto-optimal
+points), `reference` (the setting compared with), `choices` and `plots` (files that were written). A
+choice has `objective` and `note` and, unless it could not be made (then they are
 null): `knob`, `time` (s), `energy` (J), `average_power` (W), `time_change` and `energy_change`
-(0.1 is 10 % more than the reference), `cost`, `feasible` and `tie`. Of a file with several
-profiles of which none was chosen: `profiles`, each with the first six and `number`.
+(0.1 is 10 % more than the reference), `cost`, `feasible` and `tie`. If the file has several
+profiles and none is selected: `profiles`, each with the first six keys and `number`.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.usage = "zeus frontier FILE|--simulate GPU:DATASET[:BATCH_SIZE] [options]"
     parser.description = (
-        "Show what a fixed amount of work takes in time and energy at each setting of a knob, and "
-        "which setting each objective chooses. FILE is a frontier (JSON), profiles that an "
-        "optimizer has kept (JSON), or a log of windows whose names end in the power limit (CSV)."
+        "Show time and energy of a fixed amount of work at each setting of a knob, and which "
+        "setting each objective chooses. FILE is a frontier (JSON), profiles saved by an optimizer "
+        "(JSON), or a log of windows whose names end in the power limit (CSV)."
     )
     parser.epilog = """\
 examples:
   zeus frontier profiles.json --job resnet50 --plot frontier.html
   zeus frontier --simulate v100:imagenet --eta 0.7
   zeus frontier log.csv --deadline 12 --plot frontier.svg --plot frontier.png"""
-    parser.add_argument("file", nargs="?", metavar="FILE", help="what was saved")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="frontier, profiles or log")
     parser.add_argument(
         "--simulate",
         metavar="JOB",
-        help="instead of a file: a recorded job on a simulated GPU, such as v100:imagenet:256",
+        help="instead of FILE: a recorded job on a simulated GPU, such as v100:imagenet:256",
     )
     parser.add_argument(
         "--step",
@@ -70,11 +70,11 @@ examples:
         metavar="W",
         help=f"watts between the power limits that --simulate tries (default: {_STEP:g})",
     )
-    several = parser.add_argument_group("which profile of several in the file")
-    several.add_argument("--gpu", metavar="NAME", help="a GPU whose name contains this")
-    several.add_argument("--job", metavar="NAME", help="that of this job")
-    several.add_argument("--batch-size", type=int, metavar="N", help="that of this batch size")
-    several.add_argument("--profile", type=int, metavar="N", help="by its number in the list")
+    several = parser.add_argument_group("profile, if the file has several")
+    several.add_argument("--gpu", metavar="NAME", help="GPU whose name contains NAME")
+    several.add_argument("--job", metavar="NAME", help="name of the job")
+    several.add_argument("--batch-size", type=int, metavar="N", help="batch size")
+    several.add_argument("--profile", type=int, metavar="N", help="number in the list")
     wanted = parser.add_argument_group("objectives")
     wanted.add_argument(
         "--eta", type=float, default=0.5, help="weight of energy in ZeusCost, 0 to 1 (default: 0.5)"
@@ -84,18 +84,18 @@ examples:
         type=float,
         default=1.1,
         metavar="FACTOR",
-        help="of MaxSlowdownConstraint (default: 1.1)",
+        help="limit of MaxSlowdownConstraint (default: 1.1)",
     )
-    wanted.add_argument("--deadline", type=float, metavar="S", help="least energy within S seconds")
+    wanted.add_argument("--deadline", type=float, metavar="S", help="lowest energy in S seconds")
     wanted.add_argument("--energy-budget", type=float, metavar="J", help="fastest within J joules")
     wanted.add_argument(
-        "--power-cap", type=float, metavar="W", help="fastest of at most W watts on average"
+        "--power-cap", type=float, metavar="W", help="fastest with at most W watts on average"
     )
     wanted.add_argument(
         "--latency-bound",
         type=_latency_bound,
         metavar="P:S",
-        help="least energy among settings whose latency keeps a bound: p99:0.2 is 99 %% of "
+        help="lowest energy among settings that meet a latency bound: p99:0.2 is 99 %% of "
         "requests within 0.2 seconds",
     )
     wanted.add_argument(
@@ -108,7 +108,7 @@ examples:
         "--times",
         type=float,
         metavar="N",
-        help="show N times the work, such as a training from the profile of a step",
+        help="scale the work by N, such as from a step to a whole training run",
     )
     parser.add_argument(
         "--plot",
@@ -121,7 +121,7 @@ examples:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read, choose, print, plot."""
+    """Read the frontier, select, print and plot."""
     try:
         plots = {name: kind_of(name, KINDS) for name in arguments.plot}
         objectives = _objectives(arguments)
@@ -153,7 +153,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _wrong_values() -> Any:
-    """What the user asked for breaks a rule: that is wrong use."""
+    """Report invalid values as usage errors."""
     try:
         yield
     except FrontierError as error:
@@ -161,7 +161,7 @@ def _wrong_values() -> Any:
 
 
 def _objectives(arguments: argparse.Namespace) -> dict[str, Objective]:
-    """By name, the ones that were not asked for left out."""
+    """Return the objectives by name: the standard ones, and those given by options."""
     found: dict[str, Objective] = {
         "Energy": Energy(),
         "Time": Time(),
@@ -194,14 +194,14 @@ def _latency_bound(text: str) -> LatencyBound:
         ) from None
 
 
-# --- what to show -------------------------------------------------------------------------------
+# --- input --------------------------------------------------------------------------------------
 
 
 def _sources(arguments: argparse.Namespace) -> dict[int, Saved]:
-    """What is meant, by its number in the file; several if the options leave it open.
+    """Return the selected profiles by their number in the file.
 
     Raises:
-        UsageError: If nothing is meant.
+        UsageError: If no profile matches, or options conflict.
     """
     if (arguments.file is None) == (arguments.simulate is None):
         raise UsageError(
@@ -216,16 +216,16 @@ def _sources(arguments: argparse.Namespace) -> dict[int, Saved]:
     given = [name for name, value in asked.items() if value is not None]
     if arguments.simulate is not None:
         if given:
-            raise UsageError(f"{given[0]} chooses from a file, and --simulate has none")
+            raise UsageError(f"{given[0]} selects a profile of a FILE, not of --simulate")
         step = _STEP if arguments.step is None else arguments.step
         if not 1 <= step <= 1000:
             raise UsageError(f"`1 <= step <= 1000` (watts) must hold, but got --step {step:g}")
         return {1: simulate(arguments.simulate, step)}
     if arguments.step is not None:
-        raise UsageError("--step is for --simulate; a file has the settings it has")
+        raise UsageError("--step can be used with --simulate only")
     saved = read(Path(arguments.file))
     if not saved:
-        raise UsageError(f"{arguments.file} holds no profile")
+        raise UsageError(f"{arguments.file} has no profile")
     if arguments.profile is not None and not 1 <= arguments.profile <= len(saved):
         raise UsageError(
             f"`1 <= profile <= {len(saved)}` must hold for {arguments.file}, but got --profile "
@@ -251,11 +251,11 @@ def _adjusted(saved: Saved, arguments: argparse.Namespace) -> Saved:
 
 
 def _list(console: Console, saved: dict[int, Saved], arguments: argparse.Namespace) -> int:
-    """Several are meant: name them, so that one can be chosen."""
+    """List the matching profiles, so that the user can select one."""
     if arguments.plot:
         raise UsageError(
-            f"{len(saved)} profiles of {arguments.file} match; choose one by --gpu, --job, "
-            f"--batch-size or --profile (without --plot they are listed)"
+            f"{len(saved)} profiles of {arguments.file} match; select one with --gpu, "
+            f"--job, --batch-size or --profile (without --plot they are listed)"
         )
     if arguments.json:
         listed = [
@@ -280,17 +280,17 @@ def _list(console: Console, saved: dict[int, Saved], arguments: argparse.Namespa
         f"{arguments.file} has {len(saved)} profiles"
         + (" that match:" if len(saved) < max(saved) else ":"),
         *console.table(table, right=(0, 2, 5), indent="  "),
-        "Choose one by --gpu, --job, --batch-size or --profile NUMBER.",
+        "Select one with --gpu, --job, --batch-size or --profile NUMBER.",
     )
     return 0
 
 
-# --- showing it ---------------------------------------------------------------------------------
+# --- output -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """What an objective chose, or why it could not."""
+    """The selection of an objective, or why there is none."""
 
     objective: str
     selection: Selection | None
@@ -303,7 +303,7 @@ class _Choice:
     @property
     def verdict(self) -> str:
         if self.selection is None:
-            return "not known"
+            return "unknown"
         if not self.selection.feasible:
             return "not kept"
         return "tie" if self.selection.tie else ""
@@ -323,7 +323,7 @@ class _Choice:
 
 
 class _Shown:
-    """A frontier, and what each objective chooses from it."""
+    """A frontier, and the selection of each objective."""
 
     def __init__(self, saved: Saved, objectives: dict[str, Objective]) -> None:
         self.saved = saved
@@ -335,11 +335,11 @@ class _Shown:
         try:
             return _Choice(name, objective.select(self.frontier))
         except FrontierError as error:
-            cure = "; --max-power states it" if isinstance(objective, ZeusCost) else ""
+            cure = "; set it with --max-power" if isinstance(objective, ZeusCost) else ""
             return _Choice(name, None, f"{error}{cure}")
 
     def plot(self, kind: str, eta: float) -> bytes:
-        # On a page, the slider shows what ZeusCost chooses.
+        # On an HTML page, the slider shows the choice of ZeusCost.
         chosen = {
             choice.objective: choice.selection
             for choice in self.choices
@@ -384,7 +384,7 @@ class _Shown:
             "",
             *_headed(console, console.table(chosen, right=(1, 2, 3), indent="  ")),
             "",
-            f"Δ is against {reference}. * is on the frontier: no other setting beats it.",
+            f"Δ is relative to {reference}. * marks Pareto-optimal settings.",
             *(
                 f"{choice.objective}: {clean(choice.note)}."
                 for choice in self.choices

@@ -1,11 +1,11 @@
-"""`zeus jobs`: recurring jobs and what became of them.
+"""`zeus jobs`: list, show, export and delete recurring jobs.
 
 With `--json`, `list` prints a list of objects with `name`, `spec` (the keys of `JobSpec`),
 `created`, `updated` (seconds since 1970), `recurrences`, `trials` and `running`. `show` prints one
-of these with `latest`, its latest trials, and `profiles`. `export` writes `job`, `trials` (from the
-first on), `profiles` and `log` (every event) as JSON, or the trials as CSV. A trial has `trial`,
-`number`, `recurrence`, `attempt`, `state`, `gpu`, `gpus`, `max_power`, `batch_size`, `role`,
-`threshold`, `began`, `ended`, `epochs`, `time`, `energy`, `cost`, `metric` and `note`.
+of these with `latest`, its latest trials, and `profiles`. `export` writes `job`, `trials` (the
+first one first), `profiles` and `log` (every event) as JSON, or the trials as CSV. A trial has
+`trial`, `number`, `recurrence`, `attempt`, `state`, `gpu`, `gpus`, `max_power`, `batch_size`,
+`role`, `threshold`, `began`, `ended`, `epochs`, `time`, `energy`, `cost`, `metric` and `note`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.usage = "zeus jobs list|show|export|delete [NAME] [options]"
     parser.description = (
-        "List recurring jobs, show one with its latest trials, export everything that is known of "
-        "it, or delete it."
+        "List recurring jobs, show one with its latest trials, export all data of a job, or delete "
+        "it."
     )
     parser.epilog = """\
 examples:
@@ -47,14 +47,17 @@ examples:
   zeus jobs export digits --format csv --output trials.csv
   zeus jobs delete digits --server http://gpu1:8420"""
     add_action(parser, "list", "show", "export", "delete")
-    parser.add_argument("name", nargs="?", metavar="NAME", help="of the job; not for `list`")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="name of the job; not for `list`")
     parser.add_argument("--server", metavar="URL", help="server that keeps the jobs (ZEUS_SERVER)")
     add_storage_option(parser)
     parser.add_argument(
-        "--trials", type=count, default=None, metavar="N", help=f"show: how many ({_SHOWN})"
+        "--trials", type=count, default=None, metavar="N", help=f"show: number of trials ({_SHOWN})"
     )
     parser.add_argument(
-        "--format", choices=("json", "csv"), default=None, help="export: (default: json)"
+        "--format",
+        choices=("json", "csv"),
+        default=None,
+        help="export: file format (default: json)",
     )
     parser.add_argument(
         "--output", metavar="FILE", default=None, help="export: FILE to write (default: stdout)"
@@ -63,7 +66,7 @@ examples:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what is asked."""
+    """Run the action."""
     _check(arguments)
     place = Place.of(arguments.server, arguments.storage, timeout=30.0)
     actions = {"list": _list, "show": _show, "export": _export, "delete": _delete}
@@ -77,12 +80,12 @@ def _check(arguments: argparse.Namespace) -> None:
     if action == "list" and arguments.name is not None:
         raise UsageError(
             f"`zeus jobs list` takes no NAME, but got {arguments.name!r}; "
-            "`zeus jobs show NAME` tells about one job"
+            "use `zeus jobs show NAME` for one job"
         )
     if action != "list" and arguments.name is None:
-        raise UsageError(f"`zeus jobs {action}` needs the NAME of a job; `zeus jobs list` has them")
+        raise UsageError(f"`zeus jobs {action}` needs the NAME of a job; see `zeus jobs list`")
     if arguments.server and arguments.storage:
-        raise UsageError("jobs are kept on a server or in a storage: give --server or --storage")
+        raise UsageError("give --server or --storage, not both")
     only = {"--trials": "show", "--format": "export", "--output": "export"}
     for option, where in only.items():
         if getattr(arguments, option[2:]) is not None and action != where:
@@ -103,7 +106,7 @@ def _list(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None
         console.print("No jobs.")
         return
     rows: list[tuple[str, ...]] = [
-        ("job", "recurrences", "trials", "running", "default", "policy", "last heard of")
+        ("job", "recurrences", "trials", "running", "default", "policy", "last activity")
     ]
     rows += map(_row, jobs)
     _print_table(console, rows, right=(1, 2, 3, 4))
@@ -169,10 +172,10 @@ def _export(api: JobsApi, arguments: argparse.Namespace, _: Console) -> None:
 
 def _delete(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None:
     api.delete(arguments.name)
-    console.print(f"Job {arguments.name!r} is forgotten.")
+    console.print(f"Job {arguments.name!r} is deleted.")
 
 
-# --- everything, page by page ---------------------------------------------------------------------
+# --- pagination -----------------------------------------------------------------------------------
 
 
 def _all_jobs(api: JobsApi) -> Iterator[JobInfo]:
@@ -185,7 +188,7 @@ def _all_jobs(api: JobsApi) -> Iterator[JobInfo]:
 
 
 def _latest_trials(api: JobsApi, job: str, most: int | None) -> list[TrialInfo]:
-    """The latest first; all of them if there is no bound."""
+    """Return at most `most` trials, the latest first; all for `None`."""
     found: list[TrialInfo] = []
     before: int | None = None
     while most is None or len(found) < most:
@@ -205,7 +208,7 @@ def _events(api: JobsApi, job: str) -> Iterator[dict[str, Any]]:
         after = page[-1]["sequence"]
 
 
-# --- for people -----------------------------------------------------------------------------------
+# --- text -----------------------------------------------------------------------------------------
 
 
 def _summary(job: JobInfo) -> list[str]:
@@ -239,7 +242,7 @@ def _trial_rows(trials: Sequence[TrialInfo]) -> list[tuple[str, ...]]:
          "why")
     ]  # fmt: skip
     for trial in trials:
-        told = trial.epochs > 0 or trial.time > 0  # of one that was given up nothing is known
+        told = trial.epochs > 0 or trial.time > 0  # an abandoned trial has no data
         rows.append(
             (
                 str(trial.recurrence),
@@ -272,7 +275,7 @@ def _csv(trials: Sequence[TrialInfo]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    # A spreadsheet takes a text that begins so for a formula, and runs it.
+    # Spreadsheets run text that begins like this as a formula.
     if isinstance(value, str) and value.startswith(("=", "+", "-", "@")):
         return f"'{value}"
     return value

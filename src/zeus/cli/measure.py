@@ -1,8 +1,8 @@
 """`zeus measure`: run a program and print the time and energy it took.
 
-With `--json`, the measurement (as `Measurement.to_dict` gives it, so that `Measurement.from_dict`
-reads it) and `command` (a list of words), `exit_code`, `signal` (its name, or null) and
-`started_at` (ISO 8601, UTC).
+With `--json`, the measurement (from `Measurement.to_dict`; `Measurement.from_dict` reads it) and
+`command` (a list of words), `exit_code`, `signal` (its name, or null) and `started_at` (ISO 8601,
+UTC).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zeus.cli._parser import UsageError, indices
 from zeus.cli._terminal import Console
 from zeus.monitor import Measurement, ZeusMonitor
 
-#: What follows `--` on the command line is not for this command.
+#: Arguments after `--` belong to the program to run.
 RUNS_A_PROGRAM = True
 
 
@@ -29,9 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.usage = "zeus measure [options] -- COMMAND [ARGUMENT ...]"
     parser.description = (
-        "Run a command and print on stderr the time and energy it took. Its input, output and "
-        "exit code are untouched, and signals are passed on to it. Energy is that of the whole "
-        "devices, whoever used them meanwhile."
+        "Run a command and print its time and energy on stderr. Its input, output and exit code "
+        "are unchanged, and signals are forwarded to it. Energy is that of whole devices, "
+        "including other processes that use them meanwhile."
     )
     parser.epilog = """\
 examples:
@@ -59,7 +59,7 @@ exit codes:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the program, then report."""
+    """Run the program, then print the report."""
     if not arguments.program:
         raise UsageError(
             "there is no command to measure; write it after `--`, as in "
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
             complain(f"{error}")
             return error.code
         measurement = monitor.end_window("measure")
-        monitor.settle()  # the program has ended: its last moments are worth a tenth of a second
+        monitor.settle()  # wait a tenth of a second for the last readings
         record = {
             "command": arguments.program,
             "exit_code": ended.exit_code,
@@ -98,7 +98,7 @@ def _written(output: PreparedFile, record: dict[str, Any], measurement: Measurem
     try:
         output.write(json.dumps(record | measurement.to_dict()))
     except OSError as error:
-        # Its exit code is worth more to the caller than how we fared.
+        # The exit code of the program takes precedence over this error.
         complain(f"the measurement could not be written: {error.strerror}")
         return False
     return True
@@ -114,6 +114,6 @@ def _print_report(measurement: Measurement, ended: Ended) -> None:
     if measurement.readings:
         lines += console.table(measurement.rows(), right=(1, 2), indent="  ")
     else:
-        lines.append("  Nothing here meters energy; `zeus env` says why.")
-    with contextlib.suppress(OSError):  # nobody is listening any more
+        lines.append("  No device measures energy here; `zeus env` shows why.")
+    with contextlib.suppress(OSError):  # stderr was closed
         console.print(*lines)

@@ -21,7 +21,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "zeus paper --traces DIR --output DIR [options]"
     parser.description = (
         "Recompute the figures and tables of the Zeus paper (NSDI '23) from its traces: PNG, SVG "
-        "and JSON of each, and one page that sets the published numbers beside ours. Needs no GPU."
+        "and JSON of each, and one page that compares them with the published numbers. Needs no "
+        "GPU."
     )
     parser.epilog = """\
 examples:
@@ -33,18 +34,22 @@ examples:
     parser.add_argument(
         "--only",
         metavar="NAME,NAME",
-        help="some of them, such as figure-4,table-2 (default: everything)",
+        help="figures and tables, such as figure-4,table-2 (default: all)",
     )
     parser.add_argument(
-        "--gpu", metavar="NAME", help="GPU of figures that show one (default: v100, or the first)"
+        "--gpu", metavar="NAME", help="GPU of single-GPU figures (default: v100, or the first)"
     )
     parser.add_argument(
-        "--seeds", type=whole(1, _MOST), default=50, metavar="N", help="jobs of each kind (50)"
+        "--seeds",
+        type=whole(1, _MOST),
+        default=50,
+        metavar="N",
+        help="number of jobs per policy and workload (50)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Recompute, then say where it is."""
+    """Recompute the figures and tables, then print where they are."""
     lacking = [
         extra
         for extra, package in (("batch-size", "numpy"), ("plot", "matplotlib"))
@@ -74,6 +79,6 @@ def run(arguments: argparse.Namespace) -> int:
     console.print(
         f"{len(exhibits)} figures and tables: {output / 'index.html'}",
         f"{len(facts)} published statements: {counts[True]} agree, {counts[False]} differ, "
-        f"{counts[None]} cannot be set against ours as they are",
+        f"{counts[None]} cannot be compared directly",
     )
     return 0

@@ -1,9 +1,9 @@
 """`zeus plan`: the clocks at which a training pipeline wastes the least energy.
 
 With `--json`, a list of the frontier's points by rising `time` (s), each with `energy` (J, over all
-GPUs, waiting included) and `lower_bound` (J, which no plan of this time can go below). The selected
-one also has `plan`: one entry per operation, by `start` (s), with `device`, `stage`, `instruction`,
-`microbatch`, `frequency` (MHz; null if there is none to set), `time` (s), `energy` (J, of a GPU).
+GPUs, including waiting) and `lower_bound` (J, for any plan of this time). The selected one also has
+`plan`: one entry per operation, by `start` (s), with `device`, `stage`, `instruction`,
+`microbatch`, `frequency` (MHz; null if none is set), `time` (s), `energy` (J, of a GPU).
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.usage = "zeus plan PROFILE --microbatches N --blocking-power W [options]"
     parser.description = (
-        "Find at which clock each computation of a pipeline-parallel training iteration should "
-        "run, from what was measured of its stages. PROFILE is a CSV table with the columns stage, "
-        "instruction, frequency (MHz), time (s) and energy (J, of one GPU)."
+        "Find the clock of each computation of a pipeline-parallel training iteration, from "
+        "measurements of its stages. PROFILE is a CSV table with the columns stage, instruction, "
+        "frequency (MHz), time (s) and energy (J, of one GPU)."
     )
     parser.epilog = """\
 examples:
@@ -63,18 +63,20 @@ examples:
   zeus plan profile.csv --microbatches 12 --blocking-power 70.38 --slowdown 1.1 --figure plan.svg
   zeus plan profile.csv --schedule interleaved --chunks 2 --microbatches 16 \\
       --blocking-power 83.64 --deadline 3.1 --json plan.json --trace plan.trace.json"""
-    parser.add_argument("profile", metavar="PROFILE", help="what the stages take")
-    what = parser.add_argument_group("the pipeline")
-    what.add_argument("--schedule", choices=list(SCHEDULES), default="1f1b", help="(default: 1f1b)")
+    parser.add_argument("profile", metavar="PROFILE", help="CSV table of measurements")
+    what = parser.add_argument_group("pipeline")
     what.add_argument(
-        "--microbatches", type=_whole, required=True, metavar="N", help="parts of the batch"
+        "--schedule", choices=list(SCHEDULES), default="1f1b", help="schedule (default: 1f1b)"
+    )
+    what.add_argument(
+        "--microbatches", type=_whole, required=True, metavar="N", help="microbatches per batch"
     )
     what.add_argument(
         "--blocking-power",
         type=_amount,
         required=True,
         metavar="W",
-        help="what a GPU draws while it waits for another (A40: 70.38, A100: 83.64)",
+        help="power of a GPU while it waits for another (A40: 70.38, A100: 83.64)",
     )
     what.add_argument(
         "--chunks",
@@ -93,7 +95,7 @@ examples:
         type=_amount,
         default=0.0,
         metavar="S",
-        help="seconds until the next stage has a result (default: 0)",
+        help="seconds to send a result to the next stage (default: 0)",
     )
     what.add_argument(
         "--data-loading",
@@ -102,14 +104,14 @@ examples:
         metavar="S",
         help="seconds that the first stage waits for each microbatch (default: 0)",
     )
-    wanted = parser.add_argument_group("which plan (default: the fastest)")
+    wanted = parser.add_argument_group("plan to select (default: the fastest)")
     one = wanted.add_mutually_exclusive_group()
     one.add_argument(
-        "--deadline", type=_amount, metavar="S", help="least energy within S seconds, such as the "
+        "--deadline", type=_amount, metavar="S", help="lowest energy within S seconds, such as the "
         "iteration time of a straggler"
     )  # fmt: skip
     one.add_argument(
-        "--slowdown", type=_amount, metavar="F", help="least energy within F times the fastest"
+        "--slowdown", type=_amount, metavar="F", help="lowest energy within F times the fastest"
     )
     one.add_argument("--energy-budget", type=_amount, metavar="J", help="fastest within J joules")
     parser.add_argument(
@@ -117,10 +119,12 @@ examples:
         type=_whole,
         default=PLANS,
         metavar="N",
-        help=f"about how many plans to find (default: {PLANS})",
+        help=f"approximate number of plans to compute (default: {PLANS})",
     )
     parser.add_argument(
-        "--compare", metavar="FILE", help="another frontier, as CSV with the columns time, energy"
+        "--compare",
+        metavar="FILE",
+        help="frontier to compare with: CSV with the columns time, energy",
     )
     parser.add_argument(
         "--json", metavar="FILE", help="write the frontier and the plan to FILE (- for stdout)"
@@ -134,7 +138,7 @@ examples:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read, solve, choose, write, print."""
+    """Read the profile, solve, select a plan, write files, print."""
     with _wrong_use():
         kind = None if arguments.figure is None else kind_of(arguments.figure)
         objective, wish = _objective(arguments)
@@ -176,7 +180,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_files(arguments: argparse.Namespace) -> None:
-    """Nothing that is written may replace something else that is written or read."""
+    """Raise `UsageError` if an output file is also an input or another output."""
     seen: set[Path] = set()
     for option in ("profile", "compare", "json", "figure", "trace"):
         name = getattr(arguments, option)
@@ -190,7 +194,7 @@ def _check_files(arguments: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _wrong_use() -> Any:
-    """What was asked for, or a file that was given, breaks a rule."""
+    """Report invalid values and unreadable files as usage errors."""
     try:
         yield
     except (FrontierError, PictureError, PipelineError, StageProfileError) as error:
@@ -201,13 +205,13 @@ def _wrong_use() -> Any:
 
 def _objective(arguments: argparse.Namespace) -> tuple[Objective, str]:
     if arguments.deadline is not None:
-        return Deadline(arguments.deadline), f"least energy within {arguments.deadline:g} s"
+        return Deadline(arguments.deadline), f"lowest energy within {arguments.deadline:g} s"
     if arguments.energy_budget is not None:
         return EnergyBudget(
             arguments.energy_budget
         ), f"fastest within {arguments.energy_budget:g} J"
     if arguments.slowdown is not None:
-        wish = f"least energy within {arguments.slowdown:g} times the fastest"
+        wish = f"lowest energy within {arguments.slowdown:g} times the fastest"
         return MaxSlowdownConstraint(arguments.slowdown), wish
     return MaxSlowdownConstraint(1.0), "the fastest"
 
@@ -242,7 +246,7 @@ def _json(solution: Solution, selected: Plan) -> str:
     return "[" + ",\n ".join(lines) + "]"
 
 
-# --- for people -----------------------------------------------------------------------------------
+# --- report ---------------------------------------------------------------------------------------
 
 
 class _Report:
@@ -269,8 +273,8 @@ class _Report:
             self.console.style(pipeline.name, "bold"),
             f"{self.profile.stages} stages, {pipeline.gpus * pipeline.data_parallel} GPUs, "
             f"{pipeline.blocking_power:g} W while waiting",
-            f"{kept} of {measured} measured options are worth choosing",
-            f"{len(plans)} plans; above what is proven to be the least energy at their time:",
+            f"{kept} of {measured} measured options are useful",
+            f"{len(plans)} plans; energy above the proven lower bound at their time:",
             f"{math.fsum(gaps) / len(gaps):.2f} % on average, {max(gaps):.2f} % at most",
             "",
         )
@@ -289,13 +293,13 @@ class _Report:
     def show_comparison(self, comparison: Comparison, name: str) -> None:
         stated = len(comparison.ratios) + comparison.unreachable
         if not comparison.ratios:
-            self.console.print(f"{name}: none of its {stated} times can be reached by any plan")
+            self.console.print(f"{name}: no plan is as fast as any of its {stated} times")
             return
         self.console.print(
             f"Compared with {name}:",
-            f"at the same time, ours takes {comparison.mean:.4f} of its energy on average "
+            f"at equal time, the plans use {comparison.mean:.4f} of its energy on average "
             f"({min(comparison.ratios):.4f} to {max(comparison.ratios):.4f});",
-            f"{comparison.unreachable} of its {stated} times are shorter than any plan can be.",
+            f"{comparison.unreachable} of its {stated} times are shorter than any plan.",
         )
 
     def _row(
@@ -315,14 +319,14 @@ class _Report:
         )
 
     def _some(self, selected: Plan) -> list[Plan]:
-        """Plans spread evenly over the frontier, both ends included."""
+        """Return plans spread evenly over the frontier, including both ends."""
         plans = self.solution.plans
         count = min(_SHOWN, len(plans))
         places = {round(n * (len(plans) - 1) / max(count - 1, 1)) for n in range(count)}
         return [plans[place] for place in sorted(places) if plans[place] != selected]
 
 
-# --- numbers --------------------------------------------------------------------------------------
+# --- option parsers -------------------------------------------------------------------------------
 
 
 def _whole(text: str) -> int:

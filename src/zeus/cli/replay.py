@@ -1,4 +1,4 @@
-"""`zeus replay`: policies of recurring jobs, on recorded outcomes of real training runs.
+"""`zeus replay`: replay policies of recurring jobs on traces of real training runs.
 
 With `--json`, a list of objects, one for each GPU, workload, policy and seed: `gpu`, `workload`,
 `policy`, `seed`, `recurrences`, `trials`, `eta_last5_vs_default`, `tta_last5_vs_default`,
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 _HEAD = ("policy", "energy", "time", "regret", "worst", "trials", "last", "optimum")
 _MOST = 1_000_000
-_MANY_RUNS = 1000  # of which nobody wants to know hundredths
+_MANY_RUNS = 1000  # from here on, regret is shown without decimals
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.usage = "zeus replay --traces DIR [options]"
     parser.description = (
-        "Replay recurring training jobs on recorded traces: for each GPU and workload, what each "
-        "policy would have spent, which configuration it would have settled on, and how far that "
-        "is from the best. Needs no GPU."
+        "Replay recurring training jobs on recorded traces: for each GPU and workload, the energy "
+        "and time of each policy, the configuration it converges to, and its regret against the "
+        "optimum. Needs no GPU."
     )
     parser.epilog = """\
 examples:
@@ -57,7 +57,7 @@ examples:
         "--policy",
         default=",".join(POLICIES),
         metavar="NAME,NAME",
-        help=f"of {', '.join(POLICIES)} (default: all of them)",
+        help=f"{', '.join(POLICIES)} (default: all)",
     )
     parser.add_argument(
         "--eta", type=share, default=0.5, metavar="N", help="weight of energy, 0 to 1 (0.5)"
@@ -67,13 +67,20 @@ examples:
         type=beta,
         default=2.0,
         metavar="N",
-        help="stop runs at N times the least cost, or `none` (2)",
+        help="stop runs early at N times the lowest cost, or `none` (2)",
     )
     parser.add_argument(
-        "--seeds", type=whole(1, _MOST), default=20, metavar="N", help="jobs of each kind (20)"
+        "--seeds",
+        type=whole(1, _MOST),
+        default=20,
+        metavar="N",
+        help="number of jobs per policy and workload (20)",
     )
     parser.add_argument(
-        "--target", type=float, metavar="T", help="another target metric; with one workload only"
+        "--target",
+        type=float,
+        metavar="T",
+        help="override the target metric; with one workload only",
     )
     parser.add_argument(
         "--recurrences",
@@ -85,7 +92,7 @@ examples:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Replay, then report."""
+    """Replay the jobs, then print the report."""
     try:
         import numpy  # noqa: F401, PLC0415  (not needed for --help)
     except ImportError:
@@ -108,20 +115,20 @@ def _tables(arguments: argparse.Namespace) -> list[JobTable]:
 
     workloads = _workloads(arguments.workload)
     if arguments.target is not None and len(workloads) != 1:
-        raise UsageError("--target is a value of one metric; name one workload with --workload")
+        raise UsageError("--target needs exactly one workload; name it with --workload")
     gpus = None if arguments.gpu == "all" else arguments.gpu.split(",")
     traces = load_traces(Path(arguments.traces), gpus)
     tables = [
         job_table(traces, gpu, workload, eta_knob=arguments.eta, target_metric=arguments.target)
         for gpu in traces.power
         for workload in workloads
-        # Whoever asks for everything gets everything that is there.
+        # `all` includes every workload in the traces.
         if arguments.workload != "all" or workload.key in traces.power[gpu]
     ]
     if not tables:
-        raise TraceError(f"{arguments.traces} has no workload that is known")
+        raise TraceError(f"{arguments.traces} has no known workload")
     for table in tables:
-        _ = table.optimum  # a target that nothing reaches is refused before the work begins
+        _ = table.optimum  # rejects unreachable targets before the replay starts
     return tables
 
 
@@ -175,9 +182,9 @@ def _report(console: Console, tables: Sequence[JobTable], records: Sequence[Reco
         *lines,
         "",
         f"Means over {seeds} jobs each.",
-        "Energy and time: of the last five recurrences, against the default.",
-        "Regret: cost of all recurrences beyond the optimum's, in runs of the optimum;",
-        "worst: of the worst job. Last: what most jobs ended with.",
+        "Energy and time: of the last five recurrences, relative to the default.",
+        "Regret: cumulative cost beyond the optimum, in units of one optimal run;",
+        "worst: of the worst job. Last: most common final configuration.",
     ]
 
 

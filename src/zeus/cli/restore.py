@@ -1,8 +1,8 @@
-"""`zeus restore`: put back GPU settings that processes left behind which are gone.
+"""`zeus restore`: restore GPU settings left behind by processes that have exited.
 
 With `--json`, one object: `restored`, `refused` and `held`, each a list of objects with `gpu`
-(its key), `name`, `knob`, `value` (what the hold had set), `previous` (what comes back), `pid` and
-`note`; and `unreadable`, a list of objects with `gpu`, `path` and `why`.
+(its key), `name`, `knob`, `value` (set by the hold), `previous` (value to restore), `pid`, `note`
+and `cure`; and `unreadable`, a list of objects with `gpu`, `path` and `why`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from zeus.device.state import boot_id
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.description = (
-        "Put back the power limits and clocks that processes had changed under a hold and that "
-        "are gone without putting them back (killed, crashed). Zeus does this by itself whenever "
-        "it next looks for GPUs; this command does it now and says what was done. Settings held "
-        "by processes that still run are left alone."
+        "Restore power limits and clocks that processes changed under a hold and left behind when "
+        "they were killed or crashed. Zeus also does this automatically the next time it detects "
+        "GPUs; this command does it now and reports what was done. Settings held by running "
+        "processes are not touched."
     )
     parser.epilog = """\
 examples:
@@ -42,14 +42,14 @@ examples:
   sudo zeus restore    if setting GPU knobs needs it here
 
 exit codes:
-  0  everything is back, or there was nothing to do
-  1  something could not be put back, or a record cannot be read"""
+  0  everything is restored, or there was nothing to do
+  1  something could not be restored, or a record cannot be read"""
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Put back, and tell."""
-    # Looking for GPUs puts back already, so what was there must be read before.
+    """Restore the settings, then print the outcome."""
+    # Detecting GPUs already restores settings, so the records must be read first.
     before, _ = recorded_holds()
     node = current_node()
     _, problems = node.restore()
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Line:
-    """One hold and what became of it."""
+    """One hold and its outcome."""
 
     hold: RecordedHold
     name: str
@@ -104,16 +104,16 @@ class _Outcome:
     def lines(self, console: Console) -> list[str]:
         lines: list[str] = []
         for title, style, part in (
-            ("Put back", "green", self.restored),
-            ("Could not be put back", "red", self.refused),
-            ("Left alone: held by a process that runs", "bold", self.held),
+            ("Restored", "green", self.restored),
+            ("Could not be restored", "red", self.refused),
+            ("Not touched: held by a running process", "bold", self.held),
         ):
             if part:
                 lines += [console.style(title, style), *console.table(_rows(part), indent="  ")]
                 lines += [f"  → {cure}" for cure in dict.fromkeys(x.cure for x in part) if cure]
         lines += unreadable_lines(console, self.unreadable)
         if not self.restored and not self.refused and not self.unreadable:
-            lines.insert(0, "Nothing to put back.")
+            lines.insert(0, "Nothing to restore.")
         return lines
 
 
@@ -152,10 +152,10 @@ def _restored_note(hold: RecordedHold, after: Sequence[RecordedHold]) -> str:
     was = f"was {show_value(hold.knob, entry.value)} by process {entry.pid}"
     previous = show_value(hold.knob, entry.previous)
     if entry.boot != boot_id():
-        return f"{was} before the machine was rebooted, which has put it back"
+        return f"{was} before the machine was rebooted, which restored it"
     heir = next((h for h in after if (h.gpu, h.knob) == (hold.gpu, hold.knob)), None)
     if heir is not None:
-        return f"{was}; process {heir.entry.pid} holds it now and puts {previous} back"
+        return f"{was}; process {heir.entry.pid} holds it now and restores {previous}"
     return f"{previous} ({was})"
 
 
@@ -173,7 +173,7 @@ def _refused_line(
             hold,
             hold.gpu,
             f"{wanted}: no such GPU here now",
-            "run it where that GPU is; for a simulated one, with the same ZEUS_SIMULATE",
+            "run it on the machine of that GPU; for a simulated one, with the same ZEUS_SIMULATE",
         )
     name = names[hold.gpu]
     # The obstacle names the GPU by its product name only.

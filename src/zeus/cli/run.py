@@ -1,11 +1,11 @@
-"""`zeus run`: recurrences of a job, end to end.
+"""`zeus run`: run recurrences of a job end to end.
 
 With `--json`, one object with `job` (its name), `recurrences` and `exit_code`. A recurrence has
-`recurrence` (its number; 0 if nobody could be asked), `outcome` (converged, failed, stopped or
+`recurrence` (its number; 0 if the server was unreachable), `outcome` (converged, failed, stopped or
 cancelled), `batch_size`, `epochs`, `metric`, `time` (s), `energy` (J, null if unknown), `cost` (J)
 of its last trial, and `trials`: each with `trial`, `recurrence`, `attempt`, `batch_size`, `role`,
 `reason`, `outcome`, `note`, `epochs`, `time`, `energy`, `cost`, `metric`, `exit_code`, `signal`,
-`reported` (whether the program reported by itself).
+`reported` (whether the program itself reported epochs).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from zeus.optimizer.batch_size.launcher import Launcher, ProgramEnd, TrialEnd
 from zeus.optimizer.batch_size.place import Place
 from zeus.optimizer.batch_size.spec import JobSpec
 
-#: What follows `--` on the command line is not for this command.
+#: Arguments after `--` belong to the program to run.
 RUNS_A_PROGRAM = True
 
 _LEAST_ATTEMPTS = 3
-# Whoever sends one of these wants an end, not another attempt.
+# After one of these signals, no further attempt is started.
 _ENDING = {
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
@@ -50,12 +50,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.usage = "zeus run --job JOB.toml [options] -- COMMAND [ARGUMENT ...]"
     parser.description = (
-        "Run a recurring training job: ask which batch size to use, run the command with it, and "
-        "try again with another one if the run is stopped early or fails, until the target is "
-        "reached. {batch_size} and {learning_rate_scale} in the command are filled in; they are in "
-        "its environment, too, where BatchSizeOptimizer and ZeusDataLoader find their trial. A "
-        "command that uses neither is measured from outside, and exit code 0 means that it has "
-        "reached the target."
+        "Run a recurring training job: request a batch size, run the command with it, and retry "
+        "with another one if the run is stopped early or fails, until the target is reached. "
+        "{batch_size} and {learning_rate_scale} in the command are replaced; they are also in its "
+        "environment, where BatchSizeOptimizer and ZeusDataLoader find their trial. A command that "
+        "uses neither of these classes is measured from outside, and exit code 0 means that it "
+        "has reached the target."
     )
     parser.epilog = """\
 examples:
@@ -65,12 +65,12 @@ examples:
 
 exit codes:
   0      the target was reached
-  that of the command, if it broke down or was interrupted
+  that of the command, if it failed or was interrupted
   1      the target was not reached in any attempt
   127    the command was not found
   126    it was found but cannot be run
   2      the options or the job are wrong; nothing was run"""
-    parser.add_argument("--job", required=True, metavar="FILE", help="the job, in TOML")
+    parser.add_argument("--job", required=True, metavar="FILE", help="job specification (TOML)")
     parser.add_argument(
         "--recurrences", type=count, default=1, metavar="N", help="run the job N times (1)"
     )
@@ -78,26 +78,30 @@ exit codes:
         "--attempts",
         type=count,
         metavar="N",
-        help="trials of a recurrence at most (default: as many as batch sizes, at least "
-        f"{_LEAST_ATTEMPTS}; 1 if there is one batch size)",
+        help="maximum trials per recurrence (default: the number of batch sizes, at least "
+        f"{_LEAST_ATTEMPTS}; 1 if there is only one batch size)",
     )
     parser.add_argument("--server", metavar="URL", help="server that keeps the job (ZEUS_SERVER)")
     add_storage_option(parser)
     parser.add_argument(
-        "--timeout", type=_seconds, default=5.0, metavar="S", help="to wait for the server (5)"
+        "--timeout",
+        type=_seconds,
+        default=5.0,
+        metavar="S",
+        help="timeout for the server in seconds (5)",
     )
     parser.add_argument(
         "--gpus", type=indices, metavar="N,N", help="GPUs that the command uses (default: all)"
     )
     parser.add_argument(
-        "--json", metavar="FILE", help="also write what happened to FILE (- for stdout)"
+        "--json", metavar="FILE", help="also write the results to FILE (- for stdout)"
     )
-    parser.add_argument("--quiet", action="store_true", help="print only what went wrong")
+    parser.add_argument("--quiet", action="store_true", help="print only errors")
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the job, then report."""
+    """Run the job, then print the report."""
     if not arguments.program:
         raise UsageError(
             "there is no command to run; write it after `--`, as in "
@@ -146,7 +150,7 @@ def _job(arguments: argparse.Namespace) -> tuple[JobFile, Place]:
         raise UsageError(str(error)) from error
     server, storage = arguments.server, arguments.storage
     if server and storage:
-        raise UsageError("a job is kept on a server or in a storage: give --server or --storage")
+        raise UsageError("give --server or --storage, not both")
     if not server and not storage:
         server, storage = file.server, file.storage
     return file, Place.of(server, storage, timeout=arguments.timeout)
@@ -154,14 +158,14 @@ def _job(arguments: argparse.Namespace) -> tuple[JobFile, Place]:
 
 def _attempts(spec: JobSpec) -> int:
     sizes = len(spec.batch_sizes)
-    # One that has failed would do the same again.
+    # A retry with the same batch size would fail again.
     return 1 if sizes == 1 else max(sizes, _LEAST_ATTEMPTS)
 
 
 def _recur(
     launcher: Launcher, file: JobFile, arguments: argparse.Namespace
 ) -> tuple[list[list[TrialEnd]], int]:
-    """Recurrences until one does not reach the target, and the exit code."""
+    """Run recurrences until one misses the target; return them and the exit code."""
     recurrences: list[list[TrialEnd]] = []
     for _ in range(arguments.recurrences):
         try:
@@ -180,13 +184,13 @@ def _recur(
     return recurrences, 0
 
 
-# --- for people -----------------------------------------------------------------------------------
+# --- messages -------------------------------------------------------------------------------------
 
 
 def _announce(console: Console, decision: Decision) -> None:
-    where = f"recurrence {decision.recurrence}" if decision.recurrence else "not counted yet"
+    where = f"recurrence {decision.recurrence}" if decision.recurrence else "not numbered yet"
     again = f", attempt {decision.attempt + 1}" if decision.attempt else ""
-    with contextlib.suppress(OSError):  # nobody is listening any more
+    with contextlib.suppress(OSError):  # stderr was closed
         console.print(
             f"zeus: {decision.job}, {where}{again}: batch size {decision.batch_size}, "
             f"{decision.reason}"
@@ -214,10 +218,10 @@ def _end(trial: TrialEnd) -> str:
 
 
 def _explain(file: JobFile, trials: Sequence[TrialEnd]) -> None:
-    """Why there is no model that meets the target."""
+    """Print why the target was not reached."""
     spec, last = file.spec, trials[-1]
     if last.outcome == "cancelled":
-        complain(f"job {spec.name!r}: {last.note}; nothing counts of this trial")
+        complain(f"job {spec.name!r}: {last.note}; this trial is not counted")
         return
     known = [trial for trial in trials if trial.metric is not None]
     best = ""
@@ -230,7 +234,7 @@ def _explain(file: JobFile, trials: Sequence[TrialEnd]) -> None:
         f"job {spec.name!r} did not reach its target {spec.target_metric:g} in "
         f"{len(trials)} attempt{'' if len(trials) == 1 else 's'}{best}. Batch sizes tried: "
         f"{tried}. If no run can reach it, change `target_metric`, `max_epochs` or `batch_sizes`, "
-        "under a new `name`: what is known of a job is known of its specification only"
+        "under a new `name`: results of a job apply to one specification only"
     )
 
 
@@ -271,7 +275,7 @@ def _record(trials: Sequence[TrialEnd]) -> dict[str, Any]:
     }
 
 
-# --- reading options ------------------------------------------------------------------------------
+# --- option parsers -------------------------------------------------------------------------------
 
 
 def _seconds(text: str) -> float:

@@ -1,4 +1,4 @@
-"""`zeus serve`: recurring jobs for clients on this machine or on others."""
+"""`zeus serve`: serve recurring jobs and pipeline jobs over HTTP."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ DEFAULT_PLANNING_SECONDS, MAX_PLANNING_SECONDS = 30.0, 86_400.0
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.description = (
-        "Serve recurring jobs, whose clients ask which batch size to train with and report what "
-        "came of it, and pipeline jobs, whose ranks report what they measure and get clocks; with "
-        "pages to look at. It keeps them in a file of its own unless told otherwise, and needs no "
-        "other configuration. It ends on SIGTERM or Ctrl-C, after the requests it has begun to "
-        "answer. Only this machine can reach it, unless --host says otherwise. Everybody must bear "
-        "a token (see `zeus token`); on this machine one is made, which programs of the same user "
-        "find by themselves, and a link that signs a browser in is printed."
+        "Serve recurring jobs, whose clients request batch sizes and report results, and pipeline "
+        "jobs, whose ranks report measurements and get clocks; with web pages. Jobs are stored in "
+        "a file of the state directory unless --storage or ZEUS_STORAGE is given. The server "
+        "stops on SIGTERM or Ctrl-C, after the requests in progress. Only this machine can reach "
+        "it, unless --host is given. All clients need a token (see `zeus token`); on this machine "
+        "one is created, which programs of the same user find automatically, and a link that "
+        "signs a browser in is printed."
     )
     parser.epilog = """\
 examples:
   zeus serve
   zeus serve --host 0.0.0.0 --storage postgresql://zeus@db.example/zeus
 
-It speaks plain HTTP: on a network, put it behind a proxy that speaks TLS."""
+The server speaks plain HTTP: on a network, put it behind a TLS proxy."""
     parser.add_argument(
         "--host",
         default=DEFAULT_HOST,
@@ -48,16 +48,16 @@ It speaks plain HTTP: on a network, put it behind a proxy that speaks TLS."""
         type=_port,
         default=DEFAULT_PORT,
         metavar="NUMBER",
-        help=f"port to listen on; 0 takes any that is free (default: {DEFAULT_PORT})",
+        help=f"port to listen on; 0 for any free port (default: {DEFAULT_PORT})",
     )
     tokens = parser.add_mutually_exclusive_group()
     tokens.add_argument(
         "--no-token",
         action="store_true",
-        help="ask nobody for a token, so that everybody on this machine may change everything; "
-        "on a loopback address only",
+        help="require no token, so that all users of this machine have full access; on a loopback "
+        "address only",
     )
-    tokens.add_argument(  # what it asked for is the default now
+    tokens.add_argument(  # has become the default
         "--require-token", action="store_true", help=argparse.SUPPRESS
     )
     parser.add_argument(
@@ -65,14 +65,14 @@ It speaks plain HTTP: on a network, put it behind a proxy that speaks TLS."""
         type=_seconds,
         default=DEFAULT_PLANNING_SECONDS,
         metavar="S",
-        help="seconds for the plans of one pipeline job, after which they are used as they are "
+        help="time limit for planning one pipeline job; the plans found by then are used "
         f"(default: {DEFAULT_PLANNING_SECONDS:g})",
     )
     add_storage_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until told to stop."""
+    """Serve until SIGTERM or Ctrl-C."""
     from zeus.server import create_app, listen, serve  # noqa: PLC0415  (an extra)
     from zeus.server.serve import address, is_loopback  # noqa: PLC0415
 
@@ -81,8 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
         loopback = is_loopback(listening)
         if arguments.no_token and not loopback:
             raise UsageError(
-                "--no-token is for a loopback address only, which others cannot reach, but got "
-                f"--host {arguments.host}"
+                "--no-token is for a loopback address only, which other machines cannot reach, but "
+                f"got --host {arguments.host}"
             )
         required = not arguments.no_token
         said = f"zeus: serving on {address(listening)} ("
@@ -111,14 +111,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _local_access(store: Store, url: str) -> tuple[SignInCode, str]:
-    """Lets in the user who starts this; says how, in a line."""
+    """Give the user who starts the server access; return the sign-in code and a message."""
     from zeus.optimizer.batch_size.store import Tokens  # noqa: PLC0415  (an extra)
     from zeus.server.local_access import SignInCode, ensure_local_token  # noqa: PLC0415
 
     token, path = ensure_local_token(Tokens(store), time.time())
     sign_in = SignInCode(token)
     return sign_in, (
-        f"zeus: to look at it, open {url}/sign-in#code={sign_in.code} (once, within "
+        f"zeus: to sign in, open {url}/sign-in#code={sign_in.code} (once, within "
         f"{sign_in.MINUTES} minutes; later sign in with the token in {path})"
     )
 
@@ -129,8 +129,8 @@ def _check_that_somebody_may_come_in(store: Store) -> None:
     now = time.time()
     if not any(token.good(now) for token in Tokens(store).all()):
         raise TokenError(
-            "a server that others can reach asks everybody for a token, and there is none: create "
-            f"one with `zeus token create --all --storage {store.where}`"
+            "a server that other machines can reach requires tokens, and there is none: create one "
+            f"with `zeus token create --all --storage {store.where}`"
         )
 
 

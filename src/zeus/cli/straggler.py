@@ -1,7 +1,7 @@
-"""`zeus straggler`: tell the ranks of a pipeline job that one of its pipelines became slower.
+"""`zeus straggler`: report that a pipeline of a pipeline job became slower, or is healthy again.
 
-With `--json`, prints the job as the server knows it: `name`, `status`, `stragglers`, `ranks` and
-more, as `GET /api/pipelines/NAME` answers.
+With `--json`, prints the job as stored by the server: `name`, `status`, `stragglers`, `ranks` and
+more, as `GET /api/pipelines/NAME` returns it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.usage = "zeus straggler [JOB --pipeline N --slowdown F|--time S|--healthy] [options]"
     parser.description = (
-        "Tell the server of a pipeline-parallel job that one of its pipelines became slower (a GPU "
-        "that throttles, a node with a bad network) or is healthy again. All other pipelines take "
-        "as much time from their next iteration on, and save energy. Without a job, list them."
+        "Report to the server of a pipeline-parallel job that one of its pipelines became slower "
+        "(a GPU that throttles, a node with a bad network) or is healthy again. From the next "
+        "iteration on, all other pipelines slow down to the same time and save energy. Without a "
+        "job, list all pipeline jobs."
     )
     parser.epilog = """\
 examples:
@@ -37,7 +38,7 @@ examples:
   zeus straggler gpt3 --pipeline 3 --healthy"""
     parser.add_argument("job", nargs="?", metavar="JOB", help="name of the job")
     parser.add_argument(
-        "--pipeline", type=int, metavar="N", help="which of its data-parallel pipelines, from 0 on"
+        "--pipeline", type=int, metavar="N", help="index of the data-parallel pipeline, from 0"
     )
     parser.add_argument(
         "--slowdown", type=float, metavar="F", help="its iteration takes F times as long"
@@ -45,18 +46,18 @@ examples:
     parser.add_argument("--time", type=float, metavar="S", help="its iteration takes S seconds")
     parser.add_argument("--healthy", action="store_true", help="it is as fast as the others again")
     parser.add_argument(
-        "--server", metavar="URL", help=f"of the server (ZEUS_SERVER, or {DEFAULT_SERVER})"
+        "--server", metavar="URL", help=f"URL of the server (ZEUS_SERVER, or {DEFAULT_SERVER})"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Tell it."""
+    """Report the straggler, or list the jobs."""
     from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines  # noqa: PLC0415
 
     told = [arguments.slowdown is not None, arguments.time is not None, arguments.healthy]
     if arguments.job is None and (arguments.pipeline is not None or any(told)):
-        raise UsageError("which JOB has the straggler? (`zeus straggler` lists them)")
+        raise UsageError("name the JOB of the straggler (`zeus straggler` lists them)")
     if arguments.job is not None and (arguments.pipeline is None or sum(told) != 1):
         raise UsageError(
             "zeus straggler JOB needs --pipeline N and one of --slowdown F, --time S and --healthy"
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             _tell(api, console, arguments)
     except ServerError as error:
-        hint = "" if named else " (--server or ZEUS_SERVER names another)"
+        hint = "" if named else " (set another server with --server or ZEUS_SERVER)"
         raise ServerError(f"{error}{hint}") from None
     return 0
 
@@ -100,7 +101,7 @@ def _list(api: RemotePipelines, console: Console, *, as_json: bool) -> None:
     if not jobs:
         console.print("No pipeline jobs.")
         return
-    rows = [("job", "pipelines", "places", "GPUs each", "alive", "straggling", "status")]
+    rows = [("job", "pipelines", "PP ranks", "GPUs each", "alive", "straggling", "status")]
     rows += [
         (
             clean(job["name"]),

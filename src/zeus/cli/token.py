@@ -1,7 +1,7 @@
-"""`zeus token`: who may use a server that others can reach.
+"""`zeus token`: create, list and revoke access tokens of a server.
 
-With `--json`, `create` prints one object with `token` and what is known of it (`id`, `job`, `note`,
-`created`, `expires`, `revoked`, `read_only`; instants in seconds since 1970), `list` a list of such
+With `--json`, `create` prints one object with `token` and its properties (`id`, `job`, `note`,
+`created`, `expires`, `revoked`, `read_only`; times in seconds since 1970), `list` a list of such
 objects without `token`, and `revoke` one of them.
 """
 
@@ -28,10 +28,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.usage = "zeus token create|list|revoke [ID] [options]"
     parser.description = (
-        "Create, list and revoke tokens. `zeus serve` asks everybody for one; programs of the user "
-        "who runs it on this machine have one already. Clients send it as `Authorization: Bearer "
-        "TOKEN`. A token is good for one job or for all, and for everything or for reading only. "
-        "It is shown once, when it is created: the store keeps only its hash."
+        "Create, list and revoke tokens. `zeus serve` requires one from all clients; programs of "
+        "the user who runs it on this machine have one already. Clients send it as "
+        "`Authorization: Bearer TOKEN`. A token is valid for one job or for all, with full or "
+        "read-only access. It is shown once, when it is created: the store has only its hash."
     )
     parser.epilog = """\
 examples:
@@ -40,22 +40,27 @@ examples:
   zeus token list
   zeus token revoke 5f0c1d2e"""
     add_action(parser, "create", "list", "revoke")
-    parser.add_argument("id", nargs="?", metavar="ID", help="of the token to revoke")
+    parser.add_argument("id", nargs="?", metavar="ID", help="ID of the token to revoke")
     parser.add_argument("--job", metavar="NAME", help="create: for this job only")
     parser.add_argument("--all", action="store_true", help="create: for all jobs")
     parser.add_argument(
-        "--read-only", action="store_true", help="create: for looking only; changes are refused"
+        "--read-only", action="store_true", help="create: read-only access; changes are rejected"
     )
     parser.add_argument(
-        "--expires", type=_days, metavar="DAYS", help="create: not good any more after so long"
+        "--expires",
+        type=_days,
+        metavar="DAYS",
+        help="create: validity in days (default: unlimited)",
     )
-    parser.add_argument("--note", default="", metavar="TEXT", help="create: what it is for")
+    parser.add_argument(
+        "--note", default="", metavar="TEXT", help="create: description of its purpose"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_storage_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what is asked."""
+    """Run the action."""
     _check(arguments)
     from zeus.optimizer.batch_size.store import Tokens  # noqa: PLC0415  (an extra)
 
@@ -80,7 +85,7 @@ def _check(arguments: argparse.Namespace) -> None:
             "--job, --all, --read-only, --expires and --note are for `zeus token create`"
         )
     if arguments.action == "revoke" and arguments.id is None:
-        raise UsageError("`zeus token revoke` needs the ID of a token; `zeus token list` has them")
+        raise UsageError("`zeus token revoke` needs the ID of a token; see `zeus token list`")
     if arguments.action != "revoke" and arguments.id is not None:
         raise UsageError(f"`zeus token {arguments.action}` takes no ID, but got {arguments.id!r}")
 
@@ -102,7 +107,7 @@ def _create(tokens: Tokens, arguments: argparse.Namespace, console: Console) -> 
     # Alone on its line, so that a script can read it.
     console.print(secret)
     if sys.stdout.isatty():
-        console.print("", f"This is shown only now. Its id is {token.id}.")
+        console.print("", f"The token is not shown again. Its ID is {token.id}.")
 
 
 def _list(tokens: Tokens, arguments: argparse.Namespace, console: Console) -> None:
@@ -114,7 +119,10 @@ def _list(tokens: Tokens, arguments: argparse.Namespace, console: Console) -> No
         console.print("No tokens.")
         return
     now = time.time()
-    rows = [("id", "job", "may", "created", "good", "note"), *(_row(token, now) for token in found)]
+    rows = [
+        ("id", "job", "access", "created", "valid", "note"),
+        *(_row(token, now) for token in found),
+    ]
     console.print(*console.table(rows))
 
 
@@ -123,18 +131,18 @@ def _revoke(tokens: Tokens, arguments: argparse.Namespace, console: Console) -> 
     if arguments.json:
         console.print(json.dumps(vars(token), indent=2))
     else:
-        console.print(f"Token {token.id} is not accepted any more, within seconds.")
+        console.print(f"Token {token.id} is revoked; servers reject it within seconds.")
 
 
 def _row(token: Token, now: float) -> tuple[str, ...]:
     if token.revoked is not None:
         good = f"revoked {_day(token.revoked)}"
     elif token.expires is None:
-        good = "for ever"
+        good = "unlimited"
     else:
         good = f"{'until' if token.good(now) else 'expired'} {_day(token.expires)}"
     job = "all" if token.job is None else repr(token.job)
-    may = "read" if token.read_only else "everything"
+    may = "read-only" if token.read_only else "full"
     return token.id, job, may, _day(token.created), good, token.note or MISSING
 
 

@@ -1,4 +1,4 @@
-"""`zeus top`: power, energy and load of every GPU, as they are now.
+"""`zeus top`: live power, energy and utilization of every GPU.
 
 With `--json`, one object per line and interval: `time` (ISO 8601, UTC), `elapsed` (seconds), and
 
@@ -9,7 +9,7 @@ With `--json`, one object per line and interval: `time` (ISO 8601, UTC), `elapse
 - `cpus`: `index`, `name`, `power`, `energy`, `dram_power`, `dram_energy`, `problem`;
 - `soc`: `name`, `powers` by part, `problem`; or null.
 
-Watts, joules, bytes, MHz and degrees Celsius; null is what could not be found out.
+Watts, joules, bytes, MHz and degrees Celsius; null is unknown.
 """
 
 from __future__ import annotations
@@ -32,41 +32,41 @@ from zeus.device import current_node
 from zeus.monitor.measurement import show_joules, show_seconds
 
 _SHORTEST_INTERVAL = 0.1
-_PATIENCE = 0.25  # seconds that the live view waits for a GPU; drivers answer in milliseconds
-_PATIENCE_ONCE = 10.0  # seconds; a driver call that hangs is given up after three
+_PATIENCE = 0.25  # seconds to wait for a GPU in the live view; drivers answer in milliseconds
+_PATIENCE_ONCE = 10.0  # seconds; a driver call that hangs is abandoned after three
 _BETWEEN_TWO_LOOKS = 0.2  # seconds
 _GIB = 2**30
-_HIGH, _HIGHER = 0.75, 0.95  # shares from which a bar is yellow, and red
+_HIGH, _HIGHER = 0.75, 0.95  # fractions from which a bar is yellow, and red
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.description = (
-        "Watch power, energy since the start, limits, clocks, temperature, load, memory and "
-        "processes of every GPU, and the power of CPUs and memory. q quits. Without a terminal, "
-        "one plain table is printed per interval."
+        "Watch power, energy since the start, limits, clocks, temperature, utilization, memory and "
+        "processes of every GPU, and the power of CPUs and DRAM. Press q to quit. Without a "
+        "terminal, one plain table is printed per interval."
     )
     parser.epilog = """\
 examples:
   zeus top
   zeus top --once
   zeus top --json --interval 0.5 --gpus 0,1 > power.jsonl"""
-    parser.add_argument("--once", action="store_true", help="print one plain table and end")
+    parser.add_argument("--once", action="store_true", help="print one plain table and exit")
     parser.add_argument(
         "--interval",
         type=seconds_of_at_least(_SHORTEST_INTERVAL),
         default=1.0,
         metavar="S",
-        help=f"seconds between looks, at least {_SHORTEST_INTERVAL} (default: 1)",
+        help=f"seconds between samples, at least {_SHORTEST_INTERVAL} (default: 1)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object per look")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per sample")
     parser.add_argument(
         "--gpus", type=indices, metavar="N,N", help="GPUs to show, or `none` (default: all)"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show it in the way that fits where the output goes."""
+    """Show the live view, plain tables or JSON, as the output allows."""
     reader = NodeReader(current_node(), arguments.gpus)
     console = Console(sys.stdout)
     show: Callable[[Snapshot], list[str]] = _json_line if arguments.json else _Plain(console)
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settled(reader: NodeReader) -> Snapshot:
-    """One look that waits for everything that can still come."""
+    """Take one snapshot with the power of all devices."""
     if reader.needs_two_looks:
         reader.look(0)
         time.sleep(_BETWEEN_TWO_LOOKS)
@@ -87,7 +87,7 @@ def _settled(reader: NodeReader) -> Snapshot:
 
 
 class _Beat:
-    """Waits for the next multiple of an interval, however long the work in between took."""
+    """Keeps a fixed interval, regardless of how long the work in between takes."""
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
@@ -127,12 +127,12 @@ def _watch(console: Console, reader: NodeReader, interval: float) -> int:
                     beat.passed()
                     snapshot = reader.look(min(interval, _PATIENCE))
     except KeyboardInterrupt:
-        return 0  # the other way to quit
+        return 0  # like q
     except Terminated as end:
         return 128 + end.number
 
 
-# --- for programs -------------------------------------------------------------------------------
+# --- JSON ---------------------------------------------------------------------------------------
 
 
 def _json_line(snapshot: Snapshot) -> list[str]:
@@ -159,11 +159,11 @@ def _gpu_record(gpu: GpuReading) -> dict[str, Any]:
     }
 
 
-# --- for people ---------------------------------------------------------------------------------
+# --- text ---------------------------------------------------------------------------------------
 
 
 class _Plain:
-    """Tables for a file or a pipe: whole, one after the other, each with the time."""
+    """Full tables for a file or a pipe, each with a timestamp."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -171,7 +171,7 @@ class _Plain:
 
     def __call__(self, snapshot: Snapshot) -> list[str]:
         now = datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        # A file takes lines of any length, a terminal does not.
+        # Lines are limited to the width of a terminal, but not in files.
         columns = self._console.size()[0] if self._console.interactive else None
         lines = [f"{now}  {_totals(snapshot)}", *_tables(self._console, snapshot, columns)]
         separator = [] if self._first else [""]
@@ -180,7 +180,7 @@ class _Plain:
 
 
 def _view(console: Console, snapshot: Snapshot) -> list[str]:
-    """What fits on the screen: GPUs first, then CPUs, then as many processes as there is room."""
+    """Return what fits on the screen: GPUs, then CPUs, then processes."""
     columns, height = console.size()
     title = console.style(f"Zeus {__version__}", "bold")
     head = [f"{title}  {_totals(snapshot)}  {console.style('q quits', 'dim')}", ""]
@@ -199,7 +199,7 @@ def _totals(snapshot: Snapshot) -> str:
     if known:
         parts.append(f"{sum(known):.0f} W")
     if known and len(known) < count:
-        parts[-1] += f" without the {count - len(known)} that cannot be read"
+        parts[-1] += f" without {count - len(known)} unreadable"
     energies = [gpu.energy for gpu in snapshot.gpus if gpu.energy is not None]
     if energies:
         parts.append(f"{show_joules(sum(energies))} in {show_seconds(round(snapshot.elapsed, 1))}")
@@ -217,7 +217,7 @@ def _tables(console: Console, snapshot: Snapshot, columns: int | None) -> list[s
         if part:
             lines += ["", *part] if lines else part
     if not lines:
-        lines = ["Nothing here can be watched; `zeus env` says why."]
+        lines = ["No device can be monitored; `zeus env` shows why."]
     return lines
 
 
@@ -283,7 +283,7 @@ _COLUMNS = (
     _Column("clock", "clock", True, _clock),
     _Column("energy", "energy", True, _energy),
 )
-# What goes first when the terminal is narrow.
+# Columns to drop on narrow terminals, in this order.
 _DISPENSABLE = ("load bar", "clock", "memory", "power bar", "name", "temperature", "energy")
 
 
@@ -305,7 +305,7 @@ def _gpu_table(console: Console, gpus: Sequence[GpuReading], columns: int | None
 def _laid_out(
     console: Console, gpus: Sequence[GpuReading], columns: Sequence[_Column]
 ) -> tuple[list[str], int]:
-    """Lines of the table, and the width of what must not be cut (reasons may be)."""
+    """Return the lines of the table, and the width of rows that must not be cut (errors may)."""
     rows = [[console.style(column.heading, "bold") for column in columns]]
     for gpu in gpus:
         if gpu.problem is None:
@@ -314,7 +314,7 @@ def _laid_out(
             names = [column.cell(console, gpu) for column in columns[:2] if column.name != "power"]
             rows.append([*names, console.style(gpu.problem, "red")])
     right = [at for at, column in enumerate(columns) if column.right]
-    # A reason stands where the readings would: aligned to the left, whatever the column.
+    # An error replaces the readings: left-aligned, whatever the column.
     lines = console.table(rows, right)
     fixed = [line for line, row in zip(lines, rows, strict=True) if len(row) == len(columns)]
     return lines, max(width(line) for line in fixed)
@@ -347,7 +347,7 @@ def _cpu_row(cpu: CpuReading) -> list[str]:
 
 
 def _process_table(console: Console, gpus: Sequence[GpuReading]) -> list[str]:
-    """One row per process, however many GPUs it uses."""
+    """Return one row per process, with all GPUs that it uses."""
     used: dict[int, list[int]] = {}
     memory: dict[int, int | None] = {}
     known = {}

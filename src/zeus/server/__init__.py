@@ -1,6 +1,6 @@
-"""One HTTP application: recurring jobs for clients that are elsewhere.
+"""HTTP server for recurring jobs and pipeline jobs of clients in other processes.
 
-`create_app` makes it; `serve` runs it until it is told to stop.
+`create_app` builds the application; `serve` runs it until SIGTERM or SIGINT.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Puts the application together."""
+"""Builds the ASGI application."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def create_app(
     clock: Callable[[], float] = time.monotonic,
     planning_seconds: float = PLANNING_SECONDS,
 ) -> FastAPI:
-    """The application, which closes the store when it ends.
+    """Build the application, which closes the store at shutdown.
 
     Args:
-        store: Where the jobs are kept.
-        require_token: Whether everybody is asked for a token.
-        host: Name or address that it listens on, where no token is required.
-        sign_in: Signs in a browser of the user who has started it on a loopback address.
-        now: Seconds since 1970.
-        clock: Seconds of a clock that never jumps; leases are counted by it.
-        planning_seconds: Within which the plans of a pipeline job are made.
+        store: Store of the jobs.
+        require_token: Whether all clients need a token.
+        host: Name or address that the server listens on; used if no token is required.
+        sign_in: Signs in a browser of the user who started the server on a loopback address.
+        now: Clock, in seconds since 1970.
+        clock: Monotonic clock in seconds, for leases.
+        planning_seconds: Time limit for the plans of one pipeline job.
     """
     jobs = Jobs(store, now, WatchedLeases(clock))
     writer = Writer(jobs)
@@ -76,13 +76,13 @@ def create_app(
     app = FastAPI(
         title="Zeus",
         version=__version__,
-        description="Recurring jobs: which batch size to train with tonight. Pipeline jobs: which "
-        "computation to run at which clock.",
+        description="Recurring jobs: the batch size of the next training run. Pipeline jobs: the "
+        "GPU clock of each computation.",
         lifespan=lifespan,
-        # Their pages load scripts from the internet.
+        # These pages would load scripts from the internet.
         docs_url=None,
         redoc_url=None,
-        # We have metrics of our own; this would cost every request, and may tell others of bodies.
+        # Zeus has its own metrics; this would slow every request and might export bodies.
         telemetry={
             "tracing": False,
             "metrics": False,
@@ -97,7 +97,7 @@ def create_app(
     app.state.overviews, app.state.doorkeeper, app.state.now = Overviews(store), doorkeeper, now
     app.state.sign_in = sign_in
     app.state.pipelines, app.state.hub, app.state.planner = pipelines, hub, planner
-    # Side by side rather than one router inside the other, which costs every request a detour.
+    # Flat rather than nested routers, which cost every request an extra lookup.
     app.router.routes.extend([*router.routes, *pipeline_router.routes, *pages])
     add_handlers(app)
     app.add_middleware(ShortCut, writer=writer)
@@ -109,7 +109,7 @@ def create_app(
 
 
 def _document_tokens(app: FastAPI, *, required: bool) -> None:
-    """Say in the OpenAPI document how to bear a token."""
+    """Document the bearer token in the OpenAPI document."""
     whole = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _document_tokens(app: FastAPI, *, required: bool) -> None:
         schemes = document.setdefault("components", {}).setdefault("securitySchemes", {})
         schemes["token"] = {"type": "http", "scheme": "bearer"}
         document["security"] = [{"token": []}] if required else [{}, {"token": []}]
-        document["paths"]["/healthz"]["get"]["security"] = []  # whether it lives, all may ask
+        document["paths"]["/healthz"]["get"]["security"] = []  # open to all clients
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]

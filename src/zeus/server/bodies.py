@@ -1,6 +1,6 @@
-"""What clients send, as the OpenAPI document states it.
+"""Request bodies of recurring jobs, as documented by OpenAPI.
 
-Only shapes and bounds are checked here; the rules between values are those of the job's own room.
+Only types and ranges are checked here; `zeus.optimizer.batch_size` checks the rules between values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Name = Annotated[str, Field(min_length=1, max_length=values.MOST_NAME)]
 
 
 def _whole(value: Any) -> Any:
-    """For JSON, 1.0 is a whole number, too; not for Python."""
+    """Convert floats such as 1.0 to int: JSON does not distinguish them, pydantic does."""
     return int(value) if type(value) is float and value.is_integer() else value
 
 
@@ -33,7 +33,7 @@ class _Body(BaseModel):
 
 
 class JobBody(_Body):
-    """A job; see `JobSpec`."""
+    """The specification of a job; see `JobSpec`."""
 
     name: Name
     batch_sizes: Annotated[list[BatchSize], Field(min_length=1, max_length=256)]
@@ -52,7 +52,7 @@ class JobBody(_Body):
 
 
 class DecideBody(_Body):
-    """Who asks for a trial."""
+    """A request for a trial: the GPUs (maximum power in W) and the lease (s)."""
 
     gpu: Name
     max_power: Watts
@@ -66,7 +66,7 @@ class DecideBody(_Body):
 
 
 class EpochBody(_Body):
-    """An epoch that was run."""
+    """An epoch that has ended: time in s, energy in J, power limit in W."""
 
     epoch: Annotated[int, Field(ge=1, le=values.MOST_EPOCHS), Whole]
     time: Annotated[float, Field(gt=0, le=values.MOST_SECONDS)]
@@ -76,7 +76,7 @@ class EpochBody(_Body):
 
 
 class EndBody(_Body):
-    """How a trial ended."""
+    """The end of a trial: outcome, and time (s) and energy (J) since its last epoch."""
 
     outcome: Literal["failed", "cancelled"]
     time: Annotated[float, Field(ge=0, le=values.MOST_SECONDS)] = 0.0
@@ -85,7 +85,7 @@ class EndBody(_Body):
 
 
 class ProfileBody(_Body):
-    """What was measured at a batch size."""
+    """Measurements at a batch size: frontier, cost of an epoch and power limit (W)."""
 
     gpu: Name
     gpus: Gpus = 1

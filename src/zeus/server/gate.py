@@ -1,8 +1,8 @@
-"""Who may come in, and with how much.
+"""Authentication and request size limits.
 
-A server asks everybody for a token. One on a loopback address can be told not to; then it only
-hears requests that were addressed to such a name: else any web page could reach it through the
-visitor's browser.
+A server requires a token. On a loopback address this can be disabled; then it answers only requests
+whose `Host` is a loopback name: otherwise any web page could reach it through the visitor's browser
+(DNS rebinding).
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from zeus.server.pages.sign_in import cookie_pass, to_sign_in
 from zeus.server.responses import refusal_of
 
 MOST_BODY = 1024 * 1024  # bytes
-_TOO_LARGE = f"a request has at most {MOST_BODY} bytes"
+_TOO_LARGE = f"a request body must have at most {MOST_BODY} bytes"
 _OPEN = ("/healthz", "/openapi.json", *OPEN)
 _LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}
 _ONCE = (b"host", b"authorization", b"content-length")  # headers that must not be repeated
 _NO_TOKEN = (
-    "a token is needed, or this one is not good (any more): give it as ZEUS_TOKEN, or as a header "
-    "(Authorization: Bearer …)"
+    "a token is required, or this one is invalid, expired or revoked: set ZEUS_TOKEN, or send the "
+    "header Authorization: Bearer …"
 )
-# Where exactly that is concerns only the user who has started it.
+# The full path is for the user who started the server only.
 _NO_LOCAL_TOKEN = (
-    f"{_NO_TOKEN}. Programs of the user who runs this server find it by themselves, in the file "
-    f"{FILE} of the state directory; in a container, or as another user, set ZEUS_TOKEN to what "
-    "is in it"
+    f"{_NO_TOKEN}. Programs of the user who runs this server find it automatically, in the file "
+    f"{FILE} of the state directory; in a container, or as another user, set ZEUS_TOKEN to the "
+    "content of that file"
 )
-_CACHED = 2.0  # seconds for which a token is believed without asking the store again
+_CACHED = 2.0  # seconds for which a token is cached
 _MOST_CACHED = 1_000
 
 
 class Doorkeeper:
-    """Knows the tokens.
+    """Checks tokens against the store, with a short cache.
 
     Args:
-        tokens: Of the store.
-        now: Seconds since 1970.
+        tokens: Tokens in the store.
+        now: Clock, in seconds since 1970.
     """
 
     def __init__(self, tokens: Tokens, now: Callable[[], float]) -> None:
@@ -62,7 +62,7 @@ class Doorkeeper:
         self._seen: dict[bytes, tuple[float, Token | None]] = {}
 
     async def admit(self, authorization: bytes | None) -> Token | None:
-        """The token that a request bears, if it is good.
+        """Return the token in an `Authorization` header if it is valid, else `None`.
 
         Raises:
             StorageError: If the store cannot be asked.
@@ -73,7 +73,7 @@ class Doorkeeper:
         return await self._find(self._tokens.find, secret)
 
     async def admit_page(self, kept: bytes) -> Token | None:
-        """The token that a browser's cookie stands for, if it is good.
+        """Return the token that a browser's cookie stands for if it is valid, else `None`.
 
         Raises:
             StorageError: If the store cannot be asked.
@@ -81,7 +81,7 @@ class Doorkeeper:
         return await self._find(self._tokens.find_by_pass, kept)
 
     async def _find(self, find: Callable[[str], Token | None], secret: bytes) -> Token | None:
-        # Secrets are not kept in memory, either.
+        # Secrets are not stored in memory, either.
         key = hashlib.sha256(find.__name__.encode() + secret).digest()
         with self._lock:
             at, token = self._seen.get(key, (0.0, None))
@@ -95,14 +95,14 @@ class Doorkeeper:
 
 
 class Gate:
-    """ASGI middleware; the outermost, so that nothing is done for who may not come in.
+    """ASGI middleware; the outermost, so that no work is done for rejected requests.
 
     Args:
         app: The application behind it.
-        metrics: What is counted.
-        doorkeeper: Asks everybody for a token; `None` to ask nobody.
-        host: A name that requests may be addressed to besides the usual for loopback.
-        local: Whether clients of the user who runs it find a token by themselves.
+        metrics: Counts the requests.
+        doorkeeper: Checks tokens; `None` to require none.
+        host: An accepted `Host` besides the usual loopback names.
+        local: Whether programs of the user who runs the server find a token automatically.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Gate:
         self._hosts = {*_LOOPBACK, host.lower(), f"[{host.lower()}]"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer it at the door."""
+        """Pass a request to the application, or reject it; count it either way."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -157,7 +157,7 @@ class Gate:
         if self._doorkeeper is None:
             host = headers.get(b"host", b"").decode("latin-1").lower()
             if _without_port(host) not in self._hosts:
-                said = "this server answers only requests to a loopback address"
+                said = "this server accepts only requests to a loopback address"
                 return refusal_of(scope, 403, "TokenError", said)
         elif scope["path"] not in _OPEN and not scope["path"].startswith(assets.PREFIX):
             return await self._check_token(scope, headers)
@@ -171,7 +171,7 @@ class Gate:
             door = self._doorkeeper
             token = await (door.admit_page(kept) if kept else door.admit(authorization))
         except StorageError:
-            said = "the store of this server cannot be used just now"
+            said = "the store of this server is unavailable for now"
             return refusal_of(scope, 503, "StorageError", said, **{"Retry-After": "1"})
         if token is None and scope["method"] in ("GET", "HEAD") and wants_page(scope):
             return to_sign_in(scope)
@@ -179,7 +179,7 @@ class Gate:
             bearer = {"WWW-Authenticate": "Bearer"}
             return refusal_of(scope, 401, "TokenError", self._no_token, **bearer)
         if token.read_only and scope["method"] not in SAFE_METHODS:
-            said = f"this token is for reading only, so that {scope['method']} is not for it"
+            said = f"this token is read-only, so {scope['method']} is not allowed"
             return refusal_of(scope, 403, "TokenError", said)
         scope["state"].update(
             scope=token.job, read_only=token.read_only, signed_in=kept is not None
@@ -193,17 +193,19 @@ def _without_port(host: str) -> str:
 
 
 def _check_headers(scope: Scope) -> Any:
-    """Refuse what can be understood in two ways, and changes that pages of other sites ask for."""
+    """Reject repeated headers, which are ambiguous, and changes by pages of other sites."""
     names = [name for name, _ in scope["headers"] if name in _ONCE]
     for name in _ONCE:
         if names.count(name) > 1:
-            said = f"a request has one {name.decode().title()} header, but got {names.count(name)}"
+            said = (
+                f"a request needs one {name.decode().title()} header, but got {names.count(name)}"
+            )
             return refusal_of(scope, 400, "RequestError", said)
     origin = None if scope["method"] in SAFE_METHODS else foreign_origin(scope["headers"])
     if origin is not None:
         said = (
-            "what changes something may be asked by programs and by pages of this server, but "
-            f"this comes from a page of another site ({origin}); a proxy must pass on Host"
+            "changes are accepted from programs and from pages of this server only, but this "
+            f"request comes from a page of another site ({origin}); a proxy must pass on Host"
         )
         return refusal_of(scope, 403, "RequestError", said)
     return None
@@ -217,7 +219,7 @@ def _check_length(scope: Scope, headers: dict[bytes, bytes]) -> Any:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """The same, for bodies that did not say how long they are."""
+    """Limit the size of bodies without a Content-Length."""
     total = 0
 
     async def counted() -> Message:

@@ -1,8 +1,8 @@
-"""Whether the server can write, found out by writing.
+"""Health check: tests whether the server can write, by writing.
 
-Reading says nothing of a full disk, and neither does a transaction that is undone. So the thread
-that writes carries out a rehearsal when somebody asks, which is committed and leaves no trace.
-Everybody may ask, as often as they like: one rehearsal answers all who ask within two seconds.
+A read does not detect a full disk, and neither does a transaction that is rolled back. So a health
+check makes the writer thread commit a rehearsal, which leaves no trace. Any client may check, as
+often as it likes: one rehearsal answers all requests within two seconds.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from zeus.server.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-_BELIEVED = 2.0  # seconds
-MAX_SECONDS = 5.0  # for a rehearsal; beyond, nothing can be written
+_BELIEVED = 2.0  # seconds for which a result is cached
+MAX_SECONDS = 5.0  # for a rehearsal; a longer one counts as a failure
 
 
 class Health:
-    """Knows whether the server can write. Used in the event loop only.
+    """Checks whether the server can write. To be used in the event loop only.
 
     Args:
-        writer: The thread that writes.
+        writer: The writer thread.
     """
 
     def __init__(self, writer: Writer) -> None:
@@ -36,16 +36,16 @@ class Health:
         self._trouble = ""
 
     async def trouble(self) -> str:
-        """Why nothing can be written, in words; empty if it can."""
+        """Return why the store is not writable; empty if it is."""
         if self._rehearsal is None and clock() >= self._believed_until:
             self._began = clock()
             self._rehearsal = asyncio.create_task(self._rehearse())
         if self._rehearsal is not None:
             left = self._began + MAX_SECONDS - clock()
-            # It is left to go on: another one would hang as well.
+            # It keeps running: another one would hang as well.
             await asyncio.wait({self._rehearsal}, timeout=max(left, 0.0))
         if self._rehearsal is not None:
-            self._note(f"a write has not ended after {MAX_SECONDS:g} s")
+            self._note(f"a write has not finished after {MAX_SECONDS:g} s")
         return self._trouble
 
     async def _rehearse(self) -> None:
@@ -55,8 +55,8 @@ class Health:
         except StorageError as error:
             self._note(reason(error), error)
         except Exception as error:
-            logger.debug("why", exc_info=True)
-            self._note("the server fails; its log says why", error)
+            logger.debug("the rehearsal failed", exc_info=True)
+            self._note("internal server error; see the log of the server", error)
         finally:
             self._believed_until = clock() + _BELIEVED
             self._rehearsal = None
@@ -64,6 +64,6 @@ class Health:
     def _note(self, trouble: str, error: Exception | None = None) -> None:
         before, self._trouble = self._trouble, trouble
         if trouble and trouble != before:
-            logger.error("nothing can be written: %s", trouble if error is None else error)
+            logger.error("the store is not writable: %s", trouble if error is None else error)
         elif before and not trouble:
-            logger.warning("the store can be written to again")
+            logger.warning("the store is writable again")

@@ -1,7 +1,7 @@
-"""How the user who starts a server on a loopback address gets in: programs, and a browser.
+"""Access for the user who starts a server on a loopback address: programs, and a browser.
 
-Everybody on a machine can reach its loopback address, so that a token is asked for there, too. It
-is made at the first start, and its user's programs find it by themselves (`local_token`).
+All users of a machine can reach its loopback address, so a token is required there, too. It is
+created at the first start, and programs of the same user find it automatically (`local_token`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _NOTE = "of the user who runs zeus serve on this machine"
 
 
 def ensure_local_token(tokens: Tokens, now: float) -> tuple[str, Path]:
-    """The token of this user, good for all jobs in the store, and the file that it is kept in.
+    """Return this user's token, valid for all jobs in the store, and the path of its file.
 
-    One that the store does not know is added to it: several servers of one user, each with a store
-    of its own, share it. One that is revoked or was readable by others is replaced.
+    A token that the store does not know is added to it: several servers of one user, each with its
+    own store, share the token. One that is revoked or was readable by other users is replaced.
 
     Raises:
-        TokenError: If it cannot be kept.
-        StorageError: If the store cannot be used.
+        TokenError: If the token file cannot be written.
+        StorageError: If the store is unavailable.
     """
     try:
         path = local_token_path()
@@ -41,8 +41,8 @@ def ensure_local_token(tokens: Tokens, now: float) -> tuple[str, Path]:
         raise
     except OSError as error:
         raise TokenError(
-            f"the token of this server cannot be kept ({error}): set ZEUS_STATE_DIR to a directory "
-            "that you can write to, or start it with --no-token"
+            f"the token of this server cannot be saved ({error}): set ZEUS_STATE_DIR to a writable "
+            "directory, or start it with --no-token"
         ) from error
 
 
@@ -64,18 +64,18 @@ def _ensure(path: Path, tokens: Tokens, now: float) -> str:
 
 
 class SignInCode:
-    """Signs one browser in, once and for a while.
+    """A code that signs one browser in, once and within `MINUTES`.
 
-    Whoever starts a server gets it as a link. Its output may be kept in a log, so that it is not
-    the token itself. In the link it follows the `#`, which browsers send to no server and name as
-    no referrer; a script of the sign-in page sends it as a form.
+    The user who starts a server gets it as a link. It is not the token itself, because the output
+    may be kept in a log. In the link it follows the `#`, which browsers send neither to a server
+    nor as a referrer; a script of the sign-in page submits it in a form.
 
     Args:
-        token: What the browser is signed in with.
-        now: Seconds of any clock.
+        token: Token that the browser is signed in with.
+        now: Monotonic clock in seconds.
 
     Attributes:
-        code: What has to be said.
+        code: The one-time code.
     """
 
     MINUTES = 15
@@ -88,7 +88,7 @@ class SignInCode:
         self._lock = threading.Lock()
 
     def take(self, code: str) -> str | None:
-        """The token, for the first who says the code in time."""
+        """Return the token to the first caller with the right code in time, else `None`."""
         with self._lock:
             if self._now() >= self._until:
                 self._token = None

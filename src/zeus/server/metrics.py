@@ -1,4 +1,4 @@
-"""What the server has done so far, in the text format of Prometheus."""
+"""Request metrics of the server, in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  
 
 
 class Metrics:
-    """Counters of requests."""
+    """Request counters and a latency histogram."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -21,10 +21,10 @@ class Metrics:
         """Count a request.
 
         Args:
-            method: Of the request; those that nobody knows are counted together.
-            route: The template of its path, empty if there is none.
-            status: Of the answer.
-            seconds: Until the answer.
+            method: HTTP method; nonstandard ones are counted as "other".
+            route: Path template of the route, empty if none matched.
+            status: Status code of the response.
+            seconds: Time to the response.
         """
         known = method if method in ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS") else "other"
         place = next((i for i, bound in enumerate(_BUCKETS) if seconds <= bound), len(_BUCKETS))
@@ -34,15 +34,15 @@ class Metrics:
             self._seconds += seconds
 
     def lines(self) -> list[str]:
-        """Requests by route and status, and how long they took."""
+        """Return request counts by route and status, and the latency histogram."""
         with self._lock:
             requests, buckets = dict(self._requests), list(self._buckets)
             seconds = self._seconds
-        lines = _head("zeus_http_requests_total", "Requests that were answered.", "counter")
+        lines = _head("zeus_http_requests_total", "Requests answered.", "counter")
         for (method, route, status), number in sorted(requests.items()):
             labels = f'method="{method}",route="{route}",status="{status}"'
             lines.append(f"zeus_http_requests_total{{{labels}}} {number}")
-        lines += _head("zeus_http_request_seconds", "Seconds until the answer.", "histogram")
+        lines += _head("zeus_http_request_seconds", "Seconds until the response.", "histogram")
         total = 0
         for bound, number in zip((*_BUCKETS, "+Inf"), buckets, strict=True):
             total += number
@@ -53,8 +53,8 @@ class Metrics:
 
 
 def gauge(name: str, value: float, what: str, kind: str = "gauge") -> list[str]:
-    """One value; `what` it is, for people."""
-    # All digits: a counter that goes up by leaps of ten would make every rate wrong.
+    """Return the lines of one metric; `what` is its help text."""
+    # Enough digits: a counter that is rounded to tens would distort every rate.
     return [*_head(name, what, kind), f"{name} {value:.15g}"]
 
 

@@ -1,8 +1,8 @@
-"""Whether a request was sent by a web page of another site.
+"""Detects requests sent by a web page of another site (CSRF).
 
-A page may have the browser send requests anywhere, `fetch` with `mode: "no-cors"` or a form without
-asking first, to a server on the visitor's own machine, too. Browsers say where such a request comes
-from in headers that no page can change; programs that are no browsers send none of them.
+A page can make the browser send requests anywhere, also to a server on the visitor's own machine:
+`fetch` with `mode: "no-cors"` and forms need no preflight. Browsers name the source of such a
+request in headers that no page can change; other programs send none of them.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Iterable
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 
-_OWN = ("same-origin", "none")  # "same-site" is any port of this host, whoever serves it
+_OWN = ("same-origin", "none")  # "same-site" is any port of this host, also of another server
 _PORTS = {"http": ":80", "https": ":443"}
 
 
 def foreign_origin(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """Where a request comes from, in words, if that is another site; `None` if not.
+    """Describe the origin of a request if it is another site; else return `None`.
 
-    Only host and port of `Origin` and `Host` are compared: before a proxy that speaks TLS the page
-    is one of https, and the request comes as one of http.
+    Only host and port of `Origin` and `Host` are compared: behind a TLS proxy, the page is loaded
+    over https and the request arrives over http.
 
     Args:
-        headers: Of the request, with names in lower case.
+        headers: Request headers, with names in lower case.
     """
     told = [(name, value.decode("latin-1").strip()) for name, value in headers]
     host = next((value for name, value in told if name == b"host"), "")

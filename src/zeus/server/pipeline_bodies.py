@@ -1,6 +1,7 @@
-"""What ranks of pipeline jobs send and are answered, as the OpenAPI document states it.
+"""Request and response bodies of pipeline jobs, as documented by OpenAPI.
 
-Only shapes and bounds are checked here; the rules between values are those of the job's own room.
+Only types and ranges are checked here; `zeus.optimizer.pipeline_frequency` checks the rules between
+values.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class _Body(BaseModel):
 
 
 class SeatBody(_Body):
-    """The place of a rank; see `Seat`."""
+    """Position of a rank in the job; see `Seat`."""
 
     rank: RankNumber
     dp_rank: RankNumber
@@ -41,7 +42,7 @@ class SeatBody(_Body):
 
 
 class RegistrationBody(_Body):
-    """How a rank introduces itself; see `Registration`."""
+    """Registration of a rank (clocks in MHz, power in W); see `Registration`."""
 
     session: Name
     seat: SeatBody
@@ -52,10 +53,10 @@ class RegistrationBody(_Body):
 
 
 class SequenceBody(_Body):
-    """What a rank does in a step: name, chunk, microbatch and maybe stage of each instruction."""
+    """Instructions of a rank in a step: each a name, chunk, microbatch and optional stage."""
 
     session: Name
-    # A list of lists, because strict mode takes no list for a tuple.
+    # A list of lists, because strict mode does not accept a list as a tuple.
     instructions: Annotated[
         list[Annotated[list[str | int | None], Field(min_length=3, max_length=4)]],
         Field(min_length=1, max_length=messages.MOST_INSTRUCTIONS),
@@ -63,7 +64,7 @@ class SequenceBody(_Body):
 
 
 class OptionsBody(_Body):
-    """What a kind of instruction takes at each clock (MHz, s, J)."""
+    """Time (s) and energy (J) of one kind of instruction at each clock (MHz)."""
 
     name: Name
     chunk: Chunk
@@ -80,7 +81,7 @@ Instants = Annotated[
 
 
 class PassageBody(_Body):
-    """When the instructions of a step began and ended (s, by the rank's own clock)."""
+    """Begin and end of the instructions of a step (s, by the clock of the rank)."""
 
     step: Annotated[int, Field(ge=0, le=2**53), Whole]
     begins: Instants
@@ -88,7 +89,7 @@ class PassageBody(_Body):
 
 
 class MeasurementsBody(_Body):
-    """What a rank has measured; see `Measured`."""
+    """Measurements of a rank; see `Measured`."""
 
     session: Name
     options: Annotated[list[OptionsBody], Field(min_length=1, max_length=messages.MOST_KINDS)]
@@ -98,20 +99,23 @@ class MeasurementsBody(_Body):
 
 
 class TroubleBody(_Body):
-    """Why a rank cannot take part."""
+    """Reason why a rank cannot measure or set clocks."""
 
     session: Name
     message: Annotated[str, Field(max_length=10_000)]
 
 
 class LeaveBody(_Body):
-    """Who has ended."""
+    """Session of a rank that has ended."""
 
     session: Name
 
 
 class StragglerBody(_Body):
-    """A pipeline that became slower, or is healthy again; exactly one of the three."""
+    """A pipeline that became slower, or is healthy again.
+
+    Exactly one of `slowdown`, `iteration_time` (s) and `healthy` is given.
+    """
 
     dp_rank: RankNumber
     slowdown: Annotated[float, Field(ge=1, le=messages.MOST_SLOWDOWN)] | None = None
@@ -123,7 +127,7 @@ class StragglerBody(_Body):
 
 
 class StragglerAnswer(BaseModel):
-    """A pipeline that is slow."""
+    """A pipeline that straggles; `iteration_time` is in seconds."""
 
     dp_rank: int
     slowdown: float | None
@@ -132,7 +136,7 @@ class StragglerAnswer(BaseModel):
 
 
 class RankAnswer(BaseModel):
-    """A rank."""
+    """State of a rank; `registered` is in seconds since 1970."""
 
     rank: int
     dp_rank: int
@@ -148,7 +152,7 @@ class RankAnswer(BaseModel):
 
 
 class JobSummary(BaseModel):
-    """A pipeline job."""
+    """A pipeline job; `created` and `updated` are in seconds since 1970."""
 
     name: str
     note: str
@@ -172,14 +176,14 @@ class JobAnswer(JobSummary):
 
 
 class Outcome(BaseModel):
-    """Seconds and joules of an iteration."""
+    """Time (s) and energy (J) of an iteration."""
 
     time: float
     energy: float
 
 
 class PointAnswer(Outcome):
-    """A plan, with the joules that no plan of its time can go below."""
+    """A plan, with a lower bound on the energy (J) of any plan of its time."""
 
     lower_bound: float
 
@@ -191,10 +195,10 @@ class ActiveAnswer(Outcome):
 
 
 class FrontierAnswer(BaseModel):
-    """What there is to choose from; no points as long as there is no plan.
+    """All plans of a job; `points` is empty until there is a plan.
 
-    `step_time` is what ranks see a whole step take (s) while no pipeline straggles, and so by the
-    fastest plan; null until some have followed it.
+    `step_time` is the measured time of a whole step (s) while no pipeline straggles, and so with
+    the fastest plan; null until some ranks have followed it.
     """
 
     name: str
@@ -208,7 +212,7 @@ class FrontierAnswer(BaseModel):
 
 
 class OptionAnswer(BaseModel):
-    """What a computation takes at a clock (MHz), on one GPU."""
+    """Time (s) and energy (J) of a computation at a clock (MHz), on one GPU."""
 
     stage: int
     instruction: str
@@ -226,7 +230,7 @@ class OperationAnswer(OptionAnswer):
 
 
 class EventAnswer(BaseModel):
-    """Something that happened, in seconds since 1970."""
+    """An event of a job; `at` is in seconds since 1970."""
 
     at: float
     kind: str

@@ -1,7 +1,7 @@
-"""The addresses of pipeline jobs, each a few lines around what it asks of the jobs.
+"""API routes of pipeline jobs, thin wrappers around `Pipelines`.
 
-They are answered by threads, except for who waits for a plan: that is an event, so that thousands
-may wait.
+They run in the thread pool, except long polling for a plan: it awaits an event, so that thousands
+of ranks can wait.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from zeus.server.responses import ALWAYS, Json, documented
 router = APIRouter(responses=ALWAYS)
 
 MOST_WAIT = 60.0  # seconds
-_LOOK_AGAIN = 5.0  # seconds, for what another server on the same store has done
-_MADE_AGAIN = 5.0  # seconds for which plans are waited for that were forgotten
+_LOOK_AGAIN = 5.0  # seconds between checks for changes by another server on the same store
+_MADE_AGAIN = 5.0  # seconds to wait for plans that must be recomputed
 _Rank = Annotated[int, Path(ge=0, lt=MOST_RANKS)]
 _Session = Annotated[str, Query(min_length=1, max_length=MOST_NAME)]
 _Version = Annotated[int, Query(ge=0, lt=2**31)]
@@ -74,7 +74,7 @@ def _check(request: Request, name: str) -> None:
 
 
 def _note_tenant(request: Request, name: str) -> None:
-    """Whose job it is, before it may be planned: all who have a token for all jobs are one."""
+    """Record the tenant of a job before it is planned; tokens for all jobs are one tenant."""
     request.app.state.planner.owned_by(name, request.state.scope or "")
 
 
@@ -83,10 +83,10 @@ def _note_tenant(request: Request, name: str) -> None:
 
 @router.put("/api/pipelines/{name}/ranks/{rank}", response_model=Standing, responses=_KNOWN)
 def register_rank(request: Request, name: str, rank: _Rank, body: RegistrationBody) -> Response:
-    """Take a place in a job. Whoever had it is told, and keeps its clocks from before."""
+    """Register a rank. A previous session of that rank is notified, and keeps its old clocks."""
     _check(request, name)
     if body.seat.rank != rank:
-        raise PipelineError(f"the rank must be that of the address, but got rank={body.seat.rank}")
+        raise PipelineError(f"the rank must be that of the URL, but got rank={body.seat.rank}")
     registration = Registration(
         body.session,
         Seat(**vars(body.seat)),
@@ -102,7 +102,7 @@ def register_rank(request: Request, name: str, rank: _Rank, body: RegistrationBo
     "/api/pipelines/{name}/ranks/{rank}/sequence", response_model=Standing, responses=_KNOWN
 )
 def put_sequence(request: Request, name: str, rank: _Rank, body: SequenceBody) -> Response:
-    """Tell what a rank does in every step."""
+    """Set the sequence of instructions that a rank runs in every step."""
     _check(request, name)
     sequence = [_instruction(each) for each in body.instructions]
     return Json(_pipelines(request).put_sequence(name, rank, body.session, sequence).to_dict())
@@ -112,7 +112,7 @@ def put_sequence(request: Request, name: str, rank: _Rank, body: SequenceBody) -
     "/api/pipelines/{name}/ranks/{rank}/measurements", response_model=Standing, responses=_KNOWN
 )
 def put_measurements(request: Request, name: str, rank: _Rank, body: MeasurementsBody) -> Response:
-    """Tell what the instructions of a rank take at each clock."""
+    """Report time and energy of the instructions of a rank at each clock."""
     _check(request, name)
     _note_tenant(request, name)
     measured = Measured.from_dict(body.model_dump())
@@ -124,7 +124,7 @@ def put_measurements(request: Request, name: str, rank: _Rank, body: Measurement
     "/api/pipelines/{name}/ranks/{rank}/trouble", response_model=Standing, responses=_KNOWN
 )
 def report_trouble(request: Request, name: str, rank: _Rank, body: TroubleBody) -> Response:
-    """Tell that a rank cannot measure or set clocks."""
+    """Report that a rank cannot measure or set clocks."""
     _check(request, name)
     standing = _pipelines(request).report_trouble(name, rank, body.session, body.message)
     return Json(standing.to_dict())
@@ -137,7 +137,7 @@ def report_trouble(request: Request, name: str, rank: _Rank, body: TroubleBody) 
     response_class=Response,
 )
 def leave(request: Request, name: str, rank: _Rank, body: LeaveBody) -> Response:
-    """Tell that a rank has ended."""
+    """Report that a rank has ended."""
     _check(request, name)
     _note_tenant(request, name)
     _pipelines(request).leave(name, rank, body.session)
@@ -145,7 +145,7 @@ def leave(request: Request, name: str, rank: _Rank, body: LeaveBody) -> Response
 
 
 @router.get("/api/pipelines/{name}/ranks/{rank}/plan", response_model=Standing, responses=_ASKED)
-async def show_plan(  # noqa: PLR0917  (its parameters are those of the address)
+async def show_plan(  # noqa: PLR0917  (its parameters are those of the URL)
     request: Request,
     name: str,
     rank: _Rank,
@@ -154,10 +154,10 @@ async def show_plan(  # noqa: PLR0917  (its parameters are those of the address)
     wait: _Wait = 0.0,
     step_time: _StepTime = None,
 ) -> Response:
-    """What a rank is to do; answered when it is not that of `version` any more, or after `wait`."""
+    """Return the plan of a rank: when it is newer than `version`, or after `wait` seconds."""
     _check(request, name)
-    if request.state.read_only:  # whoever asks is noted as the rank, and alive
-        raise TokenError("this token is for reading only, and only a rank asks what it is to do")
+    if request.state.read_only:  # this request counts as a heartbeat of the rank
+        raise TokenError("this token is read-only, and only a rank may ask for its plan")
     hub: Hub = request.app.state.hub
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait
@@ -188,7 +188,7 @@ async def show_plan(  # noqa: PLR0917  (its parameters are those of the address)
 
 @router.get("/api/pipelines", response_model=list[JobSummary])
 def list_pipelines(request: Request) -> Response:
-    """All pipeline jobs by name, or the one that the token is for."""
+    """List all pipeline jobs by name, or the one that the token is for."""
     scope = request.state.scope
     if scope is None:
         return Json(_pipelines(request).jobs())
@@ -201,14 +201,14 @@ def list_pipelines(request: Request) -> Response:
 
 @router.get("/api/pipelines/{name}", response_model=JobAnswer, responses=_FOUND)
 def show_pipeline(request: Request, name: str) -> Response:
-    """One pipeline job with its ranks."""
+    """Return one pipeline job with its ranks."""
     _check(request, name)
     return Json(_pipelines(request).job(name))
 
 
 @router.delete("/api/pipelines/{name}", status_code=204, responses=_FOUND, response_class=Response)
 def delete_pipeline(request: Request, name: str) -> Response:
-    """Forget a pipeline job. Ranks that still run register anew."""
+    """Delete a pipeline job. Ranks that still run register again."""
     _check(request, name)
     _pipelines(request).delete(name)
     return Response(status_code=204)
@@ -216,35 +216,35 @@ def delete_pipeline(request: Request, name: str) -> Response:
 
 @router.get("/api/pipelines/{name}/frontier", response_model=FrontierAnswer, responses=_FOUND)
 def show_frontier(request: Request, name: str) -> Response:
-    """All plans of a job, and which of them each pipeline follows."""
+    """Return all plans of a job, and which of them each pipeline follows."""
     _check(request, name)
     return Json(_pipelines(request).frontier(name))
 
 
 @router.get("/api/pipelines/{name}/profile", response_model=list[OptionAnswer], responses=_FOUND)
 def show_profile(request: Request, name: str) -> Response:
-    """What was measured of each computation; empty until there is a plan."""
+    """Return the measurements of each computation; empty until there is a plan."""
     _check(request, name)
     return Json(_pipelines(request).profile(name))
 
 
 @router.get("/api/pipelines/{name}/plan", response_model=list[OperationAnswer], responses=_FOUND)
 def show_operations(request: Request, name: str, pipeline: _Pipeline = 0) -> Response:
-    """What a pipeline follows, by start; empty until there is a plan."""
+    """Return the plan of a pipeline, sorted by start; empty until there is one."""
     _check(request, name)
     return Json(_pipelines(request).plan(name, pipeline))
 
 
 @router.get("/api/pipelines/{name}/events", response_model=list[EventAnswer], responses=_FOUND)
 def show_events(request: Request, name: str, most: _Most = 100) -> Response:
-    """What happened to a job, the latest first."""
+    """Return the events of a job, the latest first."""
     _check(request, name)
     return Json([asdict(each) for each in _pipelines(request).events(name, most)])
 
 
 @router.post("/api/pipelines/{name}/stragglers", response_model=JobAnswer, responses=_KNOWN)
 def report_straggler(request: Request, name: str, body: StragglerBody) -> Response:
-    """Tell that a pipeline became slower, or is healthy again: the others follow at once."""
+    """Report that a pipeline became slower, or is healthy again: the others adapt at once."""
     _check(request, name)
     straggler = Straggler(**vars(body))
     return Json(_pipelines(request).report_straggler(name, straggler))

@@ -1,8 +1,8 @@
-"""Beside the requests: makes plans in two threads, and wakes those who wait for one.
+"""Computes plans in two background threads, and wakes requests that wait for one.
 
-The solver runs for milliseconds to seconds, most of it outside the interpreter, so the other
-requests go on. One thread takes any job, the other only small ones, so that nobody's large pipeline
-makes those wait.
+The solver runs for milliseconds to seconds, mostly without the GIL, so requests are served
+meanwhile. One thread takes any job, the other only small ones, so that a large pipeline does not
+delay them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from zeus.server.planning_queue import PlanningQueue
 logger = logging.getLogger(__name__)
 
 _SWEEP_PERIOD = 5.0  # seconds
-_PATIENCE = 5.0  # seconds for the threads to end
+_PATIENCE = 5.0  # seconds to wait for each thread at shutdown
 _MAX_TENANTS = 10_000
 
 
 class Hub:
-    """Who waits for news of which job."""
+    """Notifies waiting requests of changes of their job."""
 
     def __init__(self) -> None:
         self.stopping = False
@@ -36,21 +36,21 @@ class Hub:
         self._waiting: dict[str, set[asyncio.Event]] = {}
 
     def start(self) -> None:
-        """News are told in the event loop that runs now."""
+        """Deliver notifications in the running event loop."""
         self._loop = asyncio.get_running_loop()
 
     def tell(self, name: str) -> None:
-        """There is news of a job; from any thread."""
+        """Notify the waiters of a job. Thread-safe."""
         self._soon(lambda: self._wake(self._waiting.get(name, set())))
 
     def stop(self) -> None:
-        """Nobody has to wait any more; from any thread, or a signal handler."""
+        """Wake all waiters for shutdown. Safe in any thread or signal handler."""
         self.stopping = True
         self._soon(self._wake_all)
 
     @contextlib.contextmanager
     def listening(self, name: str) -> Iterator[asyncio.Event]:
-        """An event that is set when there is news of a job from now on."""
+        """Yield an event that is set at the next change of a job."""
         event = asyncio.Event()
         events = self._waiting.setdefault(name, set())
         events.add(event)
@@ -63,7 +63,7 @@ class Hub:
 
     def _soon(self, action: Callable[[], None]) -> None:
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no request waits any more
                 self._loop.call_soon_threadsafe(action)
 
     def _wake_all(self) -> None:
@@ -76,10 +76,11 @@ class Hub:
 
 
 class Planner:
-    """The threads that make plans, from `start` to `stop`.
+    """The threads that compute plans, from `start` to `stop`.
 
     Attributes:
-        plans: How many were made; `seconds` how long that took.
+        plans: Number of planning runs.
+        seconds: Their total duration.
     """
 
     def __init__(self) -> None:
@@ -97,25 +98,25 @@ class Planner:
         ]
 
     def start(self, pipelines: Pipelines) -> None:
-        """Plan these jobs when asked to."""
+        """Start the threads; `soon` then plans these jobs."""
         self._pipelines = pipelines
         for thread in self._threads:
             thread.start()
 
     def owned_by(self, name: str, tenant: str) -> None:
-        """Whose turn it is when a job is planned: the tenants take turns."""
+        """Record the tenant of a job: tenants take turns at planning."""
         if len(self._tenants) >= _MAX_TENANTS:
-            self._tenants.clear()  # jobs are their own tenants until it is told again
+            self._tenants.clear()  # each job is its own tenant until this is called again
         self._tenants[name] = tenant
 
     def soon(self, name: str) -> None:
-        """Have a job planned; those that are quick to plan come first."""
+        """Enqueue a job for planning; jobs that are quick to plan come first."""
         assert self._pipelines is not None
-        # Until somebody tells whose it is, as after a restart, a job is its own tenant.
+        # While its tenant is unknown, as after a restart, a job is its own tenant.
         self._queue.put(name, self._tenants.get(name, name), self._pipelines.work(name))
 
     def stop(self) -> None:
-        """End what is being planned: it is planned again after the next start."""
+        """Cancel planning: the jobs are planned again after the next start."""
         with self._lock:
             self._stopping = True
             for limit in self._limits:
@@ -125,19 +126,17 @@ class Planner:
             thread.join(_PATIENCE)
 
     def lines(self) -> list[str]:
-        """Counters for Prometheus."""
+        """Return metrics for Prometheus."""
         assert self._pipelines is not None
         jobs, ranks = self._pipelines.numbers()
         return [
             *gauge("zeus_pipelines", jobs, "Pipeline jobs."),
-            *gauge("zeus_pipeline_ranks_heard", ranks, "Ranks of them that are alive."),
-            *gauge(
-                "zeus_pipeline_plans_total", self.plans, "Times that plans were made.", "counter"
-            ),
+            *gauge("zeus_pipeline_ranks_heard", ranks, "Ranks of pipeline jobs that are alive."),
+            *gauge("zeus_pipeline_plans_total", self.plans, "Planning runs.", "counter"),
             *gauge(
                 "zeus_pipeline_planning_seconds_total",
                 self.seconds,
-                "Seconds that took.",
+                "Seconds spent on planning.",
                 "counter",
             ),
         ]
@@ -145,7 +144,7 @@ class Planner:
     def _run(self) -> None:
         assert self._pipelines is not None
         with contextlib.suppress(ZeusError):
-            # After a restart: what was planned before is planned again before anybody asks.
+            # After a restart, jobs that had plans are planned again before a rank asks.
             for known in self._pipelines.waiting_for_plan():
                 with contextlib.suppress(ZeusError):  # deleted meanwhile
                     self.soon(known)
@@ -183,10 +182,10 @@ class Planner:
             pass
         except ZeusError as error:
             if not self._stopping:  # else the store may be closed already
-                logger.warning("pipeline job %r cannot be planned just now: %s", name, error)
+                logger.warning("cannot plan pipeline job %r for now: %s", name, error)
         except Exception:
             if not self._stopping:
-                logger.exception("planning pipeline job %r fails", name)
+                logger.exception("planning pipeline job %r failed", name)
         with self._lock:
             self._limits.discard(limit)
             self.plans += 1
@@ -201,6 +200,6 @@ class Planner:
         try:
             self._pipelines.sweep()
         except StorageError as error:
-            logger.warning("ranks that are gone cannot be looked for: %s", error)
-        except Exception:  # it goes on with the rest
-            logger.exception("looking for ranks that are gone fails")
+            logger.warning("cannot check for lost ranks: %s", error)
+        except Exception:  # the other jobs go on
+            logger.exception("checking for lost ranks failed")

@@ -1,4 +1,4 @@
-"""Which job is planned next: tenants take turns, and of each the quickest job comes first."""
+"""Queue of jobs to plan: tenants take turns, and the quickest job of a tenant comes first."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-SMALL_WORK = 100_000  # instructions times clocks: up to a few seconds
-_LONG = 60.0  # seconds after which a job comes before quicker ones
+SMALL_WORK = 100_000  # instructions times clocks; takes up to a few seconds
+_LONG = 60.0  # seconds of waiting after which a job comes before quicker ones
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,13 @@ class _Waiting:
 
 
 class PlanningQueue:
-    """Jobs that wait to be planned, each once; safe to use from several threads.
+    """Jobs that wait to be planned, each once; thread-safe.
 
-    A job that is put while it is being planned waits until that is done. Each tenant may have any
-    number of jobs here, which wait for each other.
+    A job that is put while it is being planned waits until that is done. A tenant may have any
+    number of jobs in the queue; they are planned one after the other.
 
     Args:
-        now: Seconds that go on.
+        now: Monotonic clock in seconds.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -32,12 +32,12 @@ class PlanningQueue:
         self._changed = threading.Condition()
         self._waiting: dict[str, _Waiting] = {}
         self._taken: set[str] = set()
-        self._turns: dict[str, int] = {}  # of each tenant, the last that it had
+        self._turns: dict[str, int] = {}  # number of the last turn of each tenant
         self._turn = 0
         self._closed = False
 
     def put(self, name: str, tenant: str, work: int) -> None:
-        """Have a job wait for its turn; it keeps its place if it does already."""
+        """Enqueue a job; one that is already queued keeps its place."""
         with self._changed:
             known = self._waiting.get(name)
             since = self._now() if known is None else known.since
@@ -45,14 +45,14 @@ class PlanningQueue:
             self._changed.notify_all()
 
     def take(self, *, small: bool = False, timeout: float | None = None) -> str | None:
-        """The job whose turn it is, to be followed by `done`; `None` once the queue is closed.
+        """Return the next job, to be followed by `done`; `None` once the queue is closed.
 
         Args:
-            small: Whether only small ones will do.
-            timeout: Seconds to wait for one, at most.
+            small: Whether to take only jobs of at most `SMALL_WORK`.
+            timeout: Maximum seconds to wait for a job.
 
         Raises:
-            TimeoutError: If there was none.
+            TimeoutError: If there was none in that time.
         """
         with self._changed:
             found: str | None = None
@@ -73,13 +73,13 @@ class PlanningQueue:
             return found
 
     def done(self, name: str) -> None:
-        """A job that was taken has been planned."""
+        """Mark a job from `take` as planned."""
         with self._changed:
             self._taken.discard(name)
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nothing is taken any more."""
+        """Close the queue: `take` returns `None` from now on."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -98,7 +98,7 @@ class PlanningQueue:
         return self._turns.get(job.tenant, 0), not late, job.since if late else job.work
 
     def _forget_turns(self) -> None:
-        """Who has nothing here comes first again when there is something."""
+        """Drop the turns of tenants without queued jobs; their next job comes first."""
         if len(self._turns) > 2 * len(self._waiting) + 100:
             here = {job.tenant for job in self._waiting.values()}
             self._turns = {tenant: turn for tenant, turn in self._turns.items() if tenant in here}

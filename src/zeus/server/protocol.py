@@ -1,11 +1,11 @@
-"""How requests are heard, and answers taken: in so many bytes, and in so much time.
+"""Limits on the size of request headers, and timeouts for reading requests and sending responses.
 
-Whoever opens a connection and says its request byte by byte, or never takes the answer, would hold
-the connection for as long as it likes, and with many of them keep everybody else out.
+A client that sends its request byte by byte, or never reads the response, could hold a connection
+for as long as it likes, and many such connections would lock all other clients out.
 
-uvicorn offers no such bounds, so its connection is overridden where they belong. That is inside of
-uvicorn, which may change: `check_uvicorn` refuses one that is not built as this module needs it,
-because a bound that silently holds no more is worse than a server that does not start.
+uvicorn has no such limits, so its protocol class is subclassed. That relies on internals of
+uvicorn, which may change: `check_uvicorn` rejects a version that lacks what this module needs,
+because a limit that silently stops working is worse than a server that does not start.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import uvicorn
 from zeus.errors import ServerError
 
 _UNKNOWN = (
-    f"uvicorn {uvicorn.__version__} is not built as Zeus needs it to bound connections (missing: "
-    "%s): install one that it knows with pip install 'zeus-energy[server]'"
+    f"uvicorn {uvicorn.__version__} lacks what Zeus needs to limit connections (missing: "
+    "%s): install a supported version with pip install 'zeus-energy[server]'"
 )
 
 try:
@@ -29,8 +29,8 @@ try:
 except ImportError as error:
     raise ServerError(_UNKNOWN % (error.name or "modules")) from error
 
-MOST_HEAD = 64 * 1024  # bytes of a request before its body
-MOST_SECONDS = 30.0  # until a request is heard to its end, or more of its answer is taken
+MOST_HEAD = 64 * 1024  # bytes of a request line and headers
+MOST_SECONDS = 30.0  # to receive a whole request, or for the client to read more of the response
 
 
 class Protocol(HttpToolsProtocol):
@@ -38,32 +38,32 @@ class Protocol(HttpToolsProtocol):
 
     _head = 0
     _in_head = False
-    _hearing: float | None = None  # since when a request, or the first one, is being heard
-    _stuck: float | None = None  # since when nothing of an answer is taken
+    _hearing: float | None = None  # start of receiving a request, or of the connection
+    _stuck: float | None = None  # since when the client reads nothing of the response
     _look_again: asyncio.TimerHandle | None = None
     _answering: RequestResponseCycle | None = None
 
     # --- called by the connection -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Somebody has connected."""
+        """Start the timeout of a new connection."""
         super().connection_made(transport)
         self._hearing = self.loop.time()
         self._look_again = self.loop.call_later(MOST_SECONDS, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Somebody has left, or was made to."""
+        """Stop the timer; notify the request that is being answered."""
         if self._look_again is not None:
             self._look_again.cancel()
         if self._answering is not None and not self._answering.response_complete:
-            # The base class tells only the request that came last, and others may come before it.
+            # The base class notifies only the last request, and pipelined ones may precede it.
             self._answering.disconnected = True
             self._answering.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Some of a request has come, or of several."""
-        # A part at a time: where in it the head ends, and others begin, only the parser knows.
+        """Parse received data: part of a request, or several (pipelined) requests."""
+        # In parts: only the parser knows where headers end and the next request begins.
         while self._in_head and data and not self.transport.is_closing():
             room = MOST_HEAD - self._head
             if room <= 0:
@@ -76,40 +76,40 @@ class Protocol(HttpToolsProtocol):
             super().data_received(data)
 
     def pause_writing(self) -> None:
-        """The client does not take what it is sent."""
+        """Note that the client has stopped reading."""
         self._stuck = self.loop.time()
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Note that the client reads again."""
         self._stuck = None
         super().resume_writing()
 
     # --- called by the parser ---------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Start the header count and the timeout of a request."""
         self._head, self._in_head = 0, True
         self._hearing = self.loop.time()
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A line of the head."""
-        if self._in_head:  # what comes after a body is nothing that we know of
+        """Handle a header."""
+        if self._in_head:  # trailers after the body are ignored
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is there."""
+        """Note the end of the headers."""
         self._in_head = False
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """The body, too."""
+        """Note the end of the request."""
         self._hearing = None
         super().on_message_complete()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Whoever would like another protocol is answered in this one; that is no trouble."""
+        """Log nothing: clients that ask for an upgrade are answered over HTTP/1.1."""
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
@@ -119,7 +119,7 @@ class Protocol(HttpToolsProtocol):
 
     def _look(self) -> None:
         now = self.loop.time()
-        # While nothing is read, because it is being answered first, the client is not to blame.
+        # While the server has paused reading to answer first, the client is not late.
         hearing = None if self.flow.read_paused else self._hearing
         since = min((each for each in (hearing, self._stuck) if each is not None), default=now)
         if now - since >= MOST_SECONDS:
@@ -128,7 +128,7 @@ class Protocol(HttpToolsProtocol):
         self._look_again = self.loop.call_later(since + MOST_SECONDS - now, self._look)
 
 
-# --- what all this rests on -----------------------------------------------------------------------
+# --- internals of uvicorn that this relies on -----------------------------------------------------
 
 _ATTRIBUTES = (
     (HttpToolsProtocol, ("loop", "transport", "flow")),
@@ -141,7 +141,7 @@ def check_uvicorn() -> None:
     """Check that uvicorn has the methods that `Protocol` overrides and the attributes it reads.
 
     Raises:
-        ServerError: If not; says which are missing.
+        ServerError: If not; names those that are missing.
     """
     own = {name for name, each in vars(Protocol).items() if inspect.isfunction(each)} - {"_look"}
     missing = [name for name in sorted(own) if not hasattr(HttpToolsProtocol, name)]

@@ -1,6 +1,6 @@
-"""Answers as JSON, errors among them; none tells how the server is built inside.
+"""JSON responses, including errors, none of which exposes internals of the server.
 
-Whoever looks at a page gets errors as pages.
+Browsers that ask for a page get errors as pages.
 """
 
 from __future__ import annotations
@@ -43,37 +43,37 @@ _STATUS: tuple[tuple[type[ZeusError], int], ...] = (
 
 
 class Fault(BaseModel):
-    """What was wrong."""
+    """An error: its kind and a message."""
 
     kind: str
     message: str
 
 
 class FaultBody(BaseModel):
-    """The body of every answer that is not the one asked for."""
+    """The body of every error response."""
 
     error: Fault
 
 
 def documented(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """Errors for the OpenAPI document, besides those that every request may meet."""
+    """Return error responses for the OpenAPI document, besides those of every route."""
     return {code: {"model": FaultBody, "description": _WORDS[code]} for code in codes}
 
 
 _WORDS = {
-    400: "The request cannot be read.",
-    401: "A token is needed.",
-    403: "The token is not for this job, or the request is not for this server.",
+    400: "The request is malformed.",
+    401: "A valid token is required.",
+    403: "The token is not valid for this job, or the request is not for this server.",
     404: "There is no such job or trial.",
-    409: "It contradicts what is recorded.",
+    409: "The request conflicts with the recorded state.",
     413: "The request is too large.",
     415: "The body is not JSON.",
-    422: "A value breaks a rule.",
-    500: "What is recorded of the job is damaged, or the server has failed.",
-    503: "The store cannot be used just now, or plans are made again.",
+    422: "A value is invalid.",
+    500: "The record of the job is damaged, or the server has failed.",
+    503: "The store is unavailable for now, or plans are being recomputed.",
 }
 ALWAYS = documented(401, 403, 503)
-# Errors of routes that otherwise answer with text: the framework would take them for text, too.
+# For routes that return text: the framework would document their errors as text, too.
 _FAULT = {"application/json": {"schema": {"$ref": "#/components/schemas/FaultBody"}}}
 ALWAYS_OF_TEXT: dict[int | str, dict[str, Any]] = {
     code: {"description": each["description"], "content": _FAULT} for code, each in ALWAYS.items()
@@ -81,31 +81,31 @@ ALWAYS_OF_TEXT: dict[int | str, dict[str, Any]] = {
 
 
 class Json(Response):
-    """JSON in ASCII, so that any text can be sent back."""
+    """A JSON response in ASCII, so that it can echo any text."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """The bytes."""
+        """Return the encoded body."""
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def fault(status: int, kind: str, message: str, **headers: str) -> Json:
-    """An error."""
+    """Return an error as JSON; long messages are truncated."""
     if len(message) > _MOST_MESSAGE:
         message = message[: _MOST_MESSAGE - 1] + "…"
     return Json({"error": {"kind": kind, "message": message}}, status, headers)
 
 
 def refusal_of(scope: Scope, status: int, kind: str, message: str, **headers: str) -> Response:
-    """An error, for whoever asked: a program or a person."""
+    """Return an error as a page for browsers, as JSON for other clients."""
     if wants_page(scope):
         return fault_page(Request(scope), status, message, headers)
     return fault(status, kind, message, **headers)
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Have the application answer errors this way."""
+    """Install the exception handlers of the application."""
     app.add_exception_handler(ZeusError, _zeus)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -113,12 +113,12 @@ def add_handlers(app: FastAPI) -> None:
 
 
 def refused(error: Exception, scope: Scope) -> Response:
-    """The answer to who has met one of our errors."""
+    """Return the response to a `ZeusError`."""
     status = next(status for kind, status in _STATUS if isinstance(error, kind))
     if isinstance(error, StorageError):
         logger.error("%s", error)
-        # Where the store is and what it said concerns only those who run it.
-        message = "the store of this server cannot be used just now"
+        # Location and error message of the store are for the operator only.
+        message = "the store of this server is unavailable for now"
         return refusal_of(scope, status, "StorageError", message, **{"Retry-After": "1"})
     if isinstance(error, DamagedJobError):
         logger.error("%s", error)
@@ -143,7 +143,7 @@ async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     said = str(error.detail)
     if error.status_code == 404 and wants_page(request.scope):
-        said = "there is nothing at this address"
+        said = "there is no page at this URL"
     headers = dict(error.headers or {})
     if error.status_code == 405:
         headers["Allow"] = ", ".join(_allowed(request))
@@ -151,7 +151,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> list[str]:
-    """Methods of an address; each of its routes knows only its own."""
+    """Return the methods of a URL; each of its routes knows only its own."""
     found: set[str] = set()
     for route in request.app.routes:
         if route.matches(request.scope)[0] is not Match.NONE:
@@ -160,6 +160,6 @@ def _allowed(request: Request) -> list[str]:
 
 
 async def _unexpected(request: Request, _error: Exception) -> Response:
-    # The traceback goes to the log of the server, by whoever called us.
-    said = "the server has failed; its log says why"
+    # The caller of this handler logs the traceback.
+    said = "internal server error; see the log of the server"
     return refusal_of(request.scope, 500, "InternalError", said)

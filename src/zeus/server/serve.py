@@ -1,4 +1,4 @@
-"""Runs the application on an address until it is told to stop."""
+"""Runs the application on a socket until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from fastapi import FastAPI
 from zeus.errors import ServerError
 from zeus.server.protocol import Protocol, check_uvicorn
 
-_GRACE = 10  # seconds for requests that are being answered when it is told to stop
+_GRACE = 10  # seconds for requests in progress at shutdown
 _SWITCH_INTERVAL = 0.0005  # seconds
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _MOST_FILES = 65_536
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens on an address.
+    """Return a socket that listens on an address.
 
     Args:
-        host: A name or an address.
-        port: 0 for any that is free.
+        host: A host name or IP address.
+        port: Port number; 0 for any free port.
 
     Raises:
-        ServerError: If that cannot be.
+        ServerError: If the address cannot be used.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -42,26 +42,26 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def is_loopback(listening: socket.socket) -> bool:
-    """Whether only this machine can reach it."""
+    """Return whether the socket listens on a loopback address."""
     return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
 
 
 def address(listening: socket.socket) -> str:
-    """The URL under which it can be reached."""
+    """Return the URL of the socket."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> None:
-    """Answer requests until SIGTERM or SIGINT, of which the process heeds none from then on.
+    """Serve requests until SIGTERM or SIGINT, which the process ignores from then on.
 
     Args:
-        app: What answers.
-        listening: From `listen`.
-        ready: Called once requests are answered.
+        app: The application.
+        listening: Socket from `listen`.
+        ready: Called once requests are accepted.
 
     Raises:
-        ServerError: If the installed uvicorn cannot be bounded; see `protocol`.
+        ServerError: If the installed uvicorn is not supported; see `protocol`.
     """
     check_uvicorn()
     config = uvicorn.Config(
@@ -77,17 +77,17 @@ def serve(app: FastAPI, listening: socket.socket, ready: Callable[[], None]) -> 
         timeout_keep_alive=30,
         timeout_graceful_shutdown=_GRACE,
     )
-    # The thread that writes waits for the interpreter after every statement, by default up to 5 ms
-    # while requests are being read. This process is ours, so it may have it sooner.
+    # After every statement the writer thread waits for the GIL, by default up to 5 ms while
+    # requests are being read. This process runs nothing else, so the interval may be shorter.
     sys.setswitchinterval(_SWITCH_INTERVAL)
     _allow_many_connections()
     _Server(config, ready, app.state.hub.stop).run(sockets=[listening])
 
 
 def _allow_many_connections() -> None:
-    """Thousands of ranks may wait for a plan, and a process usually has 1,024 files open."""
+    """Raise the limit of open files, usually 1,024: thousands of ranks may wait for a plan."""
     with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource  # noqa: PLC0415  (not everywhere)
+        import resource  # noqa: PLC0415  (not on every platform)
 
         now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = _MOST_FILES if most == resource.RLIM_INFINITY else min(most, _MOST_FILES)
@@ -96,7 +96,7 @@ def _allow_many_connections() -> None:
 
 
 class _Server(uvicorn.Server):
-    """Ends without an error when it is told to."""
+    """Exits without an error on SIGTERM and SIGINT."""
 
     def __init__(
         self, config: uvicorn.Config, ready: Callable[[], None], stopping: Callable[[], None]
@@ -111,9 +111,9 @@ class _Server(uvicorn.Server):
             self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        # However often it is told, it finishes what it has begun; that takes a bounded time.
+        # Further signals do not abort requests in progress; those take a bounded time.
         self.should_exit = True
-        self._stopping()  # who waits for news is answered now
+        self._stopping()  # answer long-polling requests now
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -122,6 +122,6 @@ class _Server(uvicorn.Server):
         try:
             yield
         finally:
-            # Whoever tells it once more must not turn its good end into a death by a signal.
+            # Another signal must not turn a clean exit into death by a signal.
             for number in _STOPPING:
                 signal.signal(number, signal.SIG_IGN)

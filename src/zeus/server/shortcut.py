@@ -1,8 +1,8 @@
-"""Decisions and reports of epochs, answered without the detours of the web framework.
+"""Fast path around the web framework for decisions and epoch reports.
 
-Nearly all requests are one of these two, and the framework would take half of the time that they
-cost. Their routes (`routes.py`) do the same: they document them, and answer whatever is not a
-plain good request, so that there is one place that says what is wrong with one.
+Nearly all requests are one of these two, and the framework would take half of their time. Their
+regular routes (`routes.py`) do the same: they document them, and answer all requests that are not
+plainly valid, so that validation errors are worded in one place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from zeus.server.writer import Writer
 
 @dataclass(frozen=True)
 class _Lane:
-    """A route that is short-cut; `path` is what it is called in the metrics."""
+    """A route with a fast path; `path` is its label in the metrics."""
 
     path: str
     pattern: re.Pattern[str]
@@ -52,11 +52,11 @@ _LANES = (
 
 
 class ShortCut:
-    """ASGI middleware; what it does not know goes on to the application.
+    """ASGI middleware; all other requests are passed to the application.
 
     Args:
         app: The application.
-        writer: Carries out commands.
+        writer: Executes commands.
     """
 
     def __init__(self, app: ASGIApp, writer: Writer) -> None:
@@ -64,7 +64,7 @@ class ShortCut:
         self._writer = writer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or let the application."""
+        """Answer a request, or pass it to the application."""
         if scope["type"] == "http" and scope["method"] == "POST" and _is_json(scope):
             for lane in _LANES:
                 found = lane.pattern.fullmatch(scope["path"])
@@ -101,18 +101,18 @@ def _is_json(scope: Scope) -> bool:
 
 
 async def _read(receive: Receive, messages: list[Message]) -> bytes:
-    """The whole body; the messages that it came in are kept."""
+    """Return the whole body; append its ASGI messages to `messages`."""
     while True:
         message = await receive()
         messages.append(message)
         if message["type"] != "http.request":
-            raise HTTPException(400)  # the client has left; the application knows what to do
+            raise HTTPException(400)  # the client has disconnected; the application handles that
         if not message.get("more_body", False):
             return b"".join(each.get("body", b"") for each in messages)
 
 
 def _again(messages: list[Message], receive: Receive) -> Receive:
-    """What was received already, then the rest."""
+    """Return a `receive` that replays these messages first."""
     left = iter(messages)
 
     async def replayed() -> Message:

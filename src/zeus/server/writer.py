@@ -1,8 +1,8 @@
-"""Lets many requests share one transaction.
+"""Group commit: many requests share one transaction.
 
-Requests that change something are handed to one thread. While it carries some out, others come in;
-they are its next batch. So nobody waits longer than for two transactions, and the busier the server
-is, the less each request costs. An answer is given only after the transaction is on disk.
+One thread executes all commands. Those that arrive while it writes form its next batch. So no
+request waits longer than for two transactions, and the busier the server is, the less each request
+costs. A response is sent only after the transaction is on disk.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ logger = logging.getLogger(__name__)
 _MOST_AT_ONCE = 128
 _SWEEP_PERIOD = 10.0  # seconds
 
-# Without a command it is a rehearsal.
+# An entry without a command is a rehearsal.
 _Pending = tuple[Command | None, "asyncio.Future[Any]"]
 
 
 class Writer:
-    """The thread, from `start` to `stop`.
+    """The thread that executes commands, from `start` to `stop`.
 
     Attributes:
-        commands: How many were carried out; `batches` in how many transactions.
+        commands: Number of executed commands.
+        batches: Number of transactions that committed them.
     """
 
     def __init__(self, jobs: Jobs) -> None:
@@ -44,28 +45,28 @@ class Writer:
         self.batches = 0
 
     def start(self) -> None:
-        """Start it; answers are given in the event loop that runs now."""
+        """Start the thread; results are delivered in the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
     def stop(self) -> None:
-        """Carry out what is waiting, and end."""
+        """Execute the queued commands, then end the thread."""
         self._queue.put(None)
         self._thread.join()
 
     async def do(self, command: Command) -> Any:
-        """Carry out a command; its answer.
+        """Execute a command and return its result.
 
         Raises:
-            ZeusError: Whatever it is answered with.
+            ZeusError: If the command fails.
         """
         return await self._ask(command)
 
     async def rehearse(self) -> None:
-        """Write something that leaves no trace, as the next command would be written.
+        """Commit a write that leaves no trace, in the same way as a command.
 
         Raises:
-            StorageError: If nothing can be written.
+            StorageError: If the store is not writable.
         """
         await self._ask(None)
 
@@ -78,7 +79,7 @@ class Writer:
         more, due = True, time.monotonic() + _SWEEP_PERIOD
         while more:
             pending, more = self._next(due - time.monotonic())
-            # In a transaction of its own: what it brings to light concerns nobody else.
+            # In a separate transaction, so that its failure affects no command.
             rehearsals = [future for command, future in pending if command is None]
             commands = [(each, future) for each, future in pending if each is not None]
             if commands:
@@ -90,7 +91,7 @@ class Writer:
                 due = time.monotonic() + _SWEEP_PERIOD
 
     def _next(self, patience: float) -> tuple[list[_Pending], bool]:
-        """What is waiting, or comes within so many seconds; and whether to go on."""
+        """Return the queued entries, waiting up to `patience` s; and whether to go on."""
         pending: list[_Pending] = []
         with contextlib.suppress(queue.Empty):
             entry = self._queue.get(timeout=max(patience, 0.0))
@@ -115,7 +116,7 @@ class Writer:
             answers = self._jobs.execute([command for command, _ in pending])
         except Exception as error:
             if not isinstance(error, StorageError):
-                logger.exception("a request fails")
+                logger.exception("executing a batch of requests failed")
             answers = [error] * len(pending)
         self.commands += len(pending)
         self.batches += 1
@@ -123,21 +124,21 @@ class Writer:
 
     def _answer(self, results: list[tuple[asyncio.Future[Any], Any]]) -> None:
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no request waits any more
             self._loop.call_soon_threadsafe(_give, results)
 
     def _sweep(self) -> None:
         try:
             self._jobs.sweep()
         except StorageError as error:
-            logger.warning("trials whose lease has passed cannot be looked for: %s", error)
-        except Exception:  # of one job; the others go on
-            logger.exception("ending trials whose lease has passed fails")
+            logger.warning("cannot check for trials whose lease has expired: %s", error)
+        except Exception:  # in one job; the others go on
+            logger.exception("ending trials whose lease has expired failed")
 
 
 def _give(results: list[tuple[asyncio.Future[Any], Any]]) -> None:
     for future, answer in results:
-        if future.done():  # whoever asked has left
+        if future.done():  # the client has disconnected
             continue
         if isinstance(answer, Exception):
             future.set_exception(answer)

@@ -136,9 +136,9 @@ def test_the_list_is_filtered_as_one_types(site, open_page):
     page.wait_for_url("**/jobs?q=EMPT*")
     assert page.locator("#jobs tbody th").all_inner_texts() == ["empty"]
     assert page.get_by_role("searchbox").input_value() == "EMPT"
-    page.get_by_label("only those that run now").check()
+    page.get_by_label("running now only").check()
     follow(page, page.get_by_role("button", name="Show"))
-    assert "No job is like that" in page.locator("main").inner_text()
+    assert "No job matches" in page.locator("main").inner_text()
 
 
 def test_a_page_keeps_up_with_a_trial_that_runs(site, open_page):

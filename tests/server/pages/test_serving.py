@@ -82,8 +82,8 @@ def test_unknown_is_not_zero(site):
     # Its energy was not measured, so the sum is a lower bound.
     assert "at least" in ask(site.server, HOSTILE_JOB).page().text
     text = ask(site.server, "/jobs/empty").page().text
-    assert "Saved so far unknown nothing has converged yet" in text
-    assert "Nothing has run yet" in text
+    assert "Saved so far unknown no run has converged yet" in text
+    assert "No trial has run yet" in text
 
 
 @pytest.mark.parametrize("policy", ["zeus", "paper", "grid"])
@@ -173,8 +173,8 @@ def test_trials_page_by_page(site):
 def test_the_list_is_filtered(site):
     assert "nightly-bert" in _text(site, "/jobs?q=NIGHTLY&running=1")
     assert "empty" not in _text(site, "/jobs?q=NIGHTLY")
-    assert "No job is like that" in _text(site, "/jobs?q=none")
-    assert "No job is like that" in _text(site, "/jobs?q=empty&running=1")
+    assert "No job matches" in _text(site, "/jobs?q=none")
+    assert "No job matches" in _text(site, "/jobs?q=empty&running=1")
     assert "empty" in _text(site, f"/jobs?q={quote(chr(0))}&after={quote(chr(0xD800 - 1))}")
 
 
@@ -194,7 +194,7 @@ def test_errors_are_pages_for_people_and_json_for_programs(site):
     for path, said in (
         ("/jobs/none", "There is no job 'none'."),
         ("/jobs/none/export.json", "There is no job 'none'."),
-        ("/nowhere", "There is nothing at this address."),
+        ("/nowhere", "There is no page at this URL."),
     ):
         answer = ask(site.server, path)
         assert answer.status == 404
@@ -246,6 +246,6 @@ def test_a_store_that_fails_is_a_page_too(tmp_path):
         store.close()
         answer = ask(server, JOB, **server.bearer)
         assert answer.status == 503
-        assert "The store of this server cannot be used just now." in answer.page().text
+        assert "The store of this server is unavailable for now." in answer.page().text
         assert "Traceback" not in answer.text
         assert "zeus_trials" not in answer.text

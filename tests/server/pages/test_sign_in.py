@@ -50,7 +50,7 @@ def test_a_token_that_is_not_good_opens_nothing(guarded):
     for bad in ("", "zeus_wrong", "\u00fc", "a b", expired, revoked):
         answer = enter(guarded, bad)
         assert answer.status == 401
-        assert "This token is not good" in answer.page().text
+        assert "This token is invalid" in answer.page().text
         assert "set-cookie" not in answer.headers
     assert bad not in answer.text  # it is not said back
     for bad in (revoked, "x", f"{token.id}.", f"{token.id}.{'0' * 64}", "\u00fc".encode("latin-1")):

@@ -1,4 +1,4 @@
-"""Pages for people, served by the same process as the API and without anything from elsewhere.
+"""Web pages, served by the same process as the API and without external resources.
 
-`layout` is what every page is made of, and says how to add one; `routes` lists those there are.
+`layout` has the frame and blocks of every page, and explains how to add one; `routes` lists them.
 """

@@ -1,6 +1,6 @@
-"""Style, script and icon of the pages: files of this package, and nothing from anywhere else.
+"""Style sheet, script and icon of the pages: files of this package, nothing external.
 
-Their addresses name what is in them, so that a browser keeps them and yet never has an old one.
+Their URLs contain a hash of the content, so that browsers cache them but never use an old version.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _TYPES = {
 
 @cache
 def content(name: str) -> bytes:
-    """What a file holds."""
+    """Return the content of a file."""
     text = resource("zeus.server.pages", "assets", name)
     return (style(text) if name == "zeus.css" else text).encode()
 
 
 @cache
 def address(name: str) -> str:
-    """Where a file is served."""
+    """Return the URL of a file."""
     return f"{PREFIX}{name}?v={hashlib.sha256(content(name)).hexdigest()[:12]}"
 
 
 def serve(request: Request) -> Response:
-    """A file, for anybody: there is nothing secret in it."""
+    """Serve a file to any client: the files hold no secrets."""
     name = request.path_params["name"]
     if name not in _TYPES:
         return Response("there is no such file\n", 404, media_type="text/plain")

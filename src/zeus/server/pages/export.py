@@ -1,4 +1,4 @@
-"""Everything about a job as one JSON document, with the keys of `zeus jobs export`."""
+"""Export of a job as one JSON document, with the keys of `zeus jobs export`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from zeus.optimizer.batch_size.service import Jobs
 from zeus.server.pages.job import check_scope
 from zeus.server.pages.layout import HEADERS
 
-_PAGE = 1_000  # entries that are read at once
+_PAGE = 1_000  # entries per read
 
 
 def show(request: Request) -> Response:
-    """The document, page by page: it may be long."""
+    """Stream the document in parts: it may be long."""
     name = request.path_params["name"]
     check_scope(request, name)
     jobs: Jobs = request.app.state.jobs
@@ -30,7 +30,7 @@ def show(request: Request) -> Response:
 
 def _parts(jobs: Jobs, info: JobInfo) -> Iterator[str]:
     yield f'{{"job":{_text(info.to_dict())},"profiles":'
-    # A job that is deleted meanwhile has nothing more to tell; what was sent is still JSON.
+    # If the job is deleted meanwhile, the lists end early, and the result is still valid JSON.
     try:
         profiles = [each.to_dict() for each in jobs.profiles(info.name)]
     except UnknownJobError:
@@ -53,7 +53,7 @@ def _list(pages: Iterator[Sequence[dict[str, Any]]]) -> Iterator[str]:
 
 
 def _trials(jobs: Jobs, name: str) -> Iterator[list[dict[str, Any]]]:
-    """The latest first."""
+    """Yield the trials, the latest first."""
     before = None
     while page := jobs.trials(name, before, _PAGE):
         yield [each.to_dict() for each in page]

@@ -1,4 +1,4 @@
-"""Errors for people: pages like any other, which say what is wrong and nothing of the inside."""
+"""Error pages, which explain the error without exposing internals of the server."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from zeus.server.pages.markup import join, tag
 
 _MACHINES = ("/api/", "/metrics", "/healthz", "/openapi.json")
 _TITLES = {
-    400: "This cannot be read",
-    401: "A token is needed",
-    403: "Not for you",
+    400: "Bad request",
+    401: "Token required",
+    403: "Forbidden",
     404: "Not found",
-    405: "Not like this",
+    405: "Method not allowed",
     413: "Too large",
-    422: "This address is not right",
-    503: "Not available just now",
+    422: "Invalid URL",
+    503: "Temporarily unavailable",
 }
 
 
 def wants_page(scope: Scope) -> bool:
-    """Whether a request is by a person, who looks at a page."""
+    """Return whether a request is by a browser that expects a page."""
     if scope["type"] != "http" or scope["path"].startswith(_MACHINES):
         return False
     return any(
@@ -36,7 +36,7 @@ def wants_page(scope: Scope) -> bool:
 def fault_page(
     request: Request, status: int, message: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An error as a page."""
+    """Return an error as a page."""
     title = _TITLES.get(status, "Something went wrong")
     said = message[:1].upper() + message[1:].rstrip(".") + "."
     again = tag("a", "Try again", class_="button", href="") if status >= 500 else None

@@ -1,4 +1,4 @@
-"""The page of one job."""
+"""The page of one recurring job."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ from zeus.server.pages.plotting import HALF, SMALL, WIDE, drawn, figure, words
 from zeus.server.pages.units import ago, counted, digits, grouped, joules, percent, seconds, watts
 
 _REFRESH = 5.0  # seconds, while a trial runs
-_TRIALS = 25  # of a page
-_STRETCHES = 120  # of recurrences that a chart tells apart
-_FRONTIERS = 12  # unless all are asked for
+_TRIALS = 25  # per page
+_STRETCHES = 120  # segments of recurrences in a chart
+_FRONTIERS = 12  # unless all are requested
 _COURSE_ROWS = 20
-_COLUMNS = (0, 1, 2, 4, 5)  # of the table of a frontier: setting, time, energy, their changes
+_COLUMNS = (0, 1, 2, 4, 5)  # in the table of a frontier: setting, time, energy, their changes
 _NUMBERS = (1, 2, 3, 4)
 _BELIEFS: tuple[tuple[Kind, str], ...] = (
     ("chosen", "chosen next"),
-    ("best", "expected, of those that converge"),
+    ("best", "expected, has converged"),
     ("other", "expected, not tried yet"),
-    ("failed", "has not converged, or pruned"),
+    ("failed", "not converged, or pruned"),
 )
 
 
 def check_scope(request: Request, name: str) -> None:
-    """Refuse a job that the token is not for."""
+    """Raise `TokenError` if the token is not valid for the job."""
     scope = request.state.scope
     if scope is not None and scope != name:
         raise TokenError(f"your token is for job {scope!r} only")
 
 
 def show(request: Request) -> Response:
-    """One job."""
+    """Return the page of one job."""
     name = request.path_params["name"]
     check_scope(request, name)
     overviews: Overviews = request.app.state.overviews
@@ -95,7 +95,7 @@ class _Page:
         self.every = every
 
     def address(self, *, gpu: GpuModel | None = None, **query: object) -> str:
-        """This page with something else on it."""
+        """Return the URL of this page with other query parameters."""
         asked: dict[str, object] = {}
         gpu = gpu or self.overview.gpu
         if gpu is not None and len(self.overview.gpus) > 1:
@@ -110,7 +110,9 @@ class _Page:
         if self.info.trials:
             parts += [self.choices(), self.gpus(), self.costs(), self.frontiers(), self.trials()]
         else:
-            parts.append(notice("Nothing has run yet. The first run will use the default."))
+            parts.append(
+                notice("No trial has run yet. The first one will use the default batch size.")
+            )
         parts.append(section("Specification", tables.specification(self.overview)))
         return join(*parts)
 
@@ -121,7 +123,7 @@ class _Page:
         sign = "≥" if spec.higher_is_better else "≤"
         about = (
             f"Metric {sign} {digits(spec.target_metric, 6)} within {spec.max_epochs} epochs, "
-            f"default batch size {spec.default_batch_size}. Last heard of "
+            f"default batch size {spec.default_batch_size}. Last activity "
         )
         back = tag("p", tag("a", "Jobs", href="/jobs"), " /", class_="crumb")
         title = heading(tag("bdi", self.info.name), about, ago(self.info.updated, self.now), ".")
@@ -135,9 +137,9 @@ class _Page:
         if overview.running:
             trial = overview.running[0]
             reached = "unknown" if trial.metric is None else digits(trial.metric, 4)
-            said = f"runs now: {counted(trial.epochs, 'epoch')} so far, metric {reached}"
+            said = f"running: {counted(trial.epochs, 'epoch')} so far, metric {reached}"
             if len(overview.running) > 1:
-                said = f"the latest of {counted(len(overview.running), 'trial')} that run now"
+                said = f"the latest of {counted(len(overview.running), 'running trial')}"
             return "Batch size chosen now", str(trial.batch_size), said
         if overview.next is None:
             return "Batch size chosen next", str(self.spec.default_batch_size), "the default"
@@ -151,14 +153,14 @@ class _Page:
     def saved(self) -> tuple[str, Content, Content]:
         account = self.overview.account
         if self.spec.policy == "default":
-            return "Saved so far", "nothing", "the policy is to run the default"
+            return "Saved so far", "nothing", "the policy always runs the default"
         if account.saved is None or account.expected is None:
-            why = "nothing has converged yet" if not account.converged else "see below"
+            why = "no run has converged yet" if not account.converged else "see below"
             return "Saved so far", "unknown", why
         saved = joules(abs(account.saved), like=account.expected)
-        against = f"{saved} of the {joules(account.expected)} of always the default"
+        against = f"{saved} of the {joules(account.expected)} of always running the default"
         if account.saved < 0:
-            said = f"{saved} more than the {joules(account.expected)} of always the default"
+            said = f"{saved} more than the {joules(account.expected)} of always running the default"
             return "Saved so far", tag("span", percent(account.share), class_="bad"), said
         return "Saved so far", tag("span", percent(account.share), class_="good"), against
 
@@ -194,8 +196,8 @@ class _Page:
         about = (
             "Each mark is a trial."
             if width == 1
-            else f"Each mark stands for the trials of {width} neighbouring recurrences that went "
-            "alike; its area, for their share."
+            else f"Each mark stands for trials with the same outcome in {width} consecutive "
+            "recurrences; its area is proportional to their share."
         )
         chart = figure(lambda frame: charts.choices(overview, frame), WIDE, legend)
         title = "Batch size of each recurrence"
@@ -238,7 +240,7 @@ class _Page:
             for kind, text in _BELIEFS
             if kind in kinds
         ]
-        unknown = " At ? nothing is expected yet." if "unknown" in kinds else ""
+        unknown = " ? marks batch sizes without an estimate." if "unknown" in kinds else ""
         chart = figure(
             lambda frame: charts.beliefs(overview, frame),
             HALF,
@@ -264,7 +266,7 @@ class _Page:
             tables.baselines(overview),
             self.course_table(points),
         )
-        about = "What all trials have cost, exploration and retries among them."
+        about = "Cost of all trials, including exploration and retries."
         return section("Cost so far", chart, name="spending", about=about)
 
     def course_table(self, points: Sequence[tuple[int, float, float | None]]) -> Markup:
@@ -279,12 +281,12 @@ class _Page:
         ]
         head = ("recurrence", "this job", "always the default")
         inner = table("Cost so far", head, lines, numbers=(1, 2))
-        return details("The same as a table", inner, name="course")
+        return details("Show as a table", inner, name="course")
 
     def batch_sizes(self) -> Markup:
         inner = tables.batch_sizes(self.overview)
         about = "Epochs, time and energy are means of the runs that converged."
-        return section("What is known of each batch size", inner, name="sizes", about=about)
+        return section("Batch sizes", inner, name="sizes", about=about)
 
     def frontiers(self) -> Markup | None:
         found = [
@@ -306,11 +308,11 @@ class _Page:
             tag("div", *multiples, class_="multiples"),
             more,
             name="frontiers",
-            about=f"Time and energy at each power limit on {where}; the chosen one stands out.",
+            about=f"Time and energy at each power limit on {where}; the chosen one is highlighted.",
         )
 
     def relevance(self, profile: ProfileInfo) -> tuple[bool, bool, int]:
-        """The next and the default batch size come first, then those that ran most."""
+        """Sort key: the next and the default batch size first, then those that ran most."""
         size, decided = profile.batch_size, self.overview.next
         runs = sum(t.trials for t in self.overview.totals if t.batch_size == size)
         return (
@@ -324,7 +326,9 @@ class _Page:
         try:
             frontier = Frontier.from_dict(profile.frontier or {})
         except FrontierError as error:
-            return tag("div", title, tag("p", f"It cannot be drawn: {error}.", class_="note"))
+            return tag(
+                "div", title, tag("p", f"The frontier cannot be drawn: {error}.", class_="note")
+            )
         points = [point for point in frontier if _is(point, profile.power_limit)]
         chosen = {"": points[0]} if points else {}
         work = frontier.work or f"batch size {profile.batch_size}"
@@ -337,7 +341,7 @@ class _Page:
         size = profile.batch_size
         head, *body = ([row[column] for column in _COLUMNS] for row in rows(frontier))
         listed = table(f"Power limits at batch size {size}", head, body, numbers=_NUMBERS)
-        unfolded = details("The same as a table", listed, name=f"limits-{size}")
+        unfolded = details("Show as a table", listed, name=f"limits-{size}")
         return tag("div", title, tag("figure", drawn(picture)), cost, unfolded)
 
     # --- trials ---------------------------------------------------------------------------------
@@ -376,7 +380,7 @@ class _Page:
 
 
 def export_address(name: str) -> str:
-    """Where everything about a job can be had."""
+    """Return the URL of the JSON export of a job."""
     return f"{job_address(name)}/export.json"
 
 

@@ -1,4 +1,4 @@
-"""The charts of one job."""
+"""Charts on the page of one job."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from zeus.server.pages.outcomes import WORDS, kind_of
 from zeus.server.pages.units import joules
 
 _PLAIN = Unit("", 1.0)
-_ROW = 22.0  # pixels that a batch size should have
-_REACH = 3.0  # times the least expected cost: what is dearer lies at the upper edge
-CROWD = 32  # more batch sizes than this are not shown one by one
+_ROW = 22.0  # pixels per batch size
+_REACH = 3.0  # times the lowest expected cost: higher values are clipped to the upper edge
+CROWD = 32  # more batch sizes than this are drawn as curves
 _LARGEST, _SMALLEST = 5.5, 2.4  # radius of a mark
 
-#: Lines, as they are drawn and explained.
+#: Styles of lines, in charts and legends.
 EXPECTED = Path((), "other", 1.4)
 SPENT = Path((), "line", 2.4)
 SPENT_BY_DEFAULT = Path((), "chosen", 2.4, dashed=True)
@@ -38,7 +38,7 @@ def _recurrences(frame: Frame, last: int) -> Axis:
 
 
 def choices(overview: Overview, frame: Frame) -> Picture:
-    """Which batch sizes were chosen, and what became of it; the paper's figure 4."""
+    """Draw the chosen batch sizes and their outcomes, as in figure 4 of the paper."""
     sizes = overview.spec.batch_sizes
     room = frame.height - frame.top - frame.bottom
     frame = replace(frame, height=frame.height + min(max(0.0, len(sizes) * _ROW - room), 260.0))
@@ -49,7 +49,7 @@ def choices(overview: Overview, frame: Frame) -> Picture:
     y = Steps([str(size) for size in sizes], plot.bottom, plot.top)
     name = (
         f"Batch sizes of {overview.info.recurrences} recurrences, from {sizes[0]} to {sizes[-1]}; "
-        "the table of trials tells the same"
+        "the table of trials has the same data"
     )
     shapes = (
         *axes(frame, x, y, "recurrence", "batch size"),
@@ -84,7 +84,7 @@ def _choice_marks(overview: Overview, x: Axis, y: Steps) -> Iterator[Shape]:
     largest = min(_LARGEST, max(_SMALLEST, 0.42 * gap))
     for span in sorted(overview.spans, key=lambda span: span.state != CONVERGED):
         share = span.trials / whole[span.first] if width > 1 else 1.0
-        # What went wrong is rare, and what people look for.
+        # Failures are rare and important, so their marks stay large.
         least = 2.0 if span.state == CONVERGED else 3.4
         radius = max(least, largest * math.sqrt(share))
         at = x.place(span.first + middle), rows[span.batch_size]
@@ -106,7 +106,7 @@ def _said(span: Span, width: int) -> str:
 
 
 def beliefs(overview: Overview, frame: Frame) -> Picture:
-    """What runs cost at each batch size, and what the policy believes."""
+    """Draw measured and expected costs at each batch size."""
     known = [each for each in overview.outlook if each.cost is not None]
     seen = [cost for _, cost in overview.costs]
     least = min([each.cost for each in known if each.cost] + seen, default=1.0)
@@ -119,8 +119,8 @@ def beliefs(overview: Overview, frame: Frame) -> Picture:
     y = Axis(unit, 0.0, top / unit.size, plot.bottom, plot.top)
     frame = replace(frame, ticks=(int((plot.right - plot.left) / 44), frame.ticks[1]))
     name = (
-        "Cost of reaching the target at each batch size, with what is expected; "
-        "the table below tells the same"
+        "Measured and expected cost of reaching the target at each batch size; "
+        "the table below has the same data"
     )
     shapes: list[Shape] = [*axes(frame, x, y, "batch size", f"cost of a run ({unit.name})")]
     crowded = len(overview.outlook) > CROWD
@@ -134,7 +134,7 @@ def beliefs(overview: Overview, frame: Frame) -> Picture:
 
 
 def _curves(overview: Overview, x: Steps, y: Axis) -> Iterator[Shape]:
-    """What is expected of very many batch sizes, as lines: the middle and both ends."""
+    """Draw expected costs and their intervals as lines, for many batch sizes."""
     for pick in ("cost", "low", "high"):
         corners = [
             (x.place(index), y.place(value))
@@ -146,7 +146,7 @@ def _curves(overview: Overview, x: Steps, y: Axis) -> Iterator[Shape]:
 
 
 def _runs(overview: Overview, x: Steps, y: Axis) -> Iterator[Shape]:
-    """Every run a dot beside the middle of its batch size, so that several can be seen."""
+    """Draw each run as a dot, offset sideways so that dots do not overlap."""
     index = {size: i for i, size in enumerate(overview.spec.batch_sizes)}
     room = min(0.3 * abs(x.place(1) - x.place(0)), 16.0)
     numbers: dict[int, int] = {}
@@ -158,7 +158,7 @@ def _runs(overview: Overview, x: Steps, y: Axis) -> Iterator[Shape]:
 
 
 def belief_kinds(overview: Overview) -> set[Kind | Literal["unknown"]]:
-    """Which kinds of marks there are."""
+    """Return the kinds of marks in the chart, for its legend."""
     return {_belief_kind(overview, each) for each in overview.outlook}
 
 
@@ -186,7 +186,7 @@ def _belief(overview: Overview, each: Expected, x: float, y: Axis) -> Iterator[S
         ends = (x, y.place(each.low)), (x, y.place(each.high))
         yield Path(ends, colour, 2.2, dashed=each.standing != Standing.PROVEN)
         for value, (_, end) in zip((each.low, each.high), ends, strict=True):
-            if value / y.unit.size <= y.high:  # else it goes on beyond the edge
+            if value / y.unit.size <= y.high:  # else it extends beyond the edge
                 yield Path(((x - 5, end), (x + 5, end)), colour, 1.6)
     yield Mark(x, y.place(each.cost), 4.5, kind, said)
     if each.cost / y.unit.size > y.high:
@@ -197,14 +197,14 @@ _STANDINGS = {
     Standing.UNKNOWN: "not tried yet",
     Standing.EXPECTED: "not tried yet",
     Standing.PROVEN: "converges",
-    Standing.MISSED: "has not converged",
+    Standing.MISSED: "not converged",
     Standing.PRUNED: "pruned",
-    Standing.UNFIT: "does not run",
+    Standing.UNFIT: "fails to run",
 }
 
 
 def standing_words(each: Expected) -> str:
-    """What is known of a batch size, in words."""
+    """Describe the state of a batch size, with its expected cost."""
     words = _STANDINGS[each.standing]
     if each.cost is None:
         return words
@@ -215,7 +215,7 @@ def standing_words(each: Expected) -> str:
 
 
 def standing_label(standing: Standing) -> str:
-    """The same without figures."""
+    """Describe the state of a batch size, without numbers."""
     return _STANDINGS[standing]
 
 
@@ -225,13 +225,13 @@ def standing_label(standing: Standing) -> str:
 def spending(
     points: Sequence[tuple[int, float, float | None]], last: int, width: int, frame: Frame
 ) -> Picture:
-    """Cost so far, against that of always running the default.
+    """Draw the cumulative cost, compared with that of always running the default.
 
     Args:
-        points: As `account.course` gives them.
+        points: From `account.course`.
         last: The last recurrence.
-        width: Recurrences of a stretch.
-        frame: How large.
+        width: Recurrences per segment.
+        frame: Size of the chart.
     """
     plot = frame.plot
     x = _recurrences(frame, last)
@@ -253,5 +253,5 @@ def spending(
 
     shapes += line(1, SPENT_BY_DEFAULT)
     shapes += line(0, SPENT)
-    name = "Cost so far against that of the default"
+    name = "Cost so far, compared with the default"
     return Picture(name, frame.width, frame.height, tuple(shapes))

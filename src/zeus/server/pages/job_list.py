@@ -21,13 +21,13 @@ _REFRESH = 10.0  # seconds
 
 
 def job_address(name: str, **query: object) -> str:
-    """Where one job is."""
+    """Return the URL of the page of a job."""
     text = urlencode({key: value for key, value in query.items() if value}, quote_via=quote)
     return f"{_PATH}/{quote(name, safe='')}" + (f"?{text}" if text else "")
 
 
 class _Asked:
-    """What a request asks for."""
+    """Filters and position in the list, from the query parameters."""
 
     def __init__(self, request: Request) -> None:
         self.text = self._text(request, "q") or ""
@@ -36,19 +36,19 @@ class _Asked:
         self.before = self._text(request, "before")
 
     def _text(self, request: Request, name: str) -> str | None:
-        """A text that a database can hold."""
+        """Return a parameter if it is text that a database can store."""
         value = request.query_params.get(name)
         return value[:_LONGEST] if value and value[:_LONGEST].isprintable() else None
 
     def address(self, **place: str) -> str:
-        """The same list elsewhere."""
+        """Return the URL of the same list at another position."""
         kept = {"q": self.text or None, "running": "1" if self.running else None, **place}
         query = urlencode({name: value for name, value in kept.items() if value}, quote_via=quote)
         return f"{_PATH}?{query}" if query else _PATH
 
 
 def show(request: Request) -> Response:
-    """The list, or as much of it as was asked for."""
+    """Return the page that lists jobs, filtered as requested."""
     asked, only = _Asked(request), request.state.scope
     overviews: Overviews = request.app.state.overviews
     page = overviews.jobs(
@@ -72,7 +72,7 @@ def show(request: Request) -> Response:
 
 
 def _summary(jobs: int, running: int) -> str:
-    trials = counted(running, "trial runs now", "trials run now")
+    trials = f"{counted(running, 'trial')} running now"
     return f"{counted(jobs, 'job')}, {trials}." if jobs else ""
 
 
@@ -91,7 +91,7 @@ def _filters(asked: _Asked) -> Markup:
         tag(
             "label",
             tag("input", type="checkbox", name="running", value="1", checked=asked.running),
-            " only those that run now",
+            " running now only",
         ),
         tag("button", "Show"),
         role="search",
@@ -100,7 +100,7 @@ def _filters(asked: _Asked) -> Markup:
 
 
 def _table(entries: Sequence[JobEntry], now: float) -> Markup:
-    head = ("job", "recurrences", "trials", "batch size", "latest trial", "policy", "last heard of")
+    head = ("job", "recurrences", "trials", "batch size", "latest trial", "policy", "last activity")
     rows = (_cells(entry, now) for entry in entries)
     inner = table("Jobs", head, rows, numbers=(1, 2, 3), optional=(1, 2, 5, 6))
     return tag("div", inner, id="jobs")
@@ -129,9 +129,9 @@ def _nothing(only: str | None, jobs: int) -> Markup:
     if only is not None:
         return notice("The job that your token is for does not exist yet.")
     if jobs:
-        return notice("No job is like that. ", tag("a", "Show all", href=_PATH))
+        return notice("No job matches. ", tag("a", "Show all", href=_PATH))
     how = (
-        tag("p", "There are no jobs yet. The first run of one makes it appear here:"),
+        tag("p", "There are no jobs yet. A job appears here after its first run starts:"),
         tag("pre", tag("code", "zeus run --job JOB.toml -- python train.py")),
         tag(
             "p",

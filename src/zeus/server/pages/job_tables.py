@@ -1,4 +1,4 @@
-"""The tables of one job."""
+"""Tables on the page of one job."""
 
 from __future__ import annotations
 
@@ -30,46 +30,46 @@ from zeus.server.pages.units import (
 _NONE = "\u2013"
 ROLES = {
     "default": "the default",
-    "explore": "to learn",
+    "explore": "exploration",
     "exploit": "the best so far",
-    "sample": "drawn from beliefs",
+    "sample": "Thompson sampling",
     "retry": "a safe retry",
 }
 
 
 def gpu_name(gpu: GpuModel) -> str:
-    """GPUs in words."""
+    """Return number and model of GPUs, such as "4 × Tesla V100"."""
     return f"{gpu.number} × {gpu.name}" if gpu.number > 1 else gpu.name
 
 
 def specification(overview: Overview) -> Markup:
-    """Everything that the job was created with."""
+    """Return the specification that the job was created with."""
     spec, info = overview.spec, overview.info
     limits = ", ".join(watts(limit) for limit in spec.power_limits)
     sign = "≥" if spec.higher_is_better else "≤"
-    beta = "never" if spec.beta is None else f"at {digits(spec.beta)} × the least cost"
+    beta = "never" if spec.beta is None else f"at {digits(spec.beta)} × the lowest cost"
     return properties(
         [
             ("Batch sizes", ", ".join(map(str, spec.batch_sizes))),
             ("Default", str(spec.default_batch_size)),
             ("Target", f"metric {sign} {digits(spec.target_metric, 6)}"),
-            ("Most epochs", str(spec.max_epochs)),
+            ("Maximum epochs", str(spec.max_epochs)),
             ("Weight of energy (η)", digits(spec.eta_knob)),
-            ("Stopped early (β)", beta),
-            ("Window", str(spec.window) if spec.window else "everything counts"),
+            ("Early stopping (β)", beta),
+            ("Window", str(spec.window) if spec.window else "all recurrences"),
             ("Policy", spec.policy),
             ("Pruning rounds", str(spec.pruning_rounds)),
             ("Learning rate", spec.learning_rate_rule.replace("_", " ")),
-            ("Power limits to try", limits or "left to the optimizer"),
+            ("Power limits to try", limits or "chosen by the optimizer"),
             ("Seed", str(spec.seed)),
             ("Created", instant(info.created)),
-            ("Last heard of", instant(info.updated)),
+            ("Last activity", instant(info.updated)),
         ]
     )
 
 
 def batch_sizes(overview: Overview) -> Markup:
-    """What is known and believed of each batch size, on the GPUs that are looked at."""
+    """Return measured and expected values of each batch size, on the selected GPUs."""
     head = ("batch size", "expected cost", "95 % interval", "runs", "epochs", "time", "energy",
             "power limit")  # fmt: skip
     profiles = {each.batch_size: each for each in overview.profiles if _here(overview, each)}
@@ -116,7 +116,7 @@ def _labels(overview: Overview, each: Expected, runs: set[str], *, chosen: bool)
     words = ["default"] * default + ["next"] * chosen
     known = each.standing not in (Standing.UNKNOWN, Standing.EXPECTED)
     if not known and runs:
-        words += [] if CONVERGED in runs else ["has not converged"]
+        words += [] if CONVERGED in runs else ["not converged"]
     elif each.standing != Standing.PROVEN:
         words.append(standing_label(each.standing))
     return tag("span", f" ({', '.join(words)})", class_="why") if words else None
@@ -136,7 +136,7 @@ def _runs(totals: Sequence[Total]) -> Content:
 
 
 def _means(converged: Sequence[Total]) -> list[Content]:
-    """Epochs, time and energy of a run that converged, on average."""
+    """Return mean epochs, time and energy of the converged runs."""
     if not converged:
         return [_NONE, _NONE, _NONE]
     (total,) = converged
@@ -149,8 +149,8 @@ def _means(converged: Sequence[Total]) -> list[Content]:
 
 
 def running(trials: Sequence[TrialInfo], overview: Overview) -> Markup:
-    """Trials that run now."""
-    head = ("trial", "batch size", "epochs", "metric", "cost so far", "may cost", "GPU", "began")
+    """Return the table of running trials."""
+    head = ("trial", "batch size", "epochs", "metric", "cost so far", "cost limit", "GPU", "began")
     target = digits(overview.spec.target_metric, 6)
     rows = []
     for each in trials:
@@ -162,7 +162,7 @@ def running(trials: Sequence[TrialInfo], overview: Overview) -> Markup:
                 str(each.epochs),
                 unbroken(metric, tag("span", f" of {target}", class_="why")),
                 joules(each.cost),
-                "no bound" if each.threshold is None else joules(each.threshold),
+                "none" if each.threshold is None else joules(each.threshold),
                 gpu_name(GpuModel(each.gpu, each.gpus)),
                 instant(each.began),
             ]
@@ -171,13 +171,13 @@ def running(trials: Sequence[TrialInfo], overview: Overview) -> Markup:
 
 
 def trials(found: Sequence[TrialInfo], *, gpus: bool) -> Markup:
-    """Trials and what became of them.
+    """Return the table of trials and their outcomes.
 
     Args:
         found: The trials.
-        gpus: Whether to tell what each ran on.
+        gpus: Whether to show the GPUs of each.
     """
-    head = ("recurrence", "batch size", "outcome", "for", "epochs", "metric", "time", "energy",
+    head = ("recurrence", "batch size", "outcome", "role", "epochs", "metric", "time", "energy",
             "cost", "began", *(["GPU"] if gpus else []))  # fmt: skip
     rows = []
     for each in found:
@@ -206,7 +206,7 @@ def trials(found: Sequence[TrialInfo], *, gpus: bool) -> Markup:
 
 
 def _ending(trial: TrialInfo) -> Content:
-    """How it ended; why, if that is not plain."""
+    """Return the outcome, with the reason unless it is obvious."""
     plain = trial.state in (CONVERGED, RUNNING) or not trial.note
     why = None if plain else tag("span", trial.note, class_="why below")
     return join(outcome(trial.state), why)
@@ -218,23 +218,23 @@ def _place(trial: TrialInfo) -> Content:
 
 
 def baselines(overview: Overview) -> Markup:
-    """What the comparison with the default rests on, in words."""
+    """Return a note that explains the comparison with the default batch size."""
     account, default = overview.account, overview.spec.default_batch_size
     if overview.spec.policy == "default":
-        return tag("p", "The policy of this job is to run the default.", class_="note")
+        return tag("p", "The policy of this job always runs the default batch size.", class_="note")
     if not account.converged:
-        said = "Nothing has reached the target yet, so there is nothing to compare with."
+        said = "No run has reached the target yet, so there is nothing to compare with."
         return tag("p", said, class_="note")
     missing = [gpu_name(gpu) for gpu in account.converged if gpu not in account.baselines]
     if missing:
         said = (
-            f"What the default would have cost is unknown: on {listed(missing)} no run with batch "
-            f"size {default} has converged, and nothing is believed about one."
+            f"The cost of the default is unknown: on {listed(missing)} no run with batch size "
+            f"{default} has converged, and the policy has no estimate."
         )
         return tag("p", said, class_="note")
     rules = (
-        f"A run with the default, {default}, is counted once for each recurrence that reached the "
-        "target; this job, with everything that it ever spent."
+        f"The cost of a run with the default, {default}, is counted once per recurrence that "
+        "reached the target; the cost of this job includes all its trials."
     )
     entries = [tag("li", _baseline_words(account.baselines[gpu])) for gpu in account.converged]
     return tag("div", tag("p", rules), tag("ul", *entries), class_="note")
@@ -242,10 +242,10 @@ def baselines(overview: Overview) -> Markup:
 
 def _baseline_words(base: Baseline) -> str:
     runs = "one run" if base.runs == 1 else f"{base.runs} runs"
-    source = f"the mean of {runs}" if base.runs > 1 else f"that of {runs}"
+    source = f"the mean of {runs}" if base.runs > 1 else f"measured in {runs}"
     if not base.runs:
         source = "expected by the policy, not measured"
-    power = "at the power limits chosen for it, so what these save is not counted"
+    power = "at the power limits chosen for it, so their savings are not counted"
     if base.factor is not None:
         times = f"{digits(base.factor, 3)}\u00a0×"
         power = f"at full power, {times} that at the chosen power limit"

@@ -1,6 +1,6 @@
-"""The frame around every page for people, and the blocks that pages are built of.
+"""The frame of every page, and the blocks that pages are built of.
 
-A page is a plain function that builds its content of `tag`s (see `markup`, which escapes every
+A page is a plain function that builds its content from `tag`s (see `markup`, which escapes every
 text) and of the blocks below, and hands it to `respond`:
 
     def show(request: Request) -> Response:
@@ -13,13 +13,13 @@ text) and of the blocks below, and hands it to `respond`:
 
     routes = [Route("/pipelines", show)]
 
-A new part of the site is one more entry in `SECTIONS`, its first path segment in `PAGES` (pages
-open with the cookie of `sign_in`; nothing else does), and its routes in `pages.routes`. Errors need
-nothing: any `ZeusError` or `HTTPException` that a page raises becomes a page (`faults`).
+A new part of the site needs an entry in `SECTIONS`, its first path segment in `PAGES` (only pages
+accept the cookie of `sign_in`), and its routes in `pages.routes`. Errors need nothing: any
+`ZeusError` or `HTTPException` that a page raises becomes an error page (`faults`).
 
-Quantities are worded by `units`, charts are drawn by `plotting`. Colours are the variables of the
-style sheet: --paper, --ink, --muted, --grid, --axis, --line, --other, --chosen, --panel, --row,
---bad. Nothing may be inline (style or script): the policy that every page is sent with forbids it.
+`units` formats quantities, `plotting` draws charts. Colors are the variables of the style sheet:
+--paper, --ink, --muted, --grid, --axis, --line, --other, --chosen, --panel, --row, --bad. Inline
+styles and scripts are forbidden by the Content-Security-Policy of every page.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from zeus.server.pages.markup import Content, Markup, join, tag, trusted
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the site that the navigation leads to.
+    """A part of the site with a link in the navigation.
 
     Attributes:
-        title: What it is called.
-        path: Where it begins.
+        title: Text of the link.
+        path: Path of its first page.
     """
 
     title: str
@@ -50,7 +50,7 @@ class Section:
 
 SECTIONS = (Section("Jobs", "/jobs"), Section("Pipelines", "/pipelines"))
 
-#: First segments of the paths of pages, which alone open with a cookie.
+#: First path segments of pages, the only paths that accept the cookie.
 PAGES = frozenset({"jobs", "pipelines"})
 
 HEADERS: Mapping[str, str] = {
@@ -66,7 +66,7 @@ HEADERS: Mapping[str, str] = {
 
 
 def is_page(path: str) -> bool:
-    """Whether a path is that of a page."""
+    """Return whether a path is that of a page."""
     return path == "/" or (path[:1] == "/" and path[1:].partition("/")[0] in PAGES)
 
 
@@ -80,17 +80,17 @@ def respond(
     refresh: float = 0,
     headers: Mapping[str, str] | None = None,
 ) -> HTMLResponse:
-    """A page as the answer to a request.
+    """Return a page as the response to a request.
 
     Args:
-        request: What is answered.
-        title: Of the window.
-        content: What is on it.
-        at: Path of the section that it belongs to.
-        status: Of the answer.
-        refresh: Seconds after which the script asks for the page again, while somebody looks at
-            it, and puts in what has changed; 0 for never. What is to change must have an `id`.
-        headers: Further ones.
+        request: The request.
+        title: Title of the browser window.
+        content: Content of the page.
+        at: Path of its section in the navigation.
+        status: Status code.
+        refresh: Seconds after which the script fetches the page again while it is visible, and
+            replaces the parts that changed; 0 for never. Such parts must have an `id`.
+        headers: Further headers.
     """
     signed_in = bool(request.scope.get("state", {}).get("signed_in"))
     text = document(title, content, at=at, signed_in=signed_in, refresh=refresh)
@@ -100,7 +100,7 @@ def respond(
 def document(
     title: str, content: Content, *, at: str = "", signed_in: bool = False, refresh: float = 0
 ) -> str:
-    """The whole text of a page; see `respond`."""
+    """Return the HTML document of a page; see `respond`."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -143,18 +143,18 @@ _BOLT = (
 
 
 def heading(title: Content, *below: Content) -> Markup:
-    """The title of a page, with a line about it."""
+    """Return the title of a page, with a line of text below."""
     about = tag("p", *below, class_="about") if below else None
     return tag("div", tag("h1", title), about, class_="heading", id="heading")
 
 
 def section(title: str, *content: Content, name: str = "", about: Content = None) -> Markup:
-    """A part of a page.
+    """Return a section of a page.
 
     Args:
-        title: What it is about.
-        content: What is in it.
-        name: Its `id`, in addresses and for what is refreshed; made of the title by default.
+        title: Its title.
+        content: Its content.
+        name: Its `id`, for links and refreshing; derived from the title by default.
         about: A sentence or two below the title.
     """
     name = name or "-".join("".join(c if c.isalnum() else " " for c in title.lower()).split())
@@ -164,12 +164,12 @@ def section(title: str, *content: Content, name: str = "", about: Content = None
 
 
 def columns(*content: Content) -> Markup:
-    """Sections side by side, where there is room."""
+    """Place sections side by side, where there is room."""
     return tag("div", *content, class_="columns")
 
 
 def facts(entries: Iterable[tuple[str, Content] | tuple[str, Content, Content]]) -> Markup:
-    """Figures at a glance: what each is, its value and, if given, a remark."""
+    """Return key figures, each with name, value and optional remark."""
     cells = []
     for name, value, *remark in entries:
         note = tag("dd", remark[0], class_="remark") if remark and remark[0] else None
@@ -178,7 +178,7 @@ def facts(entries: Iterable[tuple[str, Content] | tuple[str, Content, Content]])
 
 
 def properties(entries: Iterable[tuple[str, Content]]) -> Markup:
-    """Names and values in two columns."""
+    """Return names and values in two columns."""
     pairs = (tag("div", tag("dt", name), tag("dd", value)) for name, value in entries)
     return tag("dl", *pairs, class_="properties")
 
@@ -188,7 +188,7 @@ class Row:
     """A row of a table.
 
     Attributes:
-        cells: The first one names it.
+        cells: Contents; the first is the row header.
         kind: Class of the row: "muted", "chosen" or none.
     """
 
@@ -204,14 +204,14 @@ def table(
     numbers: Sequence[int] = (),
     optional: Sequence[int] = (),
 ) -> Markup:
-    """A table that scrolls by itself where it is too wide.
+    """Return a table that scrolls horizontally where it is too wide.
 
     Args:
-        caption: What it is, for those who cannot see it.
+        caption: Label for screen readers.
         head: Titles of the columns.
         rows: Cells, or `Row`s.
-        numbers: Columns of numbers.
-        optional: Columns that phones leave out.
+        numbers: Indices of columns with numbers.
+        optional: Indices of columns that are hidden on phones.
     """
 
     def kind(column: int) -> str | None:
@@ -236,17 +236,17 @@ def table(
 
 
 def notice(*content: Content, kind: str = "") -> Markup:
-    """A remark that stands out; of kind "bad", one about something wrong."""
+    """Return a highlighted remark; kind "bad" is for errors."""
     role = "alert" if kind == "bad" else None
     return tag("p", *content, class_=f"notice {kind}".rstrip(), role=role)
 
 
 def pager(label: str, entries: Iterable[tuple[str, str | None]]) -> Markup:
-    """Links to other pages of a list; one without an address cannot be followed.
+    """Return links to other pages of a list; one without a URL is disabled.
 
     Args:
-        label: What is paged, for those who cannot see it.
-        entries: Text and address.
+        label: Label for screen readers.
+        entries: Text and URL of each link.
     """
     links = (
         tag("span", text, aria_disabled="true") if href is None else tag("a", text, href=href)
@@ -256,10 +256,10 @@ def pager(label: str, entries: Iterable[tuple[str, str | None]]) -> Markup:
 
 
 def details(summary: Content, *content: Content, name: str) -> Markup:
-    """Something that is unfolded only if somebody asks for it; `name` is its `id`."""
+    """Return a collapsed block that users can expand; `name` is its `id`."""
     return tag("details", tag("summary", summary), *content, id=name)
 
 
 def unbroken(*words: Content) -> Markup:
-    """Words that stay on one line."""
+    """Return text that stays on one line."""
     return tag("span", join(*words), class_="unbroken")

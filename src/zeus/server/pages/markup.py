@@ -1,7 +1,7 @@
-"""HTML that is escaped unless somebody says that it is HTML.
+"""HTML builders that escape all text by default.
 
-Names of jobs and GPUs, notes and tokens come from others. So pages are not made of strings but of
-`tag`s, which escape every text; only what `tag`, `join` and `trusted` return is put in as it is.
+Names of jobs and GPUs, notes and tokens are untrusted. So pages are built from `tag`s, not strings;
+`tag` escapes every text except what `tag`, `join` and `trusted` return.
 """
 
 from __future__ import annotations
@@ -23,35 +23,34 @@ class Markup(str):
 
 
 Content = Markup | str | int | None
-"""What may stand in an element: HTML, or a text that is escaped; `None` is nothing."""
+"""Content of an element: HTML, or text that is escaped; `None` is empty."""
 
 
 def trusted(html: str) -> Markup:
-    """Something that is HTML already; never give it what somebody sent."""
+    """Mark a string as HTML; never use it for untrusted text."""
     return Markup(html)
 
 
 def escaped(content: Content) -> Markup:
-    """Content as HTML."""
+    """Return content as HTML."""
     if isinstance(content, Markup):
         return content
     return Markup("" if content is None else safe(str(content)))
 
 
 def join(*contents: Content, between: Content = "") -> Markup:
-    """One after the other."""
+    """Concatenate contents."""
     return Markup(escaped(between).join(escaped(content) for content in contents))
 
 
 def tag(name: str, /, *contents: Content, **attributes: Any) -> Markup:
-    """An element.
+    """Return an element.
 
     Args:
-        name: Of the element.
-        contents: What is in it.
-        attributes: An underscore in a name stands for a hyphen, but one at its end is left out
-            (`class_`). One that is `None` or `False` is left out, and one that is `True` stands
-            without a value.
+        name: Name of the element.
+        contents: Its contents.
+        attributes: Underscores in names become hyphens; a trailing one is dropped (`class_`).
+            `None` and `False` omit the attribute; `True` gives it no value.
     """
     parts = [name]
     for key, value in attributes.items():

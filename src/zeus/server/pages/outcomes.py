@@ -1,4 +1,4 @@
-"""How trials end, for people: a word and a mark of its own for each."""
+"""Outcomes of trials: a word and a distinct mark for each."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ WORDS = {
 
 
 def kind_of(state: str) -> Kind:
-    """The mark of a state; that of one which this version does not know is neutral."""
+    """Return the mark of a state; a neutral one for unknown states."""
     return KINDS.get(state, "other")
 
 
 def outcome(state: str) -> Markup:
-    """A state as a mark and a word."""
+    """Return a state as a mark and a word."""
     pulse = " pulse" if state == RUNNING else ""
     mark = tag("span", sample(kind_of(state), 6.0), class_=f"mark{pulse}")
     return tag("span", mark, WORDS.get(state, state), class_="outcome")

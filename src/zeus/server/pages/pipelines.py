@@ -1,4 +1,4 @@
-"""The pages of pipeline jobs: their list, and one with its pipelines, plan, frontier and ranks."""
+"""Pages of pipeline jobs: the list, and one job with its plan, frontier, pipelines and ranks."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from zeus.server.pages.plotting import WIDE, drawn, figure, words
 from zeus.server.pages.units import ago, counted, digits, joules, percent, seconds, watts
 
 PATH = "/pipelines"
-_REFRESH = 5.0  # seconds, while somebody trains
-_MOST_MARKS = 60  # of a frontier
+_REFRESH = 5.0  # seconds, while ranks are alive
+_MOST_MARKS = 60  # on a frontier
 _MOST_TOOLTIPS = 1_500
-_MOST_OPERATIONS = 6_000  # of a picture
+_MOST_OPERATIONS = 6_000  # in a picture
 _MOST_ROWS = 500
 _EVENTS = 20
-_AS_PLANNED = 5e-3  # share of the time by which a step may differ
+_AS_PLANNED = 5e-3  # relative difference up to which a step counts as planned
 
 
 def address(name: str, pipeline: int | None = None) -> str:
-    """Where one job is, or one of its pipelines."""
+    """Return the URL of a job, or of one of its pipelines."""
     query = "" if pipeline is None else f"?pipeline={pipeline}#plan"
     return f"{PATH}/{quote(name, safe='')}{query}"
 
@@ -44,7 +44,7 @@ def address(name: str, pipeline: int | None = None) -> str:
 
 
 def show_list(request: Request) -> Response:
-    """All pipeline jobs, or the one that the token is for."""
+    """Return the page that lists all pipeline jobs, or the one that the token is for."""
     pipelines: Pipelines = request.app.state.pipelines
     scope = request.state.scope
     if scope is None:
@@ -55,7 +55,7 @@ def show_list(request: Request) -> Response:
         except UnknownJobError:
             found = []
     alive = sum(job["alive"] for job in found)
-    about = f"{counted(len(found), 'job')}, {counted(alive, 'rank trains', 'ranks train')} now."
+    about = f"{counted(len(found), 'job')}, {counted(alive, 'rank')} training now."
     content = join(
         heading("Pipelines", about if found else None),
         _list(found, request.app.state.now()) if found else _nothing(),
@@ -64,7 +64,7 @@ def show_list(request: Request) -> Response:
 
 
 def _list(jobs: Sequence[Mapping[str, Any]], now: float) -> Markup:
-    head = ("job", "pipelines × places × GPUs", "ranks", "straggling", "status", "last change")
+    head = ("job", "DP × PP × TP", "ranks", "straggling", "status", "last change")
     rows = [
         [
             tag("a", tag("bdi", job["name"]), href=address(job["name"])),
@@ -82,7 +82,7 @@ def _list(jobs: Sequence[Mapping[str, Any]], now: float) -> Markup:
 
 def _nothing() -> Markup:
     how = (
-        tag("p", "There are no pipeline jobs yet. One appears here when its ranks start:"),
+        tag("p", "There are no pipeline jobs yet. A job appears here when its ranks start:"),
         tag(
             "pre",
             tag(
@@ -100,7 +100,7 @@ def _nothing() -> Markup:
 
 
 def show(request: Request) -> Response:
-    """One pipeline job."""
+    """Return the page of one pipeline job."""
     name = request.path_params["name"]
     check_scope(request, name)
     pipelines: Pipelines = request.app.state.pipelines
@@ -110,7 +110,7 @@ def show(request: Request) -> Response:
     try:
         planned = pipelines.planned(name)
     except ServerError:
-        planned = None  # its plans are made again
+        planned = None  # its plans are being recomputed
     page = _Page(
         job,
         planned,
@@ -128,19 +128,19 @@ def show(request: Request) -> Response:
 
 
 def _events(rows: Sequence[Sequence[Content]]) -> Markup:
-    inner = table("What happened", ("when", "what", ""), rows)
-    return section("What happened", inner, name="events")
+    inner = table("Events", ("when", "event", "details"), rows)
+    return section("Events", inner, name="events")
 
 
 @dataclass
 class _Page:
-    """One job, with what each of its pipelines follows.
+    """The page of one job, with the plan that each of its pipelines follows.
 
     Attributes:
-        job: As `Pipelines.job` tells it.
-        planned: Its plans, if there are.
-        step_time: Seconds of a step, if known.
-        number: The pipeline that is looked at.
+        job: From `Pipelines.job`.
+        planned: Its plans, if there are any.
+        step_time: Measured seconds per step, if known.
+        number: The selected pipeline.
         now: Seconds since 1970.
     """
 
@@ -172,8 +172,8 @@ class _Page:
     def top(self) -> Markup:
         job = self.job
         about = (
-            f"{counted(job['dp_degree'], 'pipeline')} of {counted(job['pp_degree'], 'place')} with "
-            f"{counted(job['tp_degree'], 'GPU')} each. Last change "
+            f"{counted(job['dp_degree'], 'pipeline')} of {counted(job['pp_degree'], 'PP rank')} "
+            f"with {counted(job['tp_degree'], 'GPU')} each. Last change "
         )
         back = tag("p", tag("a", "Pipelines", href=PATH), " /", class_="crumb")
         note = tag("p", tag("bdi", job["note"]), class_="about") if job["note"] else None
@@ -193,15 +193,15 @@ class _Page:
             return []
         before = self.planned.before
         pace = self.planned.pace(self.stragglers, self.step_time)
-        # Pipelines that follow the same plan take the same: it is worked out once.
+        # Pipelines with the same plan have the same energy: it is computed once.
         each = {point: point.knob.execute().lasting(pace).energy for point in set(self.points)}
         now = math.fsum(each[point] for point in self.points) / len(self.points)
         then = before.lasting(pace).energy
         saved = 1 - now / then if then else 0.0
         slower = pace / before.time - 1
-        said = f"{percent(slower, signed=True)} against no plan"
+        said = f"{percent(slower, signed=True)} compared with no plan"
         if self.stragglers:
-            said = f"{seconds(before.time)} if no pipeline straggled"
+            said = f"{seconds(before.time)} without stragglers"
         elif abs(slower) < 5e-4:
             said = "as fast as without a plan"
         power = self.planned.blocking_power
@@ -209,38 +209,38 @@ class _Page:
             (
                 "Saved",
                 tag("span", percent(saved), class_="good"),
-                f"{joules(now)} an iteration instead of {joules(then)}",
+                f"{joules(now)} per iteration instead of {joules(then)}",
             ),
-            ("An iteration", seconds(pace, 4), said),
+            ("Iteration time", seconds(pace, 4), said),
             *self.seen(self.planned.solution.frontier.fastest.time),
             (
-                "A waiting GPU",
+                "Power while waiting",
                 watts(power),
-                "not known: counted as 0 W" if power is None else "while it waits for a neighbour",
+                "unknown: counted as 0 W" if power is None else "of a GPU that waits for another",
             ),
         ]
 
     def seen(self, planned: float) -> list[tuple[str, Content, Content]]:
-        """What steps really take, beside what the plan says."""
+        """Return the measured step time compared with the plan, if known."""
         if self.step_time is None:
             return []
         more = self.step_time / planned - 1
-        said = f"{percent(more, signed=True)} against the plan"
+        said = f"{percent(more, signed=True)} compared with the plan"
         if abs(more) < _AS_PLANNED:
             said = "as planned"
         elif more > 0:
-            said += ": what a step does besides"
-        return [("A step, as ranks see it", seconds(self.step_time, 4), said)]
+            said += ": work outside the pipeline"
+        return [("Measured step time", seconds(self.step_time, 4), said)]
 
     # --- the plan -------------------------------------------------------------------------------
 
     def plan(self, planned: Planned) -> Markup:
         operations = len(planned.before.pipeline.operations)
-        about = f"Pipeline {self.number}: what its places do when, coloured by power."
+        about = f"Timeline of pipeline {self.number}, colored by power."
         if operations > _MOST_OPERATIONS:
             return section(
                 "The pipeline before and now",
-                words(f"With {operations} operations it is too large to be drawn here."),
+                words(f"With {operations} operations the plan is too large to draw here."),
                 name="plan",
             )
         after = self.points[self.number].knob.execute()
@@ -262,22 +262,22 @@ class _Page:
         kept = _thinned(list(whole), self.points)
         thin = Frontier(kept, work="an iteration", knob_name="plan")
         choices = {"": _marked(self.points[self.number])}
-        reference = Point("every clock at its highest", planned.before.time, planned.before.energy)
+        reference = Point("highest clocks", planned.before.time, planned.before.energy)
         chart = figure(
             lambda frame: lay_out(thin, choices, "An iteration", reference=reference, frame=frame),
             WIDE,
             (),
             words(
                 f"{counted(len(whole), 'plan')}, each at most "
-                f"{percent(max(point.knob.gap for point in whole))} above what was proven to be "
-                f"the least. The one that pipeline {self.number} follows stands out."
+                f"{percent(max(point.knob.gap for point in whole))} above the proven lower bound. "
+                f"The plan of pipeline {self.number} is highlighted."
             ),
         )
         about = (
-            "Time and energy of an iteration of all pipelines, from the fastest plan to the one of "
-            "least energy, with their mean clocks."
+            "Time and energy of an iteration of all pipelines, from the fastest plan to the one "
+            "with the lowest energy, with their mean clocks."
         )
-        return section("What there is to choose from", chart, name="frontier", about=about)
+        return section("Time and energy of the plans", chart, name="frontier", about=about)
 
     def pipelines(self) -> Markup:
         rows = []
@@ -296,9 +296,9 @@ class _Page:
                     "chosen" if number == self.number else "",
                 )
             )
-        head = ("pipeline", "its pace", "time of its plan", "energy of its plan", "clocks")
+        head = ("pipeline", "pace", "time of its plan", "energy of its plan", "clocks")
         inner = table("Pipelines", head, rows, numbers=(2, 3), optional=(4,))
-        about = "A pipeline that straggles runs its fastest plan; the others take as long as it."
+        about = "A straggler runs its fastest plan; the other pipelines slow down to its pace."
         return section("Pipelines", inner, name="pipelines", about=about)
 
     def clocks(self) -> Markup:
@@ -320,11 +320,11 @@ class _Page:
                         f"{digits(max(clocks))} MHz",
                     ]
                 )
-        head = ("place", "computation", "lowest", "mean", "highest")
+        head = ("PP rank", "computation", "lowest", "mean", "highest")
         inner = table(
             "Clocks of the plan", head, rows[:_MOST_ROWS], numbers=(2, 3, 4), optional=(0,)
         )
-        title = f"Clocks that pipeline {self.number} follows"
+        title = f"Clocks of pipeline {self.number}"
         return section(title, inner, name="clocks")
 
     # --- ranks ----------------------------------------------------------------------------------
@@ -346,10 +346,10 @@ class _Page:
             )
             for rank in own[:_MOST_ROWS]
         ]
-        head = ("rank", "place", "GPU", "model", "state", "instructions", "clocks measured")
+        head = ("rank", "PP rank", "TP rank", "GPU", "state", "instructions", "clocks measured")
         inner: Content = table("Ranks", head, rows, numbers=(1, 2, 5, 6), optional=(2, 3, 5))
         if not rows:
-            inner = tag("p", "None has registered.", class_="about")
+            inner = tag("p", "No rank has registered.", class_="about")
         title = f"Ranks of pipeline {self.number}"
         return section(title, inner, name="ranks")
 
@@ -357,23 +357,23 @@ class _Page:
 def _state(rank: Mapping[str, Any]) -> Content:
     if rank["trouble"]:
         return join(
-            tag("span", "in trouble", class_="bad"),
+            tag("span", "failing", class_="bad"),
             tag("span", rank["trouble"], class_="why below"),
         )
     if rank["state"] == "lost":
-        return tag("span", "lost: says nothing any more", class_="bad")
+        return tag("span", "lost: no longer responds", class_="bad")
     return str(rank["state"])
 
 
 def _thinned(points: Sequence[Point], kept: Sequence[Point]) -> list[Point]:
-    """Few enough to be told apart, with those that must not be missing."""
+    """Return at most about `_MOST_MARKS` points, and all of `kept`."""
     step = max(1, len(points) // _MOST_MARKS)
     chosen = {*points[::step], points[-1], *kept}
     return [_marked(point) for point in sorted(chosen, key=lambda point: point.time)]
 
 
 def _marked(point: Point) -> Point:
-    """With a short name for its plan."""
+    """Return the point with a short name of its plan."""
     return Point(str(point.knob).removesuffix(" on average"), point.time, point.energy)
 
 

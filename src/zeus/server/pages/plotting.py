@@ -1,4 +1,4 @@
-"""Charts on pages, in colours that change with day and night.
+"""Charts on pages, in colors that follow the light and dark theme.
 
 A chart is a function from a `Frame` to a `Picture`. It is drawn twice, for wide windows and for
 phones, and the style sheet shows the one that fits.
@@ -23,7 +23,7 @@ SMALL = Frame(350, 270, 58, 12, 12, 54, (5, 5))
 
 
 def drawn(picture: Picture, kind: str = "") -> Markup:
-    """A picture as an element; whoever cannot see it is told its name."""
+    """Return a picture as an SVG element; its name is the label for screen readers."""
     shapes = (element(shape, VARIABLES) for shape in picture.shapes)
     return tag(
         "svg",
@@ -41,13 +41,13 @@ def figure(
     legend: Iterable[tuple[Sample, str]] = (),
     *below: Content,
 ) -> Markup:
-    """A chart for wide windows and for phones, with what its marks mean.
+    """Return a chart for wide windows and for phones, with its legend.
 
     Args:
-        chart: Draws it.
-        wide: Its size in wide windows.
-        legend: What is explained, and how.
-        below: What else belongs to it.
+        chart: Draws the chart in a frame.
+        wide: Frame for wide windows.
+        legend: Marks or lines with their explanations.
+        below: Further content of the caption.
     """
     entries = [tag("li", sample(each), text) for each, text in legend]
     listed = tag("ul", *entries, class_="legend") if entries else None
@@ -56,16 +56,16 @@ def figure(
 
 
 def sample(of: Sample, radius: float = 5.0) -> Markup:
-    """A mark or a line by itself."""
+    """Return a single mark or line, for legends."""
     inner = trusted(element(swatch(of, 10.0, 10.0, radius), VARIABLES))
     return tag("svg", inner, viewBox="0 0 20 20", aria_hidden="true")
 
 
 def taller(frame: Frame, by: float) -> Frame:
-    """The same with more room for the plot."""
+    """Return a taller frame."""
     return replace(frame, height=frame.height + by)
 
 
 def words(*contents: Content) -> Markup:
-    """What a chart rests on, in small letters below it."""
+    """Return a note in small print below a chart."""
     return tag("p", join(*contents), class_="note")

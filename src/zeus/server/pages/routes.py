@@ -1,4 +1,4 @@
-"""The addresses of the pages."""
+"""Routes of the pages."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ routes = [
     Route(f"{assets.PREFIX}{{name}}", assets.serve),
 ]
 
-#: What everybody may see, besides everything under `assets.PREFIX`.
+#: Paths that need no token, besides everything under `assets.PREFIX`.
 OPEN = (sign_in.SIGN_IN, sign_in.SIGN_OUT)

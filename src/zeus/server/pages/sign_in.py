@@ -1,8 +1,8 @@
-"""The way in for people, where tokens are required: a form that leaves a cookie.
+"""Sign-in form for browsers, which sets a cookie.
 
-Scripts cannot read the cookie, other sites cannot send it, and it opens pages only: whatever
-changes something asks for the token in a header, which no browser adds by itself. It is not the
-token either, because browsers send it to every port of the host, whoever listens there.
+Scripts cannot read the cookie, other sites cannot send it, and it is valid for pages only: requests
+that change something need the token in a header, which no browser adds by itself. It is not the
+token itself, because browsers send it to every port of the host, also to other servers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LONGEST = 4_000  # characters of a form
 
 
 def cookie_pass(scope: Scope, headers: dict[bytes, bytes]) -> bytes | None:
-    """What stands for a token in a request's cookie, if this is a request that it may open."""
+    """Return the pass in the cookie of a request for a page, else `None`."""
     if scope["method"] not in ("GET", "HEAD") or not is_page(scope["path"]):
         return None
     for part in headers.get(b"cookie", b"").split(b";"):
@@ -37,27 +37,27 @@ def cookie_pass(scope: Scope, headers: dict[bytes, bytes]) -> bytes | None:
 
 
 def to_sign_in(scope: Scope) -> Response:
-    """Sends a person to the form, and from there to where they wanted to go."""
+    """Redirect to the form, which then redirects to the requested page."""
     query = scope.get("query_string", b"").decode("latin-1")
     wanted = quote(scope["path"]) + (f"?{query}" if query else "")
     return _redirect(f"{SIGN_IN}?next={quote(wanted, safe='')}")
 
 
 def show(request: Request) -> Response:
-    """The form."""
+    """Return the sign-in page."""
     if request.app.state.doorkeeper is None:
         return _redirect(_HOME)
     return _form(request, _inside(request.query_params.get("next", "")))
 
 
 async def enter(request: Request) -> Response:
-    """Take the token, and leave a cookie if it is good."""
+    """Check the token or code, and set the cookie if it is valid."""
     doorkeeper = request.app.state.doorkeeper
     if doorkeeper is None:
         return _redirect(_HOME)
     body = await request.body()
     if len(body) > _LONGEST:
-        raise HTTPException(413, "this form is not as long as that")
+        raise HTTPException(413, "the form is too large")
     fields = parse_qs(body.decode("ascii", "replace"))
     token, code, wanted = (fields.get(name, [""])[0].strip() for name in ("token", "code", "next"))
     wanted = _inside(wanted)
@@ -65,10 +65,10 @@ async def enter(request: Request) -> Response:
         sign_in = request.app.state.sign_in
         token = (sign_in.take(code) if sign_in is not None else None) or ""
         if not token:
-            return _form(request, wanted, "This link was used before, or is too old.")
+            return _form(request, wanted, "This link has already been used or has expired.")
     known = await doorkeeper.admit(b"Bearer " + token.encode()) if token.isascii() else None
     if known is None:
-        return _form(request, wanted, "This token is not good, or not any more.")
+        return _form(request, wanted, "This token is invalid, expired or revoked.")
     answer = _redirect(wanted)
     answer.set_cookie(
         COOKIE,
@@ -82,7 +82,7 @@ async def enter(request: Request) -> Response:
 
 
 def leave(request: Request) -> Response:
-    """Forget the token."""
+    """Sign out: delete the cookie."""
     answer = _redirect(_HOME if request.app.state.doorkeeper is None else SIGN_IN)
     answer.delete_cookie(
         COOKIE, path="/", httponly=True, samesite="strict", secure=_is_secure(request)
@@ -114,10 +114,10 @@ def _form(request: Request, wanted: str, trouble: str = "") -> Response:
         tag(
             "p",
             join(
-                "Whoever runs this server makes one with ",
+                "The operator of this server creates one with ",
                 tag("code", "zeus token create"),
                 _where_it_is(request),
-                ". It is kept in this browser until you sign out or close it.",
+                ". This browser stays signed in until you sign out or close it.",
             ),
             class_="note",
         ),
@@ -133,18 +133,18 @@ def _where_it_is(request: Request) -> Content:
     if request.app.state.sign_in is None:
         return None
     file = tag("code", FILE)
-    return join("; theirs is in the file ", file, " of the state directory")
+    return join("; the operator's own is in the file ", file, " of the state directory")
 
 
 def _inside(wanted: str) -> str:
-    """An address of ours to go to; anything else is none."""
+    """Return the path if it is a page of this server, else the home page."""
     good = wanted.startswith("/") and not wanted.startswith("//") and wanted.isascii()
     good = good and wanted.isprintable() and "\\" not in wanted and " " not in wanted
     return wanted if good and is_page(wanted.partition("?")[0]) else _HOME
 
 
 def _is_secure(request: Request) -> bool:
-    """Whether the browser speaks TLS, perhaps to a proxy before us."""
+    """Return whether the browser uses TLS, perhaps to a proxy in front."""
     told = request.headers.get("origin", "").split(":")[0]
     return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"), told)
 

@@ -1,6 +1,6 @@
-"""Quantities for people: prefixes of a readable size, three or four digits, and "unknown".
+"""Human-readable quantities: unit prefixes, three or four digits, and "unknown".
 
-Each function takes SI units and `None` for what is not known, which is never shown as 0.
+Each function takes SI units, and `None` for an unknown value, which is never shown as 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MINUS = "\u2212"
 
 
 def digits(value: float, count: int = 4) -> str:
-    """A number in so many digits, without an exponent where it can be helped."""
+    """Format a number with `count` digits, without an exponent where possible."""
     if not math.isfinite(value):
         return "∞" if value > 0 else f"{_MINUS}∞"
     text = f"{value:.{count}g}"
@@ -29,12 +29,12 @@ def digits(value: float, count: int = 4) -> str:
 
 
 def grouped(number: int) -> str:
-    """A count, in groups of three digits where it is long."""
+    """Format a count, with digits in groups of three from 10,000 on."""
     return f"{number:,}".replace(",", _THIN) if abs(number) >= 10_000 else str(number)
 
 
 def joules(value: float | None, count: int = 4, *, like: float | None = None) -> str:
-    """Energy or cost: mJ to GJ, or in the unit that another is shown in (`like`)."""
+    """Format energy or cost in mJ to GJ, or in the unit that suits the value `like`."""
     if value is None:
         return UNKNOWN
     unit = energy_unit(abs(value if like is None else like))
@@ -42,7 +42,7 @@ def joules(value: float | None, count: int = 4, *, like: float | None = None) ->
 
 
 def seconds(value: float | None, count: int = 3) -> str:
-    """A length of time: µs to h, days beyond two of them."""
+    """Format a duration in µs to h, or days from two days on."""
     if value is None:
         return UNKNOWN
     if value >= 48 * 3600:
@@ -54,14 +54,14 @@ def seconds(value: float | None, count: int = 3) -> str:
 
 
 def watts(value: float | None) -> str:
-    """Power."""
+    """Format power in W, or kW from 10 kW on."""
     if value is None:
         return UNKNOWN
     return f"{digits(value / 1e3)}{_SPACE}kW" if value >= 10_000 else f"{digits(value)}{_SPACE}W"
 
 
 def percent(share: float | None, *, signed: bool = False) -> str:
-    """A share of 1; with a sign if it is a change."""
+    """Format a fraction as a percentage; `signed` for changes."""
     if share is None:
         return UNKNOWN
     value = 100 * share
@@ -73,18 +73,18 @@ def percent(share: float | None, *, signed: bool = False) -> str:
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """A number of things: "1 trial", "2 trials"."""
+    """Format a count with its noun: "1 trial", "2 trials"."""
     return f"{grouped(number)} {one if number == 1 else many or one + 's'}"
 
 
 def listed(words: Iterable[str]) -> str:
-    """Words in a row: "a, b and c"."""
+    """Join words: "a, b and c"."""
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def instant(at: float | None) -> Markup:
-    """A point in time, in UTC; the script of the pages shows it in the reader's own zone."""
+    """Format a time in UTC; the script of the pages converts it to the local time zone."""
     if at is None:
         return tag("span", UNKNOWN)
     moment = time.gmtime(at)
@@ -93,7 +93,7 @@ def instant(at: float | None) -> Markup:
 
 
 def ago(at: float, now: float) -> Markup:
-    """How long ago something was; when exactly is said to those who point at it."""
+    """Format a time relative to now; the exact time is shown on hover."""
     moment = time.gmtime(at)
     machine = time.strftime("%Y-%m-%dT%H:%M:%SZ", moment)
     exact = time.strftime("%Y-%m-%d %H:%M:%S UTC", moment)

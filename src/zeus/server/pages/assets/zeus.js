@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  // --- instants in the reader's own time zone ---------------------------------------------------
+  // --- times in the local time zone -------------------------------------------------------------
 
   const two = (number) => String(number).padStart(2, "0");
 
@@ -15,9 +15,9 @@
     }
   }
 
-  // --- what has changed, while somebody looks ---------------------------------------------------
+  // --- refreshing the parts that changed, while the page is visible -----------------------------
 
-  let plain = new Map(); // what each part was before it was localised
+  let plain = new Map(); // HTML of each part before localise
 
   function remember(root) {
     plain = new Map([...root.querySelectorAll("[id]")].map((part) => [part.id, part.outerHTML]));
@@ -29,7 +29,7 @@
     const parts = [...fresh.querySelectorAll("[id]")].filter(outermost);
     for (const part of parts) {
       const old = document.getElementById(part.id);
-      // Nobody's selection, focus or unfolded details are taken away for what is still the same.
+      // Unchanged parts are kept, and with them selection, focus and expanded details.
       if (!old || plain.get(part.id) === part.outerHTML || old.contains(document.activeElement)) {
         continue;
       }
@@ -54,7 +54,7 @@
       const fresh = new DOMParser().parseFromString(text, "text/html").getElementById("main");
       if (fresh) update(fresh);
     } catch {
-      // The server is away; it is asked again.
+      // The server is unreachable; the next refresh tries again.
     }
   }
 
@@ -71,7 +71,7 @@
   localise(document);
   soon();
 
-  // --- a link that signs in: no browser sends what follows the # by itself ------------------------
+  // --- sign-in link: browsers do not send the fragment after the # ------------------------------
 
   const form = document.getElementById("sign-in");
   const code = new URLSearchParams(location.hash.slice(1)).get("code");
@@ -81,7 +81,7 @@
     form.submit();
   }
 
-  // --- choices that need no button --------------------------------------------------------------
+  // --- selects that submit at once --------------------------------------------------------------
 
   for (const select of document.querySelectorAll("select[data-submit]")) {
     select.addEventListener("change", () => select.form.requestSubmit());
