@@ -81,7 +81,7 @@ def test_a_computation_that_does_not_end_is_a_mistake():
     log = []
     hooks = PipelineHooks(Recorder(log))
     with (
-        pytest.raises(PipelineError, match="must end before its step does, but 'forward' goes on"),
+        pytest.raises(PipelineError, match="must end before its step, but 'forward' has not ended"),
         hooks.step(),
     ):
         assert hooks.begin("forward")
@@ -167,7 +167,7 @@ def test_parts_of_an_interleaved_megatron_are_known_in_the_backward_too(log):
 def test_mistakes_with_a_megatron_are_told(log):
     with (
         attach_megatron(tiny_megatron, {"bias": 1}, Recorder(log)),
-        pytest.raises(PipelineError, match="`model` must be what is given to forward_backward"),
+        pytest.raises(PipelineError, match="`model` must be what is passed to forward_backward"),
     ):
         iterate({"bias": 2})
     assert log[-1] == "close"

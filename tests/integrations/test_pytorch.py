@@ -252,7 +252,7 @@ def test_without_any_gpu_it_trains_and_says_that_cost_is_not_known(monkeypatch, 
     assert loader.reached_target
     assert loader.cost is None
     messages = [record.message for record in caplog.records]
-    assert sum("cost of the run is not known" in message for message in messages) == 1
+    assert sum("cost of the run is unknown" in message for message in messages) == 1
     assert sum("is not optimized" in message for message in messages) == 1
 
 

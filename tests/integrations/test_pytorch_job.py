@@ -85,16 +85,16 @@ def test_what_is_given_twice_must_agree(node, storage):
     loader = ZeusDataLoader(data(), 32, 8, 0.9, job=spec, storage=storage)
     assert loader.learning_rate_scale == 1.0
     for wrong, said in (
-        ({"batch_size": 64}, "to be trained with batch size 32, but got 64"),
+        ({"batch_size": 64}, "must be trained with batch size 32, but got 64"),
         ({"max_epochs": 9}, "has max_epochs=8, but got max_epochs=9"),
         ({"target_metric": 0.8}, "has target_metric=0.9, but got target_metric=0.8"),
-        ({"cost_threshold": 5.0}, "decides itself, but got cost_threshold=5.0"),
-        ({"observe": True}, "decides itself, but got observe=True"),
-        ({"batch_sampler": [[0]]}, "decides itself, but got batch_sampler"),
+        ({"cost_threshold": 5.0}, "decides this itself, but got cost_threshold=5.0"),
+        ({"observe": True}, "decides this itself, but got observe=True"),
+        ({"batch_sampler": [[0]]}, "decides this itself, but got batch_sampler"),
     ):
         with pytest.raises(RunError, match=said):
             ZeusDataLoader(data(), job=job(), storage=storage.replace("jobs", said[:5]), **wrong)
-    with pytest.raises(RunError, match="only a recurring job is kept elsewhere"):
+    with pytest.raises(RunError, match="only a recurring job has a server or a store"):
         ZeusDataLoader(data(), 32, 8, job="nightly", storage=storage)
     with pytest.raises(JobConflictError, match=r"beta is 2\.0, not 4\.0"):
         ZeusDataLoader(data(), job=replace(spec, beta=4.0), storage=storage)
@@ -139,7 +139,7 @@ def test_listing_one_is_the_trial_that_it_was_started_for(node, storage, handove
 
 
 def test_another_batch_size_than_the_decided_one_is_a_mistake(node, handover):
-    with pytest.raises(RunError, match="to be trained with batch size 32, but got 64"):
+    with pytest.raises(RunError, match="must be trained with batch size 32, but got 64"):
         ZeusDataLoader(data(), 64, 8, 0.9)
 
 

@@ -1,11 +1,11 @@
-"""Zeus where people already are: one module per training framework, imported only when used.
+"""Integrations with training frameworks: one module per framework, imported only when used.
 
 `transformers`, `lightning` and `keras` have a `ZeusCallback` for their framework's list of
-callbacks; `accelerate` has one that hands out epochs and steps; `loop` does that for any other
-loop, JAX included. Each takes any number of `zeus.optimizer.Callback`, and brings the power-limit
-optimizer if it is given none. `pytorch` has a data loader that does it all by itself. `pipelining`
-and `pipeline_engine` tell the optimizer of a pipeline what PyTorch's runtime, Megatron-LM,
-DeepSpeed or an engine of one's own computes.
+callbacks. `accelerate` has one whose iterators yield epochs and steps; `loop` does that for any
+other loop, JAX included. Each takes any number of `zeus.optimizer.Callback`, and uses the
+power-limit optimizer if it is given none. `pytorch` has a data loader that needs no further calls.
+`pipelining` and `pipeline_engine` report the computations of PyTorch's pipeline runtime,
+Megatron-LM, DeepSpeed or a custom engine to the pipeline optimizer.
 """
 
 from __future__ import annotations

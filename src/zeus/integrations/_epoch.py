@@ -1,4 +1,4 @@
-"""The time and energy of an epoch, from the pieces that were measured of it."""
+"""Time and energy of an epoch, added up from the measured parts of it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from zeus.monitor.measurement import GPU, Reading
 EPOCH_TIME = "zeus/epoch_time"
 EPOCH_ENERGY = "zeus/epoch_energy"
 
-#: What a logger is given: names and numbers.
+#: Values for a logger, by name.
 Values = dict[str, float]
 
 
 def joined(pieces: Iterable[Measurement]) -> Measurement:
-    """One measurement of pieces that follow each other. Energy is known if it is of all pieces."""
+    """Add up consecutive measurements. Energy is known only if it is known for all of them."""
     time = 0.0
     readings: dict[tuple[str, int | str], Reading] = {}
     for piece in pieces:
@@ -29,15 +29,15 @@ def joined(pieces: Iterable[Measurement]) -> Measurement:
             elif before.energy is not None and reading.energy is not None:
                 readings[slot] = replace(reading, energy=before.energy + reading.energy)
             elif before.energy is not None:
-                readings[slot] = reading  # says why it is not known
+                readings[slot] = reading  # carries the reason why it is not known
     return Measurement.of(time, readings.values())
 
 
 def values_of(epochs: Iterable[Measurement]) -> Values:
-    """What to log of an epoch that several processes have measured.
+    """Return the values to log for an epoch that several processes have measured.
 
-    Seconds of the slowest, joules of all. Energy is left out if that of a GPU is not known, or if
-    nothing is.
+    Time is that of the slowest process in seconds, energy the sum of all in joules. Energy is left
+    out if that of any GPU is unknown, or if none is known.
     """
     whole = Measurement.combined(epochs)
     values = {EPOCH_TIME: whole.time}

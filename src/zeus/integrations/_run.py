@@ -1,8 +1,9 @@
-"""What all integrations share: one run of training, told to callbacks in their order.
+"""Code shared by all integrations: a training run whose events are passed to callbacks in order.
 
-Frameworks differ in what they tell, and when. A `Run` takes it as it comes and calls the callbacks
-as `zeus.optimizer.Callback` promises: steps lie in epochs, what was begun is ended, pauses lie
-between steps, nothing but `close` follows an error. It also measures the training of each epoch.
+Frameworks differ in which events they report, and when. A `Run` accepts them in any order and calls
+the callbacks as `zeus.optimizer.Callback` promises: steps lie in epochs, every begin has an end,
+pauses lie between steps, only `close` follows an error. It also measures the training time and
+energy of each epoch.
 """
 
 from __future__ import annotations
@@ -30,40 +31,40 @@ _RANK_TIMEOUT = 600.0  # seconds to wait for the slowest process at the end of a
 
 @contextmanager
 def needs(package: str, extra: str) -> Iterator[None]:
-    """Around the import of a framework: its absence is told with the line that mends it."""
+    """Wrap the import of a framework: if it is missing, the error shows how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:
         if error.name != package:
-            raise  # the framework is there, something that it needs is not
+            raise  # the framework is installed, one of its dependencies is not
         raise MissingExtraError(f"zeus.integrations.{extra}", extra) from error
 
 
 class Run:
-    """Runs of training, one after the other.
+    """Consecutive training runs.
 
-    Every method may be called at any time: what does not fit is left out or completed, and before
+    Every method may be called at any time: events out of order are dropped or completed, and before
     `begin` and after `close` nothing happens.
 
     Args:
-        callbacks: Are told. Without any, each run gets an optimizer of the power limit.
-        monitor: Measures the epochs. By default that of the first callback that has one, or else
-            one of the run's own.
+        callbacks: Called at each event. If none are given, each run gets a power-limit optimizer.
+        monitor: Measures the epochs. Defaults to the monitor of the first callback that has one, or
+            else to one of the run's own.
 
     Raises:
-        ValueError: If a callback is not one.
+        ValueError: If a callback is not a `zeus.optimizer.Callback`.
 
     Attributes:
         callbacks: As given.
-        left_early: Whether the steps of this epoch were left before their end.
+        left_early: Whether the loop over the steps of this epoch was left before its end.
     """
 
     def __init__(self, callbacks: Sequence[Callback], monitor: ZeusMonitor | None) -> None:
         for callback in callbacks:
             if not isinstance(callback, Callback):
                 raise RunError(
-                    "callbacks must be objects of zeus.optimizer.Callback (and a monitor be named: "
-                    f"monitor=...), but got {callback!r}"
+                    "callbacks must be objects of zeus.optimizer.Callback (pass a monitor as "
+                    f"`monitor=...`), but got {callback!r}"
                 )
         self.callbacks = tuple(callbacks)
         self.left_early = False
@@ -73,15 +74,15 @@ class Run:
 
     @property
     def open(self) -> bool:
-        """Whether it has begun and is not over."""
+        """Whether a run has begun and has not ended."""
         return self._means is not None and self._means.open
 
     def begin(self, frame: FrameType | None = None) -> None:
-        """A run begins. One that did not end goes on: frameworks may try again by themselves.
+        """Begin a run. An open run continues: frameworks may retry by themselves.
 
         Args:
-            frame: Of the framework's function that trains, if the framework does not tell about
-                exceptions: the run is over when that function was left.
+            frame: Frame of the framework's training function, if the framework does not report
+                exceptions: the run ends when that function has been left.
         """
         if self._means is None or not self._means.go_on():
             self._means = _Means(self.callbacks, self._monitor)
@@ -90,7 +91,7 @@ class Run:
             self._means.watch(frame)
 
     def epoch_begin(self) -> None:
-        """An epoch begins. One that did not end does so now."""
+        """Begin an epoch. An epoch that is still open ends first."""
         if not self.open:
             return
         self.epoch_end(report=False)
@@ -99,7 +100,7 @@ class Run:
         self._opened.start_measuring()
 
     def step_begin(self) -> None:
-        """A step begins, or goes on with the next part of its batch."""
+        """Begin a step, or continue it with the next part of its batch."""
         if self._in_step or not self.open:
             return
         if not self._in_epoch:  # resumed from a checkpoint in the middle of one
@@ -110,7 +111,7 @@ class Run:
             callback.on_step_begin()
 
     def step_end(self) -> None:
-        """The step has ended."""
+        """End the step."""
         if not self._in_step or not self.open:
             return
         self._in_step = False
@@ -118,10 +119,10 @@ class Run:
             callback.on_step_end()
 
     def pause(self) -> bool:
-        """Something else than training follows, up to `resume` or the next step.
+        """Pause: no training until `resume` or the next step.
 
         Returns:
-            Whether it was training before.
+            Whether training was going on before.
         """
         if self._paused or not self._in_epoch or not self.open:
             return False
@@ -132,7 +133,7 @@ class Run:
         return True
 
     def resume(self) -> None:
-        """Training goes on."""
+        """Continue training after a pause."""
         if not self._paused or not self.open:
             return
         self._paused = False
@@ -140,13 +141,14 @@ class Run:
         self._opened.start_measuring()
 
     def epoch_end(self, *, report: bool = True) -> Values:
-        """The epoch has ended.
+        """End the epoch.
 
         Args:
-            report: Whether to say what it took. Every process of a job must do the same.
+            report: Whether to return its time and energy. Must be the same in all processes of the
+                job.
 
         Returns:
-            What to log.
+            Values to log, by name.
         """
         if not self._in_epoch or not self.open:
             return {}
@@ -158,7 +160,7 @@ class Run:
         return self._opened.take_values(report=report)
 
     def close(self) -> None:
-        """The run is over: callbacks put back what they changed. What is open is not ended."""
+        """End the run: callbacks restore what they changed. An open epoch or step is not ended."""
         if self._means is not None:
             self._means.close()
 
@@ -173,10 +175,10 @@ class Run:
 
 
 class _Means:
-    """What a run has while it lasts: callbacks, a monitor, a watch."""
+    """Resources of a run while it lasts: callbacks, a monitor, a watch."""
 
     def __init__(self, callbacks: Sequence[Callback], monitor: ZeusMonitor | None) -> None:
-        self._end = ExitStack()  # does all that is to be done, whatever of it fails
+        self._end = ExitStack()  # runs every cleanup, even if one of them fails
         if monitor is None:
             monitor = next(filter(None, map(_monitor_of, callbacks)), None)
         if monitor is None:
@@ -195,51 +197,51 @@ class _Means:
         self._window: object | None = None
         self._pieces: list[Measurement] = []
         self._watch: Watch | None = None
-        # Two threads may want to end the run; the second one waits until all is done.
+        # Two threads may try to end the run; the second one waits until the first is done.
         self._lock = threading.RLock()
 
     def start_measuring(self) -> None:
-        """Training goes on."""
-        with suppress(WindowError):  # the monitor is closed, which is no reason to stop training
+        """Open a window: training follows."""
+        with suppress(WindowError):  # the monitor is closed; training must go on
             self._window = self._monitor.open_scope("epoch", True)
 
     def stop_measuring(self) -> None:
-        """What follows is not training."""
+        """Close the window: what follows is not training."""
         window, self._window = self._window, None
         piece = None if window is None else self._monitor.close_scope(window, True, False)
-        if piece is not None:  # else somebody has reset the monitor's windows
-            # Worked out now: what that needs is not kept for as long as evaluation may take.
+        if piece is not None:  # else the monitor's windows were reset
+            # Computed now: the samples for it may be gone by the end of a long evaluation.
             self._pieces.append(Measurement.of(piece.time, piece.readings))
 
     def take_values(self, *, report: bool) -> Values:
-        """What was measured since the last time, by all processes of the job."""
+        """Return what all processes of the job have measured since the last call."""
         pieces, self._pieces = self._pieces, []
         if not (report and self._reporting):
             return {}
         try:
             if self._ranks is None:
                 self._ranks = job_ranks(_RANK_TIMEOUT)
-            # Also by a process that has nothing to say: the others wait for it.
+            # Also by a process without measurements: the others wait for it.
             said = self._ranks.share(joined(pieces) if pieces else None)
         except RanksError as error:
             self._reporting = False
-            logger.warning("time and energy of epochs are not logged any further: %s", error)
+            logger.warning("time and energy of epochs are no longer logged: %s", error)
             return {}
         epochs = [epoch for epoch in said if epoch is not None]
         return values_of(epochs) if epochs else {}
 
     def watch(self, frame: FrameType) -> None:
-        """End the run when a function was left that the calling thread is running."""
+        """End the run when a function that the calling thread is running has been left."""
         self._watch = Watch(frame, self._left)
 
     def go_on(self) -> bool:
-        """Whether there is still a run to go on with; it is not watched any more."""
+        """Return whether the run is still open, and stop watching its function."""
         with self._lock:
             self._unwatch()
             return self.open
 
     def close(self) -> None:
-        """Put everything back."""
+        """End the run and restore everything."""
         with self._lock:
             if not self.open:
                 return
@@ -267,9 +269,9 @@ def _monitor_of(callback: Callback) -> ZeusMonitor | None:
 
 
 class Integration:
-    """The part of a `ZeusCallback` that is the same for all frameworks.
+    """The part of a `ZeusCallback` that all frameworks share.
 
-    As a ``with`` block it closes itself, whatever ends the block.
+    As a context manager it is closed at the end of the ``with`` block, also by an exception.
     """
 
     def __init__(self, *callbacks: Callback, monitor: ZeusMonitor | None = None) -> None:
@@ -277,7 +279,7 @@ class Integration:
         self._run = Run(callbacks, monitor)
 
     def close(self) -> None:
-        """Put back what was changed for the run. The end of training does so by itself."""
+        """Restore what was changed for the run. The end of training does so by itself."""
         self._run.close()
 
     def __enter__(self) -> Self:
@@ -287,14 +289,14 @@ class Integration:
         self.close()
 
 
-# --- loops of one's own ---------------------------------------------------------------------
+# --- custom loops ---------------------------------------------------------------------------
 
 
 def walk_epochs(run: Run, epochs: Iterable[T], log: Callable[[Values], object]) -> Iterator[T]:
-    """Hand out epochs, and tell a run about them. When they are left, the run is over.
+    """Yield epochs and report them to a run. The run ends when the loop is left.
 
-    An epoch whose steps were left half-way along with it is not logged: a generator cannot tell
-    `break` from an exception, after which other processes may not come to its end.
+    An epoch that is left together with its unfinished steps is not logged: a generator cannot
+    distinguish `break` from an exception, after which other processes may not reach its end.
     """
     run.begin()
     try:
@@ -313,12 +315,12 @@ def walk_epochs(run: Run, epochs: Iterable[T], log: Callable[[Values], object]) 
 def walk_steps(
     run: Run, batches: Iterable[T], complete: Callable[[], bool] = lambda: True
 ) -> Iterator[T]:
-    """Hand out batches, and tell a run about the steps. Between such loops is a pause.
+    """Yield batches and report the steps to a run. Between such loops the run is paused.
 
     Args:
-        run: Is told.
+        run: The run that gets the reports.
         batches: One per step, or several.
-        complete: Asked after each batch: whether it was the last one of its step.
+        complete: Called after each batch; returns whether it was the last one of its step.
     """
     try:
         for batch in batches:
@@ -335,7 +337,7 @@ def walk_steps(
 
 @contextmanager
 def paused(run: Run) -> Iterator[None]:
-    """Around what is not training."""
+    """Pause a run for the duration of a ``with`` block."""
     training = run.pause()
     try:
         yield

@@ -1,7 +1,7 @@
-"""Notices that a framework's training function was left by an exception.
+"""Detects that an exception has left a framework's training function.
 
-Some frameworks tell their callbacks nothing then. A thread looks from time to time whether the
-function is still on the stack of its thread, and acts if it is not.
+Some frameworks do not call their callbacks then. A thread polls whether the function is still on
+the stack of its thread, and acts if it is not.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-_INTERVAL = 0.25  # seconds; a look takes microseconds
+_INTERVAL = 0.25  # seconds; a poll takes microseconds
 
 
 class Watch:
     """Watches a function that the calling thread is running.
 
     Args:
-        frame: Of the function.
-        left: Called, by another thread and with this watch, when the function was left.
+        frame: Frame of the function.
+        left: Called from another thread, with this watch, after the function has been left.
     """
 
     def __init__(self, frame: FrameType, left: Callable[[Watch], None]) -> None:
@@ -30,7 +30,7 @@ class Watch:
         threading.Thread(target=self._look, name="zeus-watch", daemon=True).start()
 
     def stop(self) -> None:
-        """Look no more. A look that is under way may still find the function left."""
+        """Stop polling. A poll that is under way may still find that the function was left."""
         self._stopped.set()
 
     def _look(self) -> None:
@@ -49,7 +49,7 @@ class Watch:
 
 
 def calling_method(owner: object) -> FrameType | None:
-    """The outermost method of an object that the calling thread is running, if it is."""
+    """Return the outermost method of an object on the calling thread's stack, or `None`."""
     found = None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

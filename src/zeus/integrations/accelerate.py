@@ -1,6 +1,6 @@
 """Zeus in a training loop with Hugging Face Accelerate.
 
-The loops over epochs and batches go through it::
+Wrap the loops over epochs and batches::
 
     zeus = ZeusCallback(accelerator)
     for epoch in zeus.epochs(range(10)):
@@ -9,8 +9,8 @@ The loops over epochs and batches go through it::
                 ...
         evaluate()
 
-A step is one step of the optimizer, of several batches if gradients are accumulated. What lies
-between loops over `steps` is not training.
+A step is one step of the optimizer, of several batches if gradients are accumulated. Code between
+loops over `steps` does not count as training.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ T = TypeVar("T")
 
 
 class ZeusCallback(Integration):
-    """Hands out the epochs and steps of a loop that uses Accelerate.
+    """Yields the epochs and steps of a loop that uses Accelerate.
 
     After each epoch, `zeus/epoch_time` (seconds of training) and `zeus/epoch_energy` (joules on
     all processes, if they could be measured) go to the accelerator's trackers. While
     `accelerator.save_state` runs, up to the next step, the callbacks are paused.
 
     Args:
-        accelerator: Of the training loop.
-        callbacks: Are told what happens. Without any, the power limit is optimized.
-        monitor: Measures each epoch. By default that of the first callback that has one, or else
-            one of its own.
-        tracker_step: Tells the step under which trackers should file the values of an epoch. By
-            default they number them by themselves.
+        accelerator: The accelerator of the training loop.
+        callbacks: Called at each event. If none are given, the power limit is optimized.
+        monitor: Measures each epoch. Defaults to the monitor of the first callback that has one,
+            or else to a new one.
+        tracker_step: Returns the step number under which trackers log the values of an epoch. By
+            default trackers number them by themselves.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class ZeusCallback(Integration):
         self._tracker_step = tracker_step
 
     def epochs(self, iterable: Iterable[T]) -> Iterator[T]:
-        """Go through the epochs of a training run; when they are left, all is put back.
+        """Iterate over the epochs of a training run; leaving the loop restores everything.
 
-        Use it in a ``for`` statement: if its iterator is kept elsewhere, a loop that is left early
-        is over only when that iterator is gone.
+        Use it in a ``for`` statement: if a reference to the iterator is kept, a loop that is left
+        early ends only when the iterator is deleted.
         """
         hook = self._accelerator.register_save_state_pre_hook(self._before_checkpoint)
         try:
@@ -70,15 +70,15 @@ class ZeusCallback(Integration):
             hook.remove()
 
     def steps(self, loader: Iterable[T]) -> Iterator[T]:
-        """Go through the batches of an epoch.
+        """Iterate over the batches of an epoch.
 
         Args:
-            loader: As `accelerator.prepare` has returned it.
+            loader: A data loader that `accelerator.prepare` returned.
         """
         return walk_steps(self._run, loader, lambda: bool(self._accelerator.sync_gradients))
 
     def paused(self) -> AbstractContextManager[None]:
-        """Around what is not training but lies in a loop over `steps`, after the step's work."""
+        """Wrap code in a loop over `steps` that is not training, after the step's work."""
         return paused(self._run)
 
     def _before_checkpoint(self, *_: object) -> None:

@@ -21,18 +21,18 @@ class ZeusCallback(Integration, KerasCallback):
 
     A step is one step of the optimizer: `steps_per_execution` batches, or as many as the optimizer
     accumulates gradients over, counted from the beginning of each epoch. The validation of `fit`
-    is a pause. Keras does not tell when it saves a checkpoint between batches; that counts as
-    training. It does not tell about exceptions either: what was changed is put back soon after
-    `fit` was left by one, and at once with ``with ZeusCallback() as zeus``.
+    is a pause. Keras does not report that it saves a checkpoint between batches; that counts as
+    training. It does not report exceptions either: what was changed is restored soon after one has
+    left `fit`, and at once with ``with ZeusCallback() as zeus``.
 
     `zeus/epoch_time` (seconds of training) and `zeus/epoch_energy` (joules, if they could be
     measured) are added to the logs of each epoch, for the callbacks that come after this one and
     for the history.
 
     Args:
-        callbacks: Are told what happens. Without any, the power limit is optimized.
-        monitor: Measures each epoch. By default that of the first callback that has one, or else
-            one of its own.
+        callbacks: Called at each event. If none are given, the power limit is optimized.
+        monitor: Measures each epoch. Defaults to the monitor of the first callback that has one,
+            or else to a new one.
     """
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:

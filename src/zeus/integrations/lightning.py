@@ -4,8 +4,8 @@ One line is enough to optimize the power limit::
 
     Trainer(max_epochs=10, callbacks=[ZeusCallback()]).fit(model, loader)
 
-It works with the package `lightning` and with `pytorch_lightning`: with whichever the program has
-imported, or else is installed.
+It works with the package `lightning` and with `pytorch_lightning`: with the one that the program
+has imported, or else with the one that is installed.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class ZeusCallback(Integration, LightningCallback):
     """Follows `Trainer.fit`.
 
     Lightning counts batches; here a step is one step of the optimizer, which is
-    `accumulate_grad_batches` batches or what is left of them at the end of the epoch. (With manual
+    `accumulate_grad_batches` batches or the remaining ones at the end of the epoch. (With manual
     optimization it is one batch.) Validation and checkpoints within an epoch are pauses, up to the
-    next batch. After exceptions and Ctrl-C everything is put back at once.
+    next batch. After exceptions and Ctrl-C everything is restored at once.
 
     `zeus/epoch_time` (seconds of training) and `zeus/epoch_energy` (joules on all processes, if
     they could be measured) are logged at the end of each epoch, by the first process.
 
     Args:
-        callbacks: Are told what happens. Without any, the power limit is optimized.
-        monitor: Measures each epoch. By default that of the first callback that has one, or else
-            one of its own.
+        callbacks: Called at each event. If none are given, the power limit is optimized.
+        monitor: Measures each epoch. Defaults to the monitor of the first callback that has one,
+            or else to a new one.
     """
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

@@ -1,6 +1,6 @@
-"""Zeus in a training loop of one's own, whatever the framework.
+"""Zeus in a custom training loop, with any framework.
 
-The loops over epochs and batches go through it::
+Wrap the loops over epochs and batches::
 
     from zeus.integrations.loop import epochs, steps
 
@@ -9,8 +9,8 @@ The loops over epochs and batches go through it::
             train(batch)
         evaluate()
 
-One batch is one step, what lies between loops over `steps` is not training, and everything is put
-back when the loop over `epochs` is left, be it by `break` or by an exception.
+One batch is one step, and code between loops over `steps` does not count as training. Everything is
+restored when the loop over `epochs` is left, also by `break` or an exception.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from zeus.optimizer.callback import Callback
 
 T = TypeVar("T")
 
-# The runs that the program is in, outermost first.
+# The open runs, outermost first.
 _runs: ContextVar[tuple[Run, ...]] = ContextVar("zeus_runs", default=())
 
 
@@ -39,16 +39,16 @@ def epochs(
     monitor: ZeusMonitor | None = None,
     log: Callable[[Values], object] | None = None,
 ) -> Iterator[T]:
-    """Go through the epochs of a training run.
+    """Iterate over the epochs of a training run.
 
-    Use it in a ``for`` statement: if its iterator is kept elsewhere, a loop that is left early is
-    over only when that iterator is gone.
+    Use it in a ``for`` statement: if a reference to the iterator is kept, a loop that is left early
+    ends only when the iterator is deleted.
 
     Args:
-        iterable: Epochs, handed out one by one.
-        callbacks: Are told what happens. Without any, the power limit is optimized.
-        monitor: Measures each epoch. By default that of the first callback that has one, or else
-            one of its own.
+        iterable: Epochs, yielded one by one.
+        callbacks: Called at each event. If none are given, the power limit is optimized.
+        monitor: Measures each epoch. Defaults to the monitor of the first callback that has one,
+            or else to a new one.
         log: Called after each epoch with a dictionary: `zeus/epoch_time`, the seconds of training
             in it, and `zeus/epoch_energy`, its joules, if they could be measured.
     """
@@ -63,14 +63,14 @@ def steps(
     monitor: ZeusMonitor | None = None,
     log: Callable[[Values], object] | None = None,
 ) -> Iterator[T]:
-    """Go through the steps of an epoch.
+    """Iterate over the steps of an epoch.
 
     Args:
-        iterable: Batches, handed out one by one; the body of the loop is a step.
-        callbacks: Those of the loop over `epochs` around this one, or none to mean them. Without
-            such a loop, these steps are a run of one epoch.
+        iterable: Batches, yielded one by one; the body of the loop is a step.
+        callbacks: The callbacks of the enclosing loop over `epochs`, or none for the innermost such
+            loop. Without an enclosing loop, these steps are a run of one epoch.
         monitor: As for `epochs`; only for a run of one epoch.
-        log: Likewise.
+        log: As for `epochs`; only for a run of one epoch.
     """
     run = _innermost(callbacks)
     if run is not None:
@@ -84,12 +84,12 @@ def steps(
 
 @contextmanager
 def paused(*callbacks: Callback) -> Iterator[None]:
-    """Around what is not training but lies in a loop over `steps`: evaluation, a checkpoint.
+    """Wrap code in a loop over `steps` that is not training: evaluation, a checkpoint.
 
-    The step ends with it, so it is best done after the step's work.
+    The step ends where the block begins, so use it after the step's work.
 
     Args:
-        callbacks: Those of the loop around it, or none to mean them.
+        callbacks: The callbacks of the enclosing loop, or none for the innermost loop.
     """
     run = _innermost(callbacks)
     if run is None:

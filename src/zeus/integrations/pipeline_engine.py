@@ -1,12 +1,12 @@
-"""Zeus in an engine for pipeline-parallel training: Megatron-LM, DeepSpeed, or one of your own.
+"""Zeus in an engine for pipeline-parallel training: Megatron-LM, DeepSpeed, or a custom one.
 
-What is needed of an engine is when an iteration begins and ends, and when a computation of a stage
-does, without the communication around it. In Megatron-LM and DeepSpeed one line finds the places::
+The optimizer must know when an iteration begins and ends, and when a computation of a stage does,
+without the communication around it. In Megatron-LM and DeepSpeed one line hooks these places::
 
     attach_megatron(megatron.core.pipeline_parallel.schedules, model, optimizer)
     attach_deepspeed(engine, optimizer)
 
-Elsewhere, `PipelineHooks` has blocks to put around them, and wraps functions.
+For other engines, `PipelineHooks` has context managers and function wrappers.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ FORWARD, BACKWARD = "forward", "backward"
 
 
 class PipelineCallback(Protocol):
-    """What is told of a pipeline; `zeus.optimizer.PipelineFrequencyOptimizer` is one."""
+    """Receiver of pipeline events, such as `zeus.optimizer.PipelineFrequencyOptimizer`."""
 
     def on_step_begin(self) -> None:
         """An iteration begins."""
 
     def on_step_end(self) -> None:
-        """It has ended."""
+        """The iteration has ended."""
 
     def on_instruction_begin(
         self,
@@ -42,19 +42,19 @@ class PipelineCallback(Protocol):
         microbatch: int | None = None,
         stage: int | None = None,
     ) -> None:
-        """A computation begins: its input is here, nothing of it is computed yet."""
+        """A computation begins: its input has been received, nothing has been computed yet."""
 
     def on_instruction_end(self, name: str) -> None:
-        """It has been computed, or is queued on the accelerator."""
+        """The computation has ended, or is queued on the accelerator."""
 
     def close(self) -> None:
-        """Training is over; whatever was changed is put back. May be called twice."""
+        """End training and restore whatever was changed. May be called twice."""
 
 
 class PipelineHooks:
-    """Tells an optimizer about the iterations and computations of an engine.
+    """Reports the iterations and computations of an engine to an optimizer.
 
-    In an engine of one's own::
+    In a custom engine::
 
         hooks = PipelineHooks(optimizer)
         for batch in loader:
@@ -63,12 +63,12 @@ class PipelineHooks:
                 with hooks.computation("forward", microbatch=0):
                     output = stage(received)
 
-    Computations outside of steps (evaluation) are not told. An exception that leaves a step ends
-    it all: the optimizer is closed, so that clocks are back before anybody handles the exception,
-    and from then on nothing is told. As a ``with`` block, it detaches at the end of the block.
+    Computations outside of steps (evaluation) are not reported. An exception that leaves a step
+    closes the optimizer, so that clocks are restored before the exception is handled, and nothing
+    is reported afterwards. As a context manager, it detaches at the end of the ``with`` block.
 
     Args:
-        optimizer: Is told.
+        optimizer: Gets the reports.
     """
 
     def __init__(self, optimizer: PipelineCallback) -> None:
@@ -85,14 +85,14 @@ class PipelineHooks:
     def __exit__(self, *_: object) -> None:
         self.detach()
 
-    # --- blocks ---------------------------------------------------------------------------------
+    # --- context managers -----------------------------------------------------------------------
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Around an iteration. A step inside another is part of it.
+        """Wrap an iteration. A step inside another is part of it.
 
         Raises:
-            PipelineError: If a computation that was begun inside has not ended.
+            PipelineError: If a computation that began inside has not ended.
         """
         if not self._attached or self._ignoring or self._in_step:
             yield
@@ -103,7 +103,7 @@ class PipelineHooks:
             yield
             if self._current is not None:
                 raise PipelineError(
-                    f"a computation must end before its step does, but {self._current!r} goes on"
+                    f"a computation must end before its step, but {self._current!r} has not ended"
                 )
             self._optimizer.on_step_end()
         except BaseException:
@@ -123,13 +123,13 @@ class PipelineHooks:
         microbatch: int | None = None,
         stage: int | None = None,
     ) -> Iterator[None]:
-        """Around a computation of a stage, without the communication before and after it.
+        """Wrap a computation of a stage, without the communication before and after it.
 
         Args:
-            name: "forward", "backward", or whatever else a stage computes.
-            chunk: Which of the stages of this rank, from 0.
-            microbatch: Its number; if not given, microbatches come in order.
-            stage: Which part of the whole model that is, from 0. If not given, chunk `c` of rank
+            name: "forward", "backward", or any other computation of a stage.
+            chunk: Number of the stage among those of this rank, from 0.
+            microbatch: Number of the microbatch; if not given, microbatches come in order.
+            stage: Number of the stage in the whole model, from 0. If not given, chunk `c` of rank
                 `r` is stage `c * ranks + r`.
         """
         begun = self.begin(name, chunk=chunk, microbatch=microbatch, stage=stage)
@@ -139,14 +139,14 @@ class PipelineHooks:
 
     @contextmanager
     def ignored(self) -> Iterator[None]:
-        """Around what is not training but uses the same functions."""
+        """Wrap calls of the same functions that are not training."""
         self._ignoring += 1
         try:
             yield
         finally:
             self._ignoring -= 1
 
-    # --- calls, where a block does not fit --------------------------------------------------------
+    # --- calls, where a context manager does not fit ----------------------------------------------
 
     def begin(
         self,
@@ -156,22 +156,22 @@ class PipelineHooks:
         microbatch: int | None = None,
         stage: int | None = None,
     ) -> bool:
-        """A computation begins; see `computation`.
+        """Report that a computation begins; see `computation`.
 
         Returns:
-            Whether it was told: not outside of steps, and not inside of another computation, of
-            which it is a part.
+            Whether it was reported. Outside of steps, and inside another computation, of which it
+            is a part, it is not.
         """
         if not (self._attached and self._in_step) or self._ignoring or self._current is not None:
             return False
-        # Where stages are dealt out in turn, a callback need not know of the argument.
+        # Where stages are assigned round-robin, callbacks need not accept the argument.
         where = {} if stage is None else {"stage": stage}
         self._optimizer.on_instruction_begin(name, chunk=chunk, microbatch=microbatch, **where)
         self._current = name
         return True
 
     def end(self) -> None:
-        """The computation that was begun has ended; nothing happens if there is none."""
+        """Report that the current computation has ended; without one, do nothing."""
         if self._current is not None:
             name, self._current = self._current, None
             self._optimizer.on_instruction_end(name)
@@ -181,12 +181,13 @@ class PipelineHooks:
     def around(
         self, function: Callable[..., Any], name: str, *, chunk: int | Callable[..., int] = 0
     ) -> Callable[..., Any]:
-        """A function that computes the same, and is told as a computation.
+        """Wrap a function so that each call is reported as a computation.
 
         Args:
-            function: Computes for a stage.
-            name: As for `computation`.
-            chunk: Which of the stages of this rank, or a function that knows it from the arguments.
+            function: A computation of a stage.
+            name: Name of the computation, as for `computation`.
+            chunk: Number of the stage among those of this rank, or a function that returns it from
+                the arguments.
         """
 
         @functools.wraps(function)
@@ -198,7 +199,7 @@ class PipelineHooks:
         return told
 
     def around_step(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that does the same, and is told as an iteration."""
+        """Wrap a function so that each call is reported as an iteration."""
 
         @functools.wraps(function)
         def told(*args: Any, **kwargs: Any) -> Any:
@@ -208,17 +209,17 @@ class PipelineHooks:
         return told
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
-        """Give an object or module another attribute, until `detach`."""
+        """Replace an attribute of an object or module, until `detach`."""
         self._replaced.append((owner, name, vars(owner).get(name, _ABSENT), value))
         setattr(owner, name, value)
 
     def detach(self) -> None:
-        """Tell nothing any more, and give the engine its functions back."""
+        """Stop reporting, and restore the functions of the engine."""
         self._attached = False
         while self._replaced:
             owner, name, before, value = self._replaced.pop()
             if vars(owner).get(name) is not value:
-                continue  # somebody else has wrapped ours, which from now on only passes on
+                continue  # wrapped again by other code; our wrapper now only passes calls on
             if before is _ABSENT:
                 delattr(owner, name)
             else:
@@ -234,22 +235,22 @@ _ABSENT = object()
 def attach_megatron(
     schedules: ModuleType, model: Any, optimizer: PipelineCallback
 ) -> PipelineHooks:
-    """Follow the schedules of Megatron-LM.
+    """Report the schedules of Megatron-LM to an optimizer.
 
     Every call of a `forward_backward_...` function that is not `forward_only` is an iteration;
     `forward_step` and `backward_step` are its computations.
 
     Args:
         schedules: `megatron.core.pipeline_parallel.schedules`.
-        model: What is given to `forward_backward_func`: this rank's part of the model, or the list
-            of its parts if schedules are interleaved.
-        optimizer: Is told.
+        model: The model that is passed to `forward_backward_func`: this rank's part, or the list of
+            its parts if schedules are interleaved.
+        optimizer: Gets the reports.
 
     Returns:
-        What to `detach` in the end, if training is not the end of the program.
+        Hooks; call `detach` on them if the program goes on after training.
 
     Raises:
-        FrameworkError: If a function is not there, or lacks an argument.
+        FrameworkError: If a function is missing, or lacks an argument.
     """
     hooks = PipelineHooks(optimizer)
     calls = _MegatronCalls(hooks, list(model) if isinstance(model, Sequence) else [model])
@@ -270,9 +271,9 @@ def attach_megatron(
 
 
 class _MegatronCalls:
-    """Knows which part of the model, and which microbatch, a call is about.
+    """Finds the part of the model and the microbatch of each call.
 
-    A backward is not told so. But it is given what the forward returned.
+    A backward gets neither as an argument, but it gets the output of its forward.
     """
 
     def __init__(self, hooks: PipelineHooks, parts: list[Any]) -> None:
@@ -303,8 +304,8 @@ class _MegatronCalls:
             chunk = next((i for i, known in enumerate(self._parts) if known is part), None)
             if chunk is None:
                 raise PipelineError(
-                    "`model` must be what is given to forward_backward_func, but a forward of "
-                    "something else begins"
+                    "`model` must be what is passed to forward_backward_func, but a forward of "
+                    "another model begins"
                 )
             microbatch = self._forwards[chunk]
             self._forwards[chunk] += 1
@@ -325,8 +326,8 @@ class _MegatronCalls:
             chunk, microbatch = self._made_by.pop(_identity(output), (None, None))
             if chunk is None:
                 raise PipelineError(
-                    "a backward must be of what a forward returned in the same iteration, but "
-                    "this one is of something else"
+                    "the input of a backward must be the output of a forward in the same "
+                    "iteration, but is another tensor"
                 )
             with self._hooks.computation(BACKWARD, chunk=chunk, microbatch=microbatch):
                 return function(*args, **kwargs)
@@ -335,7 +336,7 @@ class _MegatronCalls:
 
 
 def _identity(output: Any) -> int:
-    """Outputs live until their backward, so no two of them are the same object."""
+    """Return a key for an output. Outputs live until their backward, so keys are unique."""
     return id(output[0] if isinstance(output, list) and output else output)
 
 
@@ -350,20 +351,20 @@ def _function(schedules: ModuleType, name: str, argument: str) -> Callable[..., 
 
 
 def attach_deepspeed(engine: Any, optimizer: PipelineCallback) -> PipelineHooks:
-    """Follow a `PipelineEngine` of DeepSpeed.
+    """Report a `PipelineEngine` of DeepSpeed to an optimizer.
 
     Every `train_batch` is an iteration; the instructions `ForwardPass` and `BackwardPass` are its
-    computations. `eval_batch` is not told.
+    computations. `eval_batch` is not reported.
 
     Args:
-        engine: What `deepspeed.initialize` returned.
-        optimizer: Is told.
+        engine: The engine that `deepspeed.initialize` returned.
+        optimizer: Gets the reports.
 
     Returns:
-        What to `detach` in the end, if training is not the end of the program.
+        Hooks; call `detach` on them if the program goes on after training.
 
     Raises:
-        FrameworkError: If the engine does not have these.
+        FrameworkError: If the engine lacks these instructions.
     """
     hooks = PipelineHooks(optimizer)
     instructions = getattr(engine, "_INSTRUCTION_MAP", None)
@@ -385,4 +386,4 @@ def attach_deepspeed(engine: Any, optimizer: PipelineCallback) -> PipelineHooks:
 
 def _unknown(package: str, thing: object, lack: str) -> str:
     version = getattr(sys.modules.get(package), "__version__", "of unknown version")
-    return f"{package} {version} is not as Zeus knows it: {thing!r} has {lack}"
+    return f"{package} {version} is not supported: {thing!r} has {lack}"

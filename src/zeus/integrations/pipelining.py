@@ -4,8 +4,9 @@ One line, after the schedule has been made::
 
     attach(schedule, optimizer)
 
-From then on every `schedule.step(...)` is an iteration for the optimizer, and every forward and
-backward of a microbatch on a stage of this rank is a computation. Sending and receiving is not.
+From then on every `schedule.step(...)` is reported to the optimizer as an iteration, and every
+forward and backward of a microbatch on a stage of this rank as a computation. Sending and receiving
+are not reported.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from zeus.integrations.pipeline_engine import (
 
 BACKWARD_INPUT, BACKWARD_WEIGHT = "backward_input", "backward_weight"
 
-# What of the runtime is relied upon, besides `_stage` or `_stages`.
+# Attributes of the runtime that this module relies on, besides `_stage` or `_stages`.
 _OF_SCHEDULE = ("_loss_fn", "step", "eval")
 _OF_STAGE = (
     "stage_index",
@@ -38,26 +39,26 @@ _OF_STAGE = (
 
 
 def attach(schedule: Any, optimizer: PipelineCallback) -> PipelineHooks:
-    """Follow a schedule of `torch.distributed.pipelining`.
+    """Report a schedule of `torch.distributed.pipelining` to an optimizer.
 
-    Works with GPipe, 1F1B, interleaved 1F1B, looped and zero-bubble schedules, also in a V:
-    whatever calls its stages' `forward_one_chunk`, `backward_one_chunk` and
-    `backward_weight_one_chunk` one after the other. The loss belongs to the forward of the last
-    stage. `schedule.eval(...)` is not told.
+    Works with GPipe, 1F1B, interleaved 1F1B, looped and zero-bubble schedules, also V-shaped ones:
+    with every schedule that calls `forward_one_chunk`, `backward_one_chunk` and
+    `backward_weight_one_chunk` of its stages sequentially. The loss belongs to the forward of the
+    last stage. `schedule.eval(...)` is not reported.
 
-    To have more in an iteration than `schedule.step`, such as the step of the optimizer, put
+    If an iteration is more than `schedule.step`, such as also the step of the optimizer, put
     ``with hooks.step():`` around both.
 
     Args:
-        schedule: Of this rank, before or between its steps.
-        optimizer: Is told; of the same rank.
+        schedule: The schedule of this rank, before or between its steps.
+        optimizer: Gets the reports; the optimizer of the same rank.
 
     Returns:
-        What to `detach` in the end, if training is not the end of the program. Also a ``with``
-        block that does.
+        Hooks; call `detach` on them if the program goes on after training, or use them as a context
+        manager.
 
     Raises:
-        FrameworkError: If this version of PyTorch does not have what is relied upon.
+        FrameworkError: If this version of PyTorch lacks an attribute that is needed.
         PipelineError: If the schedule does not train, because it has no loss function.
     """
     stages = _stages(schedule)
@@ -73,7 +74,7 @@ def attach(schedule: Any, optimizer: PipelineCallback) -> PipelineHooks:
     # Not `functools.wraps`: a loss function may be a module, or another object without a name.
     def loss_told(*args: Any, **kwargs: Any) -> Any:
         value = loss(*args, **kwargs)
-        hooks.end()  # of the forward, which `_follow` has left open
+        hooks.end()  # ends the forward, which `_follow` has left open
         return value
 
     @functools.wraps(evaluate)
@@ -88,7 +89,7 @@ def attach(schedule: Any, optimizer: PipelineCallback) -> PipelineHooks:
 
 
 def _stages(schedule: Any) -> list[Any]:
-    """Of this rank, in the order of the model."""
+    """Return the stages of this rank, in the order of the model."""
     for name in _OF_SCHEDULE:
         if not hasattr(schedule, name):
             raise _unknown(schedule, name)
@@ -107,19 +108,19 @@ def _stages(schedule: Any) -> list[Any]:
 
 
 def _where(stage: Any, chunk: int) -> dict[str, int]:
-    """Which of this rank's stages it is, and which of the model's if that does not follow."""
+    """Return the chunk of a stage, and its stage number if that does not follow from the chunk."""
     in_turn = chunk * stage.group_size + stage.group_rank
     number = int(stage.stage_index)
     return {"chunk": chunk} if number == in_turn else {"chunk": chunk, "stage": number}
 
 
 def _follow(hooks: PipelineHooks, stage: Any, chunk: int) -> None:
-    """Tell what a stage computes."""
+    """Report the computations of a stage."""
     forward, backward = stage.forward_one_chunk, stage.backward_one_chunk
     weight = getattr(stage, "backward_weight_one_chunk", None)
     where = _where(stage, chunk)
-    # Nobody needs gradients of the model's input. So where backwards are split, the first stage
-    # has nothing to do in the first part, and does all of it in the second.
+    # Gradients of the model's input are not needed. So where backwards are split, the first stage
+    # does nothing in the first part, and its whole backward in the second.
     undivided = stage.is_first and getattr(stage, "dw_builder", None) is None
 
     @functools.wraps(forward)
@@ -128,7 +129,7 @@ def _follow(hooks: PipelineHooks, stage: Any, chunk: int) -> None:
         output = forward(microbatch, *args, **kwargs)
         if not stage.is_last:
             hooks.end()
-        return output  # on the last stage the loss follows, which belongs to it
+        return output  # on the last stage, the loss that follows belongs to the forward
 
     @functools.wraps(backward)
     def backward_told(microbatch: int, *args: Any, **kwargs: Any) -> Any:
@@ -156,6 +157,6 @@ def _follow(hooks: PipelineHooks, stage: Any, chunk: int) -> None:
 def _unknown(thing: object, lack: str) -> FrameworkError:
     version = getattr(sys.modules.get("torch"), "__version__", "of unknown version")
     return FrameworkError(
-        f"torch.distributed.pipelining of PyTorch {version} is not as Zeus knows it (2.13): "
+        f"torch.distributed.pipelining of PyTorch {version} is not supported (2.13 is): "
         f"{type(thing).__name__} has no {lack}"
     )

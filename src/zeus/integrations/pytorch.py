@@ -12,7 +12,7 @@ The whole integration is to use it in place of `torch.utils.data.DataLoader`::
             ...  # evaluate on batch
         train_loader.report_metric(validation_metric)
 
-With a recurring job, the batch size is the job's to choose, and so is when to stop::
+With a recurring job, the job decides the batch size and when to stop::
 
     train_loader = ZeusDataLoader(train_set, job=JobSpec(...), storage="sqlite:///jobs.db")
 """
@@ -42,7 +42,7 @@ except ModuleNotFoundError as error:
 
 
 class _Going(threading.local):
-    """The runs that this thread is in, so that loaders of other data know which they belong to."""
+    """The open runs of this thread, so that evaluation loaders find the run they belong to."""
 
     def __init__(self) -> None:
         self.runs: list[TrainingRun] = []
@@ -54,40 +54,40 @@ _going = _Going()
 class ZeusDataLoader(DataLoader[Any]):
     """A `DataLoader` whose training run is measured, optimized and stopped in time.
 
-    With `max_epochs` it is that of the training data: the first epoch is sliced at iteration
-    boundaries to profile power limits, the rest runs at the best one, and `epochs` ends when the
-    target metric is reached, when no epoch is left, or before an epoch that would exceed the cost
-    threshold. Without, it is that of other data, and what iterating over it takes is accounted to
-    the run that goes on. Everything else is as in PyTorch, and so are all keyword arguments that
-    are not listed here.
+    With `max_epochs` it loads training data: the first epoch is sliced at iteration boundaries to
+    profile power limits, the rest runs at the best one, and `epochs` ends when the target metric is
+    reached, when no epoch is left, or before an epoch that would exceed the cost threshold. Without
+    `max_epochs` it loads evaluation data, and the time and energy of iterating over it count for
+    the current run. Everything else is as in PyTorch, including all keyword arguments that are not
+    listed here.
 
     With a `JobSpec` it is a trial of a recurring job: batch size, target, epochs, eta and cost
-    threshold are the job's, and every epoch is reported to wherever that is kept. So is the first
-    loader with `max_epochs` in a script that `zeus run` has started, if it has the batch size that
-    was decided. What is given here and there must agree.
+    threshold come from the job, and every epoch is reported to the server or store of the job. The
+    same holds for the first loader with `max_epochs` in a script that `zeus run` has started, if it
+    has the batch size that was decided. Values given in both places must agree.
 
     Args:
         dataset: As in PyTorch.
         batch_size: As in PyTorch. Left out if a recurring job decides it.
-        max_epochs: Train at most so many epochs.
-        target_metric: Train until `report_metric` is told a value as good as this.
+        max_epochs: Maximum number of epochs.
+        target_metric: Train until `report_metric` gets a value that is at least as good.
         higher_is_better: Whether higher metrics are better.
         eta_knob: The paper's eta, which weighs energy (1) against time (0) in the cost.
-        cost_threshold: Joules of cost that the run must not exceed.
+        cost_threshold: Maximum cost of the run, in joules.
         optimum_selector: Objective for the power limit; by default the cost.
-        observe: Find the best power limit but do not use it; `power_limit.report()` tells what it
+        observe: Find the best power limit but do not use it; `power_limit.report()` shows what it
             would have saved.
-        job: A recurring job; or only a name, under which profiles of power limits are kept for the
-            next run.
-        server_url: Of the server that keeps the recurring job.
+        job: A recurring job; or only a name, under which power-limit profiles are kept for the next
+            run.
+        server_url: URL of the server that keeps the recurring job.
         storage: Instead of a server, a store on this machine; see `BatchSizeOptimizer`.
-        profile_path: File to keep them in instead of Zeus's own.
-        monitor: Measures; by default one of this process's GPUs.
+        profile_path: File for the profiles, instead of the state directory of Zeus.
+        monitor: Monitor to measure with; by default a new one of this process's GPUs.
         rank_timeout: Seconds to wait for other processes of the job.
-        **settings: Everything else that PyTorch's loader takes.
+        **settings: All other arguments of PyTorch's loader.
 
     Raises:
-        ValueError: If a value breaks its rule.
+        ValueError: If an argument is invalid.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class ZeusDataLoader(DataLoader[Any]):
             }
             for name, value in unwanted.items():
                 if value is not None:
-                    raise RunError(f"a recurring job decides itself, but got {name}={value!r}")
+                    raise RunError(f"a recurring job decides this itself, but got {name}={value!r}")
             self._recurring = RecurringRun(
                 monitor or ZeusMonitor(),
                 job if isinstance(job, JobSpec) else None,
@@ -136,7 +136,7 @@ class ZeusDataLoader(DataLoader[Any]):
             self._recurring.leave_with(self)
         elif server_url is not None or storage is not None:
             raise RunError(
-                "only a recurring job is kept elsewhere: give `job=JobSpec(...)`, but got "
+                "only a recurring job has a server or a store: give `job=JobSpec(...)`, but got "
                 f"job={job!r}, server_url={server_url!r}, storage={storage!r}"
             )
         super().__init__(dataset, batch_size=batch_size, **settings)
@@ -170,14 +170,14 @@ class ZeusDataLoader(DataLoader[Any]):
         )
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        """The batches, each a step if this is the training data."""
+        """Iterate over the batches; each is a step if this is the training data."""
         batches = super().__iter__()
         if self._run is not None:
             return self._run.steps(batches)
         return _going.runs[-1].evaluation(batches) if _going.runs else batches
 
     def epochs(self) -> Iterator[int]:
-        """Numbers of epochs from 0; ends when there is no reason to go on.
+        """Yield epoch numbers from 0, until the run should stop.
 
         Raises:
             ValueError: If this is not a loader of training data.
@@ -186,7 +186,7 @@ class ZeusDataLoader(DataLoader[Any]):
         _going.runs.append(run)
         try:
             yield from run.epochs()
-        except GeneratorExit as left:  # by `break`, or by an exception that we cannot see
+        except GeneratorExit as left:  # by `break`, or by an exception that is not visible here
             self._leave(left)
             raise
         finally:
@@ -194,31 +194,31 @@ class ZeusDataLoader(DataLoader[Any]):
             _going.runs.remove(run)
 
     def report_metric(self, metric: float) -> None:
-        """How good the model is, once per epoch. With several processes, the first one's counts.
+        """Report the validation metric, once per epoch. Of several processes, the first one counts.
 
         Raises:
-            ValueError: If it is not a number, or no epoch goes on.
+            ValueError: If it is not a number, or outside of an epoch.
         """
         self._training("report_metric()").report_metric(metric)
 
     @property
     def learning_rate_scale(self) -> float:
-        """Factor on the learning rate of the default batch size, if a recurring job decides."""
+        """Factor on the default batch size's learning rate; 1 without a recurring job."""
         return 1.0 if self._recurring is None else self._recurring.decision.learning_rate_scale
 
     @property
     def power_limit(self) -> JitOptimizer | FixedPowerLimit:
-        """The optimizer of the power limit: its choice, its frontier, its report."""
+        """The power-limit optimizer, with its choice, frontier and report."""
         return self._training("power_limit").optimizer
 
     @property
     def history(self) -> list[EpochRecord]:
-        """What each epoch took, for training and for evaluation, and the metric that it reached."""
+        """Time and energy of training and of evaluation, and the metric, by epoch."""
         return self._training("history").history
 
     @property
     def outcome(self) -> Outcome | None:
-        """Why the run ended; `None` while it goes on."""
+        """Why the run ended; `None` before its end."""
         return self._training("outcome").outcome
 
     @property
@@ -228,7 +228,7 @@ class ZeusDataLoader(DataLoader[Any]):
 
     @property
     def cost(self) -> float | None:
-        """Joules of cost of the epochs so far; `None` if energy could not be measured."""
+        """Cost of the epochs so far, in joules; `None` if energy could not be measured."""
         return self._training("cost").cost
 
     def _leave(self, error: BaseException | None) -> None:
@@ -242,21 +242,21 @@ class ZeusDataLoader(DataLoader[Any]):
 
 
 def _started_for(job: str | None) -> bool:
-    """Whether `zeus run` waits for a trial that this loader may be."""
+    """Return whether `zeus run` expects a trial that this loader can take."""
     found = Handover.found()
     return found is not None and not found.claimed and job in (None, found.notes.spec.name)
 
 
 def _agreed(recurring: RecurringRun, batch_size: int | None, given: dict[str, float | None]) -> int:
-    """The batch size that was decided.
+    """Return the batch size that was decided.
 
     Raises:
-        RunError: If what was given is something else.
+        RunError: If an argument of the loader contradicts the job.
     """
     decided, spec = recurring.decision.batch_size, recurring.spec
-    if batch_size not in (1, decided):  # 1 is PyTorch's default, and what is left out
+    if batch_size not in (1, decided):  # 1 is PyTorch's default, so it counts as not given
         raise RunError(
-            f"job {spec.name!r} is to be trained with batch size {decided}, but got {batch_size}"
+            f"job {spec.name!r} must be trained with batch size {decided}, but got {batch_size}"
         )
     for name, value in given.items():
         if value is not None and value != getattr(spec, name):

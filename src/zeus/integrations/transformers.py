@@ -22,17 +22,17 @@ class ZeusCallback(Integration, TrainerCallback):
     """Follows `Trainer.train`.
 
     A step is one step of the optimizer, as the trainer counts them. Evaluation and checkpoints
-    within an epoch are pauses, up to the next step. The trainer does not tell about exceptions:
-    what was changed is put back soon after `train` was left by one, and at once with
+    within an epoch are pauses, up to the next step. The trainer does not report exceptions: what
+    was changed is restored soon after one has left `train`, and at once with
     ``with ZeusCallback() as zeus``.
 
     `zeus/epoch_time` (seconds of training) and `zeus/epoch_energy` (joules on all processes, if
     they could be measured) go to the trainer's log at the end of each epoch.
 
     Args:
-        callbacks: Are told what happens. Without any, the power limit is optimized.
-        monitor: Measures each epoch. By default that of the first callback that has one, or else
-            one of its own.
+        callbacks: Called at each event. If none are given, the power limit is optimized.
+        monitor: Measures each epoch. Defaults to the monitor of the first callback that has one,
+            or else to a new one.
     """
 
     _trainer: Trainer | None = None
@@ -54,12 +54,12 @@ class ZeusCallback(Integration, TrainerCallback):
             self._run.pause()
 
     def on_prediction_step(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:
-        self._run.pause()  # for the case that evaluation was asked for by a callback after this one
+        self._run.pause()  # if a callback after this one requested the evaluation
 
     def on_epoch_end(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:
         values = self._run.epoch_end()
         if values and self._trainer is not None:
-            # Logging counts as done what the trainer itself still wants to log of this epoch.
+            # `log` resets this flag, but the trainer still has to log its own values of this epoch.
             should_log = control.should_log
             self._trainer.log(values)
             control.should_log = should_log
@@ -68,13 +68,13 @@ class ZeusCallback(Integration, TrainerCallback):
         self.close()
 
     def close(self) -> None:
-        """Put back what was changed for the run. The end of training does so by itself."""
+        """Restore what was changed for the run. The end of training does so by itself."""
         self._trainer = None
         super().close()
 
 
 def _calling_trainer() -> Trainer | None:
-    """The trainer whose callback this is. It does not tell, but it is on the stack."""
+    """Return the trainer that is calling. It is not passed to callbacks, but it is on the stack."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if isinstance(found := frame.f_locals.get("self"), Trainer):

@@ -1,6 +1,6 @@
-"""Replay: policies of recurring jobs, proven on recorded outcomes of real training runs.
+"""Replay: policies of recurring jobs, tested on recorded outcomes of real training runs.
 
-Traces stand in for the hardware (`traces.py`, `table.py`), the engine runs many jobs at once
+Traces replace the hardware (`traces.py`, `table.py`), the engine runs many jobs at once
 (`engine.py`), and the policies are those of production.
 """
 
@@ -10,5 +10,5 @@ import importlib.util
 
 from zeus.errors import MissingExtraError
 
-if importlib.util.find_spec("numpy") is None:  # of which everything here is made
+if importlib.util.find_spec("numpy") is None:  # needed by every module here
     raise MissingExtraError("zeus.replay", "batch-size")

@@ -1,7 +1,7 @@
-"""A job whose data really drift: 38 slices of a stream, each trained at every batch size.
+"""A job with real data drift: 38 slices of a stream, each trained at every batch size.
 
-The traces come with the package (`drift_traces/`); `examples/drift` says what they are of and
-records them anew. What `scenarios.py` makes of other traces is a mixture; this was trained.
+The traces are part of the package (`drift_traces/`); `examples/drift` describes them and can record
+them again. `scenarios.py` blends other traces; these come from real training.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from zeus.replay.workloads import Workload
 
 Floats = NDArray[np.float64]
 
-#: As in the paper (section 6.4): only so many of the latest observations count.
+#: Number of latest observations that a policy uses, as in the paper (section 6.4).
 WINDOW = 10
 _JOB = Workload("digits", "Digits", "digits", "mlp", "sgd", 256, 0.83, "accuracy", 30)
 
 
 @dataclass(frozen=True)
 class Followed:
-    """What a policy did on the slices, by job and slice.
+    """Choices of a policy on the slices and their outcomes, by job and slice.
 
     Attributes:
-        batch_size: The one that reached the target.
-        power_limit: Watts that went with it.
-        cost: Joules of cost, `energy` in joules and `time` in seconds, retries included.
-        trials: How many runs a slice took.
+        batch_size: The batch size that reached the target.
+        power_limit: Its power limit in watts.
+        cost: Cost in joules, `energy` in joules and `time` in seconds, retries included.
+        trials: Number of runs for the slice.
         reached: Whether the target was reached.
-        regret: Cost beyond the best of the slice, in units of that.
+        regret: Cost beyond that of the slice's optimum, in units of the latter.
     """
 
     batch_size: Floats
@@ -51,10 +51,11 @@ class Followed:
 
 
 def recorded_slices(folder: Path | str | None = None) -> list[JobTable]:
-    """What each slice takes at each batch size and power limit, in order.
+    """Return the table of each slice, in order.
 
     Args:
-        folder: Of traces that `examples/drift/record.py` wrote; by default those of the package.
+        folder: Folder of traces that `examples/drift/record.py` wrote; by default those of the
+            package.
 
     Raises:
         TraceError: If the folder has no such traces.
@@ -73,7 +74,7 @@ def _slices(traces: Traces) -> list[JobTable]:
         )
     tables = []
     for gpu, power in traces.power.items():
-        # An epoch of any slice has as many images, so it takes as long.
+        # All slices have the same number of images, so their epochs take the same time.
         shared = replace(traces, power={gpu: {key: power.get(_JOB.key, []) for key in keys}})
         tables += [
             job_table(shared, gpu, replace(_JOB, dataset=key[0], name=key[0])) for key in keys
@@ -89,8 +90,8 @@ def follow(
     Args:
         slices: From `recorded_slices`.
         policy: Name of the policy.
-        seeds: One job for each.
-        window: How many of the latest observations count; 0 is all.
+        seeds: Seeds; each gives one job.
+        window: Number of latest observations that the policy uses; 0 means all.
     """
     schedule = range(len(slices))
     jobs = [

@@ -1,9 +1,9 @@
 """Replays many jobs at once: the policies of production, on recorded outcomes.
 
-Every lane is a job with its own clock. In each step every lane takes its next event, which is the
+Every lane is a job with its own clock. In each step every lane handles its next event, which is the
 end of a trial or the submission of a recurrence. A trial that did not converge is followed by a
-retry. With one slot a lane runs its recurrences one after the other; with more they overlap. Then
-the first epoch of a new batch size is an event as well: what it costs is known from then on.
+retry. With one slot a lane runs its recurrences sequentially; with more they overlap. Then the end
+of the first epoch of a new batch size is an event as well: its cost is known from then on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.replay.table import JobTable
 from zeus.replay.world import World
 
-# A recurrence that has not reached its target after so many trials is given up.
+# A recurrence that has not reached its target after this many trials is abandoned.
 MOST_ATTEMPTS = 20
 _LAST = 5
 
@@ -29,11 +29,11 @@ class Job:
     """One lane of a replay.
 
     Attributes:
-        spec: What the policy is told.
-        tables: One, or several that the job meets in turn; all with the spec's batch sizes.
-        schedule: Number of the table in force, by recurrence; its length is the number of
+        spec: The specification that the policy gets.
+        tables: One table, or several that apply in turn; all with the spec's batch sizes.
+        schedule: Index of the table that applies, by recurrence; its length is the number of
             recurrences.
-        seed: Of the recorded runs that are drawn.
+        seed: Seed for drawing recorded runs.
     """
 
     spec: JobSpec
@@ -44,17 +44,17 @@ class Job:
 
 @dataclass
 class Result:
-    """What happened, by job; with a history also by recurrence.
+    """Results of a replay by job, and with a history also by recurrence.
 
     Attributes:
-        recurrences: How many there were.
-        trials: How many trials they took.
-        unreached: Recurrences that were given up.
-        cost: Joules of cost, in total; `energy` in joules and `time` in seconds likewise.
+        recurrences: Number of recurrences.
+        trials: Number of trials of all recurrences.
+        unreached: Number of recurrences that were abandoned.
+        cost: Total cost in joules; `energy` in joules and `time` in seconds likewise.
         regret: Sum over recurrences of the cost beyond the oracle's, in units of the oracle's.
         last_energy: Joules of each of the last five recurrences; `last_time` in seconds.
-        last_arm: Number of the batch size of the last recurrence; `last_power` of its power limit.
-        history: By job and recurrence, if asked for: `arm`, `power`, `cost`, `energy`, `time`,
+        last_arm: Index of the batch size of the last recurrence; `last_power` of its power limit.
+        history: By job and recurrence, if requested: `arm`, `power`, `cost`, `energy`, `time`,
             `trials` and `reached`; NaN beyond the end of a shorter job.
     """
 
@@ -85,16 +85,16 @@ def replay(
     Args:
         jobs: The lanes.
         slots: How many recurrences of a job run at the same time.
-        history: Whether to keep every recurrence.
-        policy: Instead of the one that the first job names.
-        progress: Called now and then with the share that is done.
+        history: Whether to record every recurrence.
+        policy: Used instead of the policy that the first job names.
+        progress: Called from time to time with the fraction that is done.
     """
     chosen = policy_named(jobs[0].spec.policy) if policy is None else policy
     return _Replay(jobs, chosen, slots, history).run(progress)
 
 
 class _Replay:
-    """State of a replay. Lanes that are done leave; `origin` remembers who is who."""
+    """State of a replay. Finished lanes are dropped; `origin` maps the others to jobs."""
 
     def __init__(self, jobs: Sequence[Job], policy: Policy, slots: int, history: bool) -> None:
         tables: list[JobTable] = []
@@ -159,7 +159,7 @@ class _Replay:
         return self.result
 
     def _leave(self) -> int:
-        """Drop lanes that are done, once enough of them are to be worth the copying."""
+        """Drop finished lanes, once there are enough of them to be worth the copying."""
         over = self.done >= self.total
         count = int(over.sum())
         if not count or (count < len(over) // 16 and count < len(over)):
@@ -176,7 +176,7 @@ class _Replay:
         flight = self.flight
         count = len(self.origin)
         if flight.busy.any():
-            # The trial that ends first, in lanes where no submission comes before.
+            # The trial that ends first, in lanes where no submission comes earlier.
             waiting = (self.submitted < self.total) & any_arm(~flight.busy)
             ending = np.flatnonzero(any_arm(flight.busy) & ~waiting)
             retry = self._end(ending) if len(ending) else ending
@@ -215,7 +215,7 @@ class _Replay:
         start = flight.clock[rows]
         flight.end[at] = start + ran.time
         if flight.busy.shape[1] > 1:
-            # What a new batch size tells comes first; what is left follows.
+            # With a new batch size, the end of the first epoch comes first, the rest follows.
             early = np.isfinite(ran.told)
             flight.final[at] = np.where(early, flight.end[at], np.nan)
             flight.end[at] = np.where(early, start + ran.told, flight.end[at])
@@ -233,7 +233,7 @@ class _Replay:
         flight.attempt[at] += 1
 
     def _end(self, rows: Ints) -> Ints:
-        """End the first trial of each of these lanes; those that must try again are returned."""
+        """End the first trial of each of these lanes, and return the lanes that must retry."""
         flight = self.flight
         slot = flight.end[rows].argmin(axis=1)
         if flight.busy.shape[1] > 1:
@@ -274,7 +274,7 @@ class _Replay:
         return again
 
     def _note(self, rows: Ints, slot: Ints) -> None:
-        """The first epoch of new batch sizes is over; their trials go on."""
+        """Handle the end of the first epoch of new batch sizes; their trials continue."""
         flight = self.flight
         at = rows, slot
         gpu = self.gpu[rows, flight.recurrence[at]].astype(np.int64)
@@ -291,7 +291,7 @@ class _Replay:
         flight.final[at] = np.nan
 
     def _account(self, rows: Ints, slot: Ints, table: Ints) -> None:
-        """Add up recurrences that are over."""
+        """Add finished recurrences to the result."""
         flight, result = self.flight, self.result
         at, who = (rows, slot), self.origin[rows]
         cost, energy, time = flight.sum_cost[at], flight.sum_energy[at], flight.sum_time[at]
@@ -330,10 +330,10 @@ _HISTORY = ("arm", "power", "cost", "energy", "time", "trials", "reached")
 
 @dataclass
 class _Flight:
-    """Trials that are running, by lane and slot.
+    """Running trials, by lane and slot.
 
-    `end` is when the next happens to each. Where that is only what its first epoch tells, `final`
-    is when the trial ends; NaN otherwise.
+    `end` is the time of the next event of each. Where that is only the end of its first epoch,
+    `final` is the end of the trial; NaN otherwise.
     """
 
     clock: Floats
@@ -392,7 +392,7 @@ class _Flight:
         return _Flight(**{name: value[rows] for name, value in vars(self).items()})
 
     def start_over(self, rows: Ints, slot: Ints) -> None:
-        """A new recurrence in these slots."""
+        """Begin a new recurrence in these slots."""
         at = rows, slot
         self.attempt[at] = 0
         self.sum_cost[at] = self.sum_energy[at] = self.sum_time[at] = 0.0

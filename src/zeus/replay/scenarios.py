@@ -1,8 +1,8 @@
-"""Jobs whose world changes, and jobs whose recurrences overlap.
+"""Jobs whose environment changes, and jobs whose recurrences overlap.
 
-Built from recorded traces. Data drift: how many epochs a job needs at each batch size is taken from
-one trace after another, or from in between. GPUs are swapped: the same training runs on another
-from some day on. Or recurrences are submitted before earlier ones have ended.
+Built from recorded traces. Data drift: the number of epochs at each batch size comes from one trace
+after another, or is interpolated between two. A change of GPU: from some recurrence on, the same
+training runs on another model. Overlap: recurrences are submitted before earlier ones have ended.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from zeus.replay.table import JobTable
 
 
 def blended(table: JobTable, other: JobTable, share: float) -> JobTable:
-    """A table whose epochs lie between those of two, in proportion.
+    """Return a table whose epochs are interpolated between those of two tables.
 
     Runs are matched by rank, so that a lucky run stays one. A batch size that never reaches the
-    target in one of them does what the nearer one does.
+    target in one of the tables takes the epochs of the nearer table.
 
     Args:
-        table: Gives everything but the epochs.
-        other: With the same batch sizes.
-        share: 0 is the first, 1 the other.
+        table: Source of everything but the epochs.
+        other: A table with the same batch sizes.
+        share: Weight of the other table, from 0 to 1.
     """
     runs = max(table.epochs.shape[1], other.epochs.shape[1])
     first, second = _ranked(table.epochs, runs), _ranked(other.epochs, runs)
@@ -37,7 +37,7 @@ def blended(table: JobTable, other: JobTable, share: float) -> JobTable:
 
 
 def _ranked(epochs: np.ndarray, runs: int) -> np.ndarray:
-    """Quantiles of the recorded runs, so many of each batch size."""
+    """Return `runs` quantiles of the recorded runs of each batch size."""
     ranked = np.empty((len(epochs), runs))
     for row, recorded in enumerate(epochs):
         known = np.sort(recorded[~np.isnan(recorded)])
@@ -46,9 +46,9 @@ def _ranked(epochs: np.ndarray, runs: int) -> np.ndarray:
 
 
 def common(tables: Sequence[JobTable]) -> list[JobTable]:
-    """The tables with only the batch sizes that all of them have.
+    """Restrict tables to the batch sizes that all of them have.
 
-    The default is that of the first.
+    The default is that of the first table.
     """
     sizes = tuple(
         size for size in tables[0].batch_sizes if all(size in table.batch_sizes for table in tables)
@@ -60,16 +60,16 @@ def common(tables: Sequence[JobTable]) -> list[JobTable]:
 def drifting(
     tables: Sequence[JobTable], policy: str, seed: int, *, slices: int, hold: int, window: int
 ) -> Job:
-    """A job whose data drift from each table to the next.
+    """Return a job whose data drift from each table to the next.
 
     Args:
-        tables: Of one workload or several, all with the same batch sizes; only their epochs count,
-            the rest is that of the first.
+        tables: Tables of one workload or several, all with the same batch sizes. Only their epochs
+            are used, the rest comes from the first.
         policy: Name of the policy.
-        seed: Of the runs that are drawn.
-        slices: Recurrences of the way from one table to the next; 1 is a sudden change.
+        seed: Seed for drawing recorded runs.
+        slices: Recurrences for the transition from one table to the next; 1 is a sudden change.
         hold: Recurrences at each table.
-        window: Of the policy.
+        window: Number of latest observations that the policy uses.
     """
     steps: list[JobTable] = []
     schedule: list[int] = []
@@ -86,14 +86,14 @@ def drifting(
 
 
 def moving(tables: Sequence[JobTable], policy: str, seed: int, *, before: int, after: int) -> Job:
-    """A job that runs on one GPU model, then on another.
+    """Return a job that runs on one GPU model, then on another.
 
     Args:
-        tables: The same workload on both.
+        tables: The same workload on both models.
         policy: Name of the policy.
-        seed: Of the runs that are drawn.
-        before: Recurrences on the first.
-        after: Recurrences on the second.
+        seed: Seed for drawing recorded runs.
+        before: Recurrences on the first model.
+        after: Recurrences on the second model.
     """
     first, second = common(tables)
     return Job(first.spec(policy, seed), [first, second], [0] * before + [1] * after, seed)
@@ -107,18 +107,19 @@ def overlapping(
     at_once: float,
     regular: bool = False,
 ) -> Groups:
-    """Jobs that are submitted whether or not earlier recurrences have ended.
+    """Return jobs that are submitted whether or not earlier recurrences have ended.
 
-    When is nobody's decision: by a schedule, or whenever there are new data. So a policy that makes
-    runs shorter has fewer at the same time. The default, at full power, has `at_once` on average.
+    Submission times do not depend on the policy: they follow a schedule, or the arrival of new
+    data. So a policy that makes runs shorter has fewer at the same time. The default, at full
+    power, has `at_once` on average.
 
     Args:
-        tables: One for each job, which lives once with every seed.
-        seeds: Of the submissions and of the runs that are drawn.
-        recurrences: Of each job.
-        at_once: Recurrences that run at the same time on average, if all are run as the default.
-        regular: Whether they are submitted at equal intervals; otherwise independently of each
-            other (a Poisson process).
+        tables: One for each job; every job is replayed once per seed.
+        seeds: Seeds for the submissions and for drawing recorded runs.
+        recurrences: Number of recurrences of each job.
+        at_once: Average number of concurrent recurrences, if all run with the default.
+        regular: Whether recurrences are submitted at equal intervals; otherwise independently of
+            each other (a Poisson process).
     """
     starts: list[np.ndarray] = []
     for table, count in zip(tables, recurrences, strict=True):

@@ -1,7 +1,7 @@
-"""Replays of whole studies: GPUs by workloads by policies by seeds, and one record of each.
+"""Replays of whole studies: GPUs by workloads by policies by seeds, with one record of each.
 
-The record is what `zeus replay --json` writes. Ratios against the default compare with what the
-default is expected to take, which the traces tell.
+`zeus replay --json` writes these records. Ratios against the default compare with the expected time
+and energy of the default, which follow from the traces.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from zeus.replay.engine import Job, Result, replay
 from zeus.replay.table import JobTable
 
-# More jobs at once gain nothing and only take memory.
+# More jobs at once are no faster and only take memory.
 _MOST_LANES = 2048
 
 
@@ -28,18 +28,18 @@ class Record:
         gpu: Name of the GPU model.
         workload: Name of the workload.
         policy: Name of the policy.
-        seed: Of the recorded runs that were drawn, and of the policy.
-        recurrences: How often the job ran.
-        trials: How many runs that took, retries included.
+        seed: Seed for drawing recorded runs, and of the policy.
+        recurrences: Number of recurrences of the job.
+        trials: Number of runs, retries included.
         eta_last5_vs_default: Energy of the last five recurrences over that of the default; `None`
-            if the default never reaches the target. `tta_last5_vs_default` is the same of time.
+            if the default never reaches the target. `tta_last5_vs_default` is the ratio of times.
         cumulative_regret: Cost beyond that of the oracle, in units of the oracle's cost of one run.
         cumulative_eta_vs_default: Energy of all recurrences over that of the default;
-            `cumulative_tta_vs_default` is the same of time.
-        last_batch_size: That of the last recurrence.
-        last_power_limit: Watts, likewise.
-        optimal_batch_size: The oracle's.
-        optimal_power_limit: Watts, likewise.
+            `cumulative_tta_vs_default` is the ratio of times.
+        last_batch_size: Batch size of the last recurrence.
+        last_power_limit: Power limit of the last recurrence, in watts.
+        optimal_batch_size: Batch size of the oracle.
+        optimal_power_limit: Power limit of the oracle, in watts.
     """
 
     gpu: str
@@ -59,11 +59,11 @@ class Record:
     optimal_power_limit: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
     def converged_cost(self, table: JobTable) -> float:
-        """Expected cost of the last configuration over that of the oracle's."""
+        """Return the expected cost of the last configuration over that of the oracle's."""
         arm = table.batch_sizes.index(self.last_batch_size)
         limit = table.power_limits.index(self.last_power_limit)
         expected = table.expected_epochs[arm] * table.epoch_cost[arm, limit]
@@ -84,11 +84,11 @@ def study(
     Args:
         tables: Workloads on GPUs.
         policy: Name of the policy.
-        seeds: One job for each.
-        recurrences: How often each job runs; by default twice as often as it has configurations,
-            as in the paper.
-        progress: Called now and then with the share that is done.
-        options: Of the specification: `beta`, `window`, `pruning_rounds`.
+        seeds: Seeds; each gives one job per table.
+        recurrences: Recurrences of each job; by default twice its number of configurations, as in
+            the paper.
+        progress: Called from time to time with the fraction that is done.
+        options: Fields of the specification: `beta`, `window`, `pruning_rounds`.
     """
     jobs = [
         (table, Job(table.spec(policy, seed, **options), [table], [0] * _runs(table, recurrences),

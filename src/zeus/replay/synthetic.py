@@ -1,7 +1,7 @@
-"""GPUs that do not exist: recorded power traces, bent in the ways in which GPUs differ.
+"""Synthetic GPUs: recorded power traces, distorted in the ways in which GPUs differ.
 
-A policy that was tuned to the GPUs it was developed on does worse here. Only the power trace is
-changed: how many epochs a batch size needs has nothing to do with the GPU.
+A policy that was overfitted to the GPUs it was developed on does worse here. Only the power trace
+is changed: the number of epochs at a batch size does not depend on the GPU.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from zeus.replay.table import JobTable
 
 
 def bent(table: JobTable, number: int) -> JobTable:
-    """A table of the same workload on a GPU of our own making.
+    """Return a table of the same workload on a synthetic GPU.
 
     Four things change: how speed depends on the batch size (a slope, and a fixed cost of each
-    step), how much it suffers from a low power limit, how much power a light load draws, and the
+    step), how much a low power limit slows it down, how much power a light load draws, and the
     range of the power limits.
 
     Args:
-        table: On a recorded GPU.
-        number: Which of the made-up GPUs; the same for every workload.
+        table: Table of a recorded GPU.
+        number: Number of the synthetic GPU; the same GPU for every workload.
     """
     generator = np.random.default_rng([number, sum(map(ord, table.gpu))])
     slope = generator.uniform(-0.2, 0.2)

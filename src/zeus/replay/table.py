@@ -1,7 +1,7 @@
-"""What every decision for one job would lead to, as arrays: the traces of one GPU and workload.
+"""Outcomes of every possible decision for one job, as arrays: traces of one GPU and workload.
 
-A batch size that was never trained, or never reached the target, is just that: a batch size that
-does not reach it. One without a power trace does not fit the GPU and is no choice at all.
+A batch size that was never trained counts as one that never reaches the target. A batch size
+without a power trace does not fit the GPU and cannot be chosen.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from zeus.replay.workloads import Workload
 
 Floats = NDArray[np.float64]
 
-# Targets are decimal numbers; 0.1 + 0.2 is not 0.3.
+# Tolerance for comparing targets, which are decimal numbers: 0.1 + 0.2 is not 0.3.
 _SAME = 1e-9
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best that can be done when everything is known.
+    """The oracle's choice: the best configuration if everything is known.
 
     Attributes:
-        arm: Number of its batch size.
-        power: Number of its power limit.
+        arm: Index of its batch size.
+        power: Index of its power limit.
         cost: Expected joules until the target is reached, runs that miss it included.
     """
 
@@ -47,15 +47,15 @@ class JobTable:
         workload: Name of the workload.
         batch_sizes: In ascending order.
         power_limits: Watts, in ascending order.
-        default: Number of the default batch size.
-        target_metric: Value to reach, and whether it rises (`higher_is_better`).
-        max_epochs: Most epochs of a run.
-        max_power: Watts; the GPU's highest power limit.
-        epochs: Until convergence, by batch size and run; infinite if never, NaN where there are
-            fewer runs.
+        default: Index of the default batch size.
+        target_metric: Target value; `higher_is_better` says whether the metric rises.
+        max_epochs: Maximum epochs of a run.
+        max_power: The GPU's highest power limit, in watts.
+        epochs: Epochs until convergence, by batch size and run; infinite if the target is never
+            reached, NaN where there are fewer runs.
         time: Seconds of an epoch, by batch size and power limit; NaN where it was not recorded.
-        power: Average watts, likewise.
-        eta_knob: Weight of energy.
+        power: Average watts of an epoch, likewise.
+        eta_knob: Weight of energy in the cost, from 0 to 1.
     """
 
     gpu: str
@@ -74,32 +74,32 @@ class JobTable:
 
     @cached_property
     def energy(self) -> Floats:
-        """Joules of an epoch, by batch size and power limit."""
+        """Energy of an epoch in joules, by batch size and power limit."""
         return self.time * self.power
 
     @cached_property
     def epoch_cost(self) -> Floats:
-        """Joules that an epoch costs, by batch size and power limit."""
+        """Cost of an epoch in joules, by batch size and power limit."""
         return self.eta_knob * self.energy + (1 - self.eta_knob) * self.max_power * self.time
 
     @cached_property
     def best_power(self) -> NDArray[np.int64]:
-        """Number of the best power limit of each batch size."""
+        """Index of the best power limit, by batch size."""
         best: NDArray[np.int64] = np.nanargmin(self.epoch_cost, axis=1)
         return best
 
     @cached_property
     def runs(self) -> NDArray[np.int64]:
-        """How many runs of each batch size were recorded."""
+        """Number of recorded runs, by batch size."""
         counts: NDArray[np.int64] = (~np.isnan(self.epochs)).sum(axis=1)
         return counts
 
     @cached_property
     def expected_epochs(self) -> Floats:
-        """Epochs until the target is reached, with the best place to give up and run again.
+        """Expected epochs until the target is reached, with the best epoch to stop and retry at.
 
-        Where some runs miss the target, or take very long, it pays to stop at some epoch and to try
-        again. The expectation counts all trials. It is infinite if no run reaches the target.
+        Where some runs miss the target, or take very long, it pays to stop at some epoch and to
+        retry. The expectation counts all trials. It is infinite if no run reaches the target.
         """
         best = np.full(len(self.batch_sizes), np.inf)
         for arm, runs in enumerate(self.epochs):
@@ -111,7 +111,7 @@ class JobTable:
 
     @cached_property
     def optimum(self) -> Optimum:
-        """The configuration of least expected cost.
+        """The configuration with the lowest expected cost.
 
         Raises:
             TraceError: If no batch size ever reaches the target.
@@ -128,7 +128,7 @@ class JobTable:
         return Optimum(int(arm), int(power), float(costs[arm, power]))
 
     def default_expectation(self) -> tuple[float, float]:
-        """Joules of energy and seconds that the default is expected to take; infinite if never."""
+        """Return expected joules and seconds of the default; infinite if it misses the target."""
         limit = int(np.flatnonzero(~np.isnan(self.time[self.default]))[-1])
         epochs = self.expected_epochs[self.default]
         return (
@@ -137,7 +137,7 @@ class JobTable:
         )
 
     def spec(self, policy: str, seed: int = 0, **options: float | int | None) -> JobSpec:
-        """The job that is replayed, as in production."""
+        """Return the specification of the replayed job, as in production."""
         values = {"beta": 2.0, "window": 0, "pruning_rounds": 2, **options}
         return JobSpec(
             name=f"{self.workload} on {self.gpu}",
@@ -154,7 +154,7 @@ class JobTable:
         )
 
     def restricted(self, batch_sizes: tuple[int, ...]) -> JobTable:
-        """The same with only some of its batch sizes; the default is the nearest that is left."""
+        """Return a table of only some batch sizes; the default is the nearest remaining one."""
         kept = [i for i, size in enumerate(self.batch_sizes) if size in batch_sizes]
         if not kept:
             raise TraceError(f"{self.workload} on {self.gpu} has none of {batch_sizes}")
@@ -178,17 +178,17 @@ def job_table(
     eta_knob: float = 0.5,
     target_metric: float | None = None,
 ) -> JobTable:
-    """Put together what the traces tell about a workload on a GPU.
+    """Build the table of a workload on a GPU from the traces.
 
     Args:
         traces: From `load_traces`.
         gpu: Name of the GPU model.
-        workload: Which one.
-        eta_knob: Weight of energy.
-        target_metric: Another target than that of the workload; one of the recorded values.
+        workload: The workload.
+        eta_knob: Weight of energy in the cost, from 0 to 1.
+        target_metric: Target other than that of the workload; one of the recorded values.
 
     Raises:
-        TraceError: If the traces do not have it.
+        TraceError: If the traces lack the workload or the target.
     """
     rows = traces.power[gpu].get(workload.key, [])
     if not rows:
@@ -211,7 +211,7 @@ def job_table(
         target_metric=target,
         higher_is_better=workload.higher_is_better,
         max_epochs=workload.max_epochs,
-        # Of the GPU, whichever workload was recorded at it.
+        # Of the GPU: the highest limit of any workload.
         max_power=max(row.power_limit for each in traces.power[gpu].values() for row in each),
         epochs=_epochs(traces, workload, batch_sizes, target),
         time=time,
@@ -235,7 +235,7 @@ def _epochs(
         chosen = abs(row.target_metric - target) < _SAME and row.batch_size in found
         if chosen and workload.admits(row.batch_size, row.learning_rate):
             found[row.batch_size].append(row.target_epoch)
-    # What was never trained never reaches the target.
+    # A batch size that was never trained counts as never reaching the target.
     lists = [values or [np.inf] for values in found.values()]
     longest = max(len(values) for values in lists)
     return np.array([[*values, *[np.nan] * (longest - len(values))] for values in lists])

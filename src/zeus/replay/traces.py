@@ -1,8 +1,8 @@
 """Recorded outcomes of real training runs and power sweeps, as published with the Zeus paper.
 
-A folder holds `summary_train.csv` (in which epoch each run reached which metric) and one
-`summary_power_GPU.csv` for each GPU model (time and average power of an epoch under each batch
-size and power limit).
+A folder holds `summary_train.csv` (the epoch in which each run reached each metric) and one
+`summary_power_GPU.csv` for each GPU model (time and average power of an epoch at each batch size
+and power limit).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True)
 class TrainingRow:
-    """When one run reached one value of the metric.
+    """The epoch in which one run reached one value of the metric.
 
     Attributes:
-        batch_size: Of the run.
-        learning_rate: Of the run.
-        run: Which of the runs with the same settings.
-        target_metric: The value.
-        target_epoch: Epoch, from 1; infinite if it was never reached.
+        batch_size: Batch size of the run.
+        learning_rate: Learning rate of the run.
+        run: Label of the run among those with the same settings.
+        target_metric: Value of the metric.
+        target_epoch: Epoch that reached it, from 1; infinite if none did.
     """
 
     batch_size: int
@@ -44,13 +44,13 @@ class TrainingRow:
 
 @dataclass(frozen=True)
 class PowerRow:
-    """One epoch under one setting.
+    """Time and power of an epoch at one batch size and power limit.
 
     Attributes:
-        batch_size: Of the run.
-        power_limit: Watts.
-        time_per_epoch: Seconds.
-        average_power: Watts.
+        batch_size: Batch size.
+        power_limit: Power limit in watts.
+        time_per_epoch: Duration in seconds.
+        average_power: Average power in watts.
     """
 
     batch_size: int
@@ -64,9 +64,9 @@ class Traces:
     """Everything recorded in one folder.
 
     Attributes:
-        folder: Where.
-        training: Rows by dataset, network and optimizer.
-        power: The same for each GPU model.
+        folder: Path of the folder.
+        training: Rows of the training trace, by dataset, network and optimizer.
+        power: Rows of each GPU model's power trace, by dataset, network and optimizer.
     """
 
     folder: Path
@@ -75,7 +75,7 @@ class Traces:
 
 
 def gpus_in(folder: Path) -> list[str]:
-    """GPU models of which a power trace lies in the folder."""
+    """Return the GPU models that have a power trace in the folder."""
     head, tail = _POWER.split("{}")
     return sorted(path.name[len(head) : -len(tail)] for path in folder.glob(_POWER.format("*")))
 
@@ -84,11 +84,11 @@ def load_traces(folder: Path | str, gpus: list[str] | None = None) -> Traces:
     """Read the traces of a folder.
 
     Args:
-        folder: Where they lie.
-        gpus: GPU models; by default all that are there.
+        folder: Path of the folder.
+        gpus: GPU models; by default all that have a power trace.
 
     Raises:
-        TraceError: If a file is missing or a line does not make sense.
+        TraceError: If a file is missing or a line is invalid.
     """
     folder = Path(folder)
     if not folder.is_dir():

@@ -14,16 +14,17 @@ class Workload:
     """A model trained on a data set to a target.
 
     Attributes:
-        name: As on the command line.
-        title: As in the paper.
+        name: Name on the command line.
+        title: Name in the paper.
         dataset: Name in the traces, as are `network` and `optimizer`.
-        default_batch_size: That of the original publication.
-        target_metric: Value to reach.
-        metric: What is measured.
-        max_epochs: Most epochs of a run.
+        default_batch_size: Batch size of the original publication.
+        target_metric: Target value.
+        metric: Name of the metric, with its unit.
+        max_epochs: Maximum epochs of a run.
         higher_is_better: Whether the metric rises.
-        learning_rate: Of the default batch size, where the trace has several; `None` takes all.
-        scales: Whether it goes with the square root of the batch size.
+        learning_rate: Learning rate of the default batch size, where the trace has several; `None`
+            accepts all.
+        scales: Whether the learning rate scales with the square root of the batch size.
     """
 
     name: str
@@ -41,11 +42,11 @@ class Workload:
 
     @property
     def key(self) -> Key:
-        """Under which the traces keep it."""
+        """Key of the workload in the traces."""
         return self.dataset, self.network, self.optimizer
 
     def admits(self, batch_size: int, learning_rate: float) -> bool:
-        """Whether a run with this learning rate is one of the workload."""
+        """Return whether a run with this learning rate belongs to the workload."""
         if self.learning_rate is None:
             return True
         scale = math.sqrt(batch_size / self.default_batch_size) if self.scales else 1.0
@@ -75,10 +76,10 @@ WORKLOADS = (
 
 
 def workload_named(name: str) -> Workload:
-    """A workload by its name on the command line, its title, or its dataset or network in traces.
+    """Find a workload by its name, its title, or its dataset or network in the traces.
 
     Raises:
-        TraceError: If there is none of this name, or several.
+        TraceError: If no workload has this name, or several have.
     """
     wanted = _letters(name)
     for workload in WORKLOADS:

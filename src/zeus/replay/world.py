@@ -1,4 +1,4 @@
-"""Tables of many jobs stacked into arrays, and what happens when a choice is run in them."""
+"""Tables of many jobs stacked into arrays, and the outcomes of choices in them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zeus.optimizer.batch_size.lanes import (
 from zeus.optimizer.batch_size.randomness import uniform
 from zeus.replay.table import JobTable
 
-# Draws of outcomes must have nothing to do with draws of policies that have the same seed.
+# Draws of outcomes must be independent of draws of policies with the same seed.
 _OUTCOMES = 0x6F7574636F6D65
 
 
@@ -31,14 +31,14 @@ class World:
     The arrays are indexed by table, batch size and power limit; shorter tables are padded.
 
     Attributes:
-        time: Seconds of an epoch, `energy` joules, `cost` joules of cost.
+        time: Duration of an epoch in seconds; `energy` and `cost` in joules.
         first_time: Seconds of an epoch in which all power limits are profiled, by table and batch
             size; `first_energy` and `first_cost` likewise.
-        best_power: Number of the best power limit; `highest` the number of the highest.
-        load: Average power as a share of the power limit.
-        epochs: Until convergence, by table, batch size and run.
-        runs: How many runs there are.
-        oracle: Cost of the best configuration, by table.
+        best_power: Index of the best power limit; `highest` is the index of the highest.
+        load: Average power as a fraction of the power limit.
+        epochs: Epochs until convergence, by table, batch size and run.
+        runs: Number of recorded runs.
+        oracle: Expected cost of the best configuration, by table.
     """
 
     time: Floats
@@ -70,7 +70,7 @@ class World:
             return whole
 
         def swept(each: list[Floats]) -> Floats:
-            # A power limit that was not recorded for a batch size runs as the nearest that was.
+            # A power limit that was not recorded for a batch size gets the nearest recorded one.
             return stacked([_filled(part) for part in each], (arms, limits), 1.0)
 
         def profiled(each: list[Floats]) -> Floats:
@@ -81,7 +81,7 @@ class World:
             time=swept([table.time for table in tables]),
             energy=swept([table.energy for table in tables]),
             cost=swept([table.epoch_cost for table in tables]),
-            # Each power limit gets the same share of the epoch's work.
+            # Each power limit gets the same fraction of the epoch's work.
             first_time=profiled([table.time for table in tables]),
             first_energy=profiled([table.energy for table in tables]),
             first_cost=profiled([table.epoch_cost for table in tables]),
@@ -108,14 +108,14 @@ class World:
         recurrence: Ints,
         attempt: Ints,
     ) -> Ran:
-        """Run trials.
+        """Return the outcomes of trials, drawn from the recorded runs.
 
         Args:
-            table: Of each trial.
-            choices: What was decided.
-            known: Whether the batch size has been profiled on this GPU before.
-            seed: Together with the recurrence, the attempt and the batch size, it picks one of the
-                recorded runs. So all policies meet the same outcomes.
+            table: Index of the table of each trial.
+            choices: Decisions of the policy.
+            known: Whether the batch size has already been profiled on this GPU.
+            seed: Together with the recurrence, the attempt and the batch size, it selects one of
+                the recorded runs. So all policies get the same outcomes.
             recurrence: Number of the recurrence.
             attempt: Number of the trial within it.
         """
@@ -157,15 +157,15 @@ class Ran:
     """Outcomes of trials.
 
     Attributes:
-        power: Number of the power limit that was settled on.
+        power: Index of the power limit that was used in the end.
         converged: Whether the target was reached.
-        exhausted: Whether the run was allowed all its epochs.
-        epochs: How many were run.
-        told: Seconds until the first epoch has told what one costs; NaN if that was known before,
-            or if the trial ends with it.
-        time: Seconds; `energy` in joules, `cost` in joules of cost.
-        epoch_cost: Joules of one epoch at the power limit that was settled on.
-        load: Average power as a share of that power limit.
+        exhausted: Whether the maximum number of epochs was allowed.
+        epochs: Number of epochs run.
+        told: Seconds until the end of the first epoch, when the cost of an epoch is known; NaN if
+            it was known before, or if the trial ends with that epoch.
+        time: Duration in seconds; `energy` and `cost` in joules.
+        epoch_cost: Cost of one epoch at that power limit, in joules.
+        load: Average power as a fraction of that power limit.
     """
 
     power: Ints

@@ -94,7 +94,7 @@ def test_a_gpu_that_was_never_seen(traces, tmp_path):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--only", "figure-99"], "there is no figure or table figure-99; there are headline,"),
+        (["--only", "figure-99"], "unknown figure or table figure-99; available: headline,"),
         (["--gpu", "h100"], "has no power trace of h100; it has a40, v100"),
         (["--seeds", "0"], "--seeds"),
     ],

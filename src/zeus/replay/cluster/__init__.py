@@ -1,4 +1,4 @@
-"""A whole cluster replayed: every recurring job of Alibaba's GPU trace, with each policy.
+"""Replay of a whole cluster: every recurring job of Alibaba's GPU trace, with each policy.
 
     from zeus.replay.cluster import made_up_trace, read_trace, simulate
 

@@ -1,8 +1,8 @@
-"""Which recorded workload stands in for which group of jobs, and how much longer a job takes.
+"""Assigns a recorded workload to each group of jobs, and a scale factor to each job.
 
-As in the Zeus paper (section 6.3): K-means on the mean runtime of each group, as many clusters as
-there are workloads, matched in the order of their mean runtime; a job is as much larger than the
-workload as its runtime is than the mean of its cluster.
+As in the Zeus paper (section 6.3): K-means on the mean runtime of each group, with as many clusters
+as there are workloads, matched in the order of their mean runtime; the size of a job relative to
+the workload is its runtime over the mean of its cluster.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Scale = Literal["linear", "log"]
 
 @dataclass(frozen=True)
 class Assignment:
-    """What stands in for what.
+    """Workloads assigned to groups, and scale factors of jobs.
 
     Attributes:
-        table: Number of the table of each group.
-        mean_runtime: Seconds; mean of the cluster that each table stands for.
-        weight: How many times the recorded run of the workload each job is.
-        stretch: Seconds in the cluster for each second of the recorded run, by job. A job that
-            takes as long as the default is expected to take lasts as long as it did in the cluster,
-            so that jobs overlap as they did there.
+        table: Index of the table of each group.
+        mean_runtime: Mean runtime in seconds of the cluster of groups that each table represents.
+        weight: Size of each job, in recorded runs of the workload.
+        stretch: Seconds in the cluster for each second of the recorded run, by job. A job with the
+            expected duration of the default lasts as long as it did in the cluster, so that jobs
+            overlap as they did there.
     """
 
     table: Ints
@@ -48,9 +48,9 @@ def assigned(
     """Match groups with workloads.
 
     Args:
-        trace: The cluster.
-        tables: The workloads, on one GPU.
-        scale: What K-means is done on: runtimes as they are, as in the paper; or their logarithms,
+        trace: Trace of the cluster.
+        tables: Tables of the workloads, on one GPU.
+        scale: Input of K-means: "linear" runtimes, as in the paper; or their logarithms ("log"),
             which spreads groups more evenly over the workloads, because a few groups take very
             long.
 
@@ -81,7 +81,7 @@ def assigned(
 
 
 def usual_time(table: JobTable) -> float:
-    """Seconds that a run with the default is expected to take; with the best, if it never ends."""
+    """Return expected seconds of the default; of the optimum, if the default never converges."""
     time = table.default_expectation()[1]
     if math.isfinite(time):
         return time

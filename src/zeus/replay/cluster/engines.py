@@ -1,7 +1,7 @@
-"""Who does the tasks: this process, processes of its own on all cores, or a Ray cluster.
+"""Engines that run tasks: in this process, in worker processes on all cores, or on a Ray cluster.
 
-What comes out does not depend on it. Every engine is a generator of finished tasks, in any order;
-`started` is called with jobs as they start, for a progress bar.
+The result does not depend on the engine. Every engine is a generator of finished tasks, in any
+order; `started` is called with the number of jobs that have started, for a progress bar.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Started = Callable[[int], None]
 Done = Iterator[tuple[int, "Sums"]]
 
 ENGINES = ("local", "ray")
-# One thread each: the arrays are small, and the processes share the cores already.
+# One thread per process: the arrays are small, and the processes already use all cores.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _ROOT = str(Path(__file__).resolve().parents[3])
 _WORKER = (
@@ -43,22 +43,22 @@ def run_tasks(
     address: str | None,
     started: Started,
 ) -> Done:
-    """Do tasks.
+    """Run tasks.
 
     Args:
-        tasks: Those that take longest first.
+        tasks: The tasks, longest first.
         engine: "local" or "ray".
-        workers: Processes at once; by default one for each core (or all that the Ray cluster has).
-        address: Of a Ray cluster that is running; by default what `RAY_ADDRESS` says, or else a
-            new one on this machine.
-        started: Called with how many jobs have started since the last call.
+        workers: Number of processes; by default one per core (or all of the Ray cluster).
+        address: Address of a running Ray cluster; by default that in `RAY_ADDRESS`, or else a new
+            one on this machine.
+        started: Called with the number of jobs that have started since the last call.
 
     Yields:
-        Number of a task, and what its groups took.
+        Index of a task, and the sums of its groups.
 
     Raises:
-        WorkerError: If there is no such engine, or a process is gone before its work is done.
-        MissingExtraError: If Ray is asked for and not installed.
+        WorkerError: If there is no such engine, or a process dies before its work is done.
+        MissingExtraError: If Ray is requested and not installed.
     """
     if engine not in ENGINES:
         raise WorkerError(f"`engine` must be one of {', '.join(ENGINES)}, but got {engine!r}")
@@ -93,17 +93,17 @@ def _here(tasks: Sequence[Task], started: Started) -> Done:
 
 
 class _Worker:
-    """A process that does one task after the other; it ends when its pipe does."""
+    """A process that runs one task at a time; it exits when its pipe is closed."""
 
     def __init__(self) -> None:
         self.pipe, theirs = Pipe()
         try:
             self.process = subprocess.Popen(
-                # -P keeps the user's folder off the path: a file there may have any name.
+                # -P keeps the current folder off the path: a file there could shadow a module.
                 [sys.executable, "-P", "-c", _WORKER, _ROOT, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # Ctrl-C is for the parent, which ends this one
+                start_new_session=True,  # Ctrl-C goes to the parent, which ends this process
                 env=os.environ | dict.fromkeys(_ONE_THREAD, "1"),
             )
         except BaseException:
@@ -121,7 +121,7 @@ class _Worker:
             self.pipe.send(task)
 
     def answer(self) -> Any:
-        """How many jobs have started, or the sums of a task that is done."""
+        """Return the number of jobs that have started, or the sums of a finished task."""
         with self._alive():
             answer = self.pipe.recv()
         if isinstance(answer, BaseException):
@@ -130,13 +130,13 @@ class _Worker:
 
     @contextlib.contextmanager
     def _alive(self) -> Iterator[None]:
-        # It may die between any two messages, so telling it and hearing it both may find it gone.
+        # The process may die between any two messages, so sending and receiving may both fail.
         try:
             yield
         except (EOFError, OSError):
             code = self.process.wait()
             raise WorkerError(
-                "a process that replays jobs must live until it is told to end, but "
+                "a worker process must live until all jobs are replayed, but "
                 f"{self.process.pid} ended with exit code {code}"
             ) from None
 
@@ -178,7 +178,7 @@ def _on_cores(tasks: Sequence[Task], count: int, started: Started) -> Done:
 def _on_ray(
     tasks: Sequence[Task], workers: int | None, address: str | None, started: Started
 ) -> Done:
-    # Nothing about this machine is told to anybody.
+    # Ray must not report usage statistics of this machine.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -215,7 +215,7 @@ def _run(task: Task) -> Sums:
 @contextlib.contextmanager
 def _connected(ray: Any, workers: int | None, address: str | None) -> Iterator[None]:
     if ray.is_initialized():
-        yield  # the caller's own
+        yield  # initialized by the caller
         return
     address = address or os.environ.get("RAY_ADDRESS")
     try:

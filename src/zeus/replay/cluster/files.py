@@ -1,7 +1,7 @@
-"""Reads the published tables of Alibaba's GPU cluster, line by line, as they can be downloaded.
+"""Reads the published tables of Alibaba's GPU cluster as a stream, in their downloaded form.
 
-A table is a CSV file, with or without a line of column names, plain, gzipped, or inside the
-archive in which it is published. Nothing is unpacked to disk, and no table is held in memory.
+A table is a CSV file, with or without a header line, plain, gzipped, or inside the archive in which
+it is published. Nothing is unpacked to disk, and no table is held in memory.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ TAGS = "pai_group_tag_table"
 TAG_COLUMNS = ("inst_id", "user", "gpu_type_spec", "group", "workload")
 
 _ENDINGS = (".csv", ".csv.gz", ".tar.gz", ".tgz", ".gz")
-# Characters at a time: few enough to stay in the cache, enough that Python is not busy with each.
+# Characters per read: few enough to stay in the cache, enough to amortize Python's overhead.
 _AT_ONCE = 1 << 16
 _COMMAS = methodcaller("count", ",")
 
 
 def find_table(folder: Path, name: str) -> Path:
-    """The file of a table, in any of its forms.
+    """Return the file of a table, in any of its formats.
 
     Raises:
-        TraceError: If there is none.
+        TraceError: If no such file exists.
     """
     for ending in _ENDINGS:
         path = folder / f"{name}{ending}"
@@ -47,18 +47,18 @@ def find_table(folder: Path, name: str) -> Path:
 def read_table(
     path: Path, columns: Sequence[str], wanted: Sequence[str]
 ) -> Iterator[tuple[int, list[Sequence[str]]]]:
-    """Go through a table, hundreds of lines at a time.
+    """Read a table in chunks of hundreds of lines.
 
     Args:
         path: From `find_table`.
-        columns: The published order, for files without a line of names.
-        wanted: Columns to be given, in this order.
+        columns: Names in the published order, for files without a header line.
+        wanted: Names of the columns to return, in this order.
 
     Yields:
-        Number of the first of some lines, and the wanted columns of these lines.
+        Line number of the first line of a chunk, and the wanted columns of the chunk.
 
     Raises:
-        TraceError: If the file cannot be read, or a line is not one of this table.
+        TraceError: If the file cannot be read, or a line does not fit this table.
     """
     try:
         with _opened(path) as stream:
@@ -88,18 +88,18 @@ def read_table(
 
 
 def _columns(path: Path, line: int, lines: list[str], width: int) -> list[Sequence[str]]:
-    """Columns of some lines, of which the first has this number."""
+    """Return the columns of a chunk of lines; `line` is the number of the first."""
     text = "".join(lines)
     commas = list(map(_COMMAS, lines))
     if commas.count(width - 1) == len(lines) and '"' not in text and "\r" not in text:
-        # As published: nothing is quoted. Millions of lines, so they are cut all at once.
+        # As published, nothing is quoted. There are millions of lines, so all are split at once.
         cells = text.removesuffix("\n").replace("\n", ",").split(",")
         return [cells[place::width] for place in range(width)]
     rows = []
     for at, fields in enumerate(csv.reader(lines)):
         if len(fields) == width:
             rows.append(fields)
-        elif fields:  # an empty line says nothing
+        elif fields:  # empty lines are skipped
             raise TraceError(
                 f"{path}:{line + at}: a line must have {width} values, but this has {len(fields)}"
             )
@@ -115,7 +115,7 @@ def _places(path: Path, names: Sequence[str], wanted: Sequence[str]) -> list[int
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[TextIO]:
-    """The text of the table, whatever it is wrapped in."""
+    """Open the text of the table: plain, gzipped or in an archive."""
     name = path.name
     if name.endswith((".tar.gz", ".tgz")):
         table = f"{name.removesuffix('.tar.gz').removesuffix('.tgz')}.csv"

@@ -1,10 +1,10 @@
-"""Makes up a cluster with the statistics that are published of Alibaba's, for want of the original.
+"""Generates a synthetic cluster trace with the published statistics of Alibaba's.
 
 From the trace's description and its analysis ("MLaaS in the Wild", NSDI '22): two months, about
 1,300 users of whom one in twenty submits three quarters of the jobs, two thirds of the jobs in
 groups of five or more, runtimes with a median of 23 minutes and a ninetieth percentile of four and
 a half hours, submissions that follow the time of day, a tenth of the jobs with a known workload,
-and jobs of a group that overlap. It is made in blocks, so that tables of any size can be written.
+and jobs of a group that overlap. It is generated in blocks, so that tables can have any size.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from zeus.replay.cluster.trace import SUCCESSFUL, ClusterTrace, collected, hashe
 
 _DAY = 86400.0
 _LENGTH = 62 * _DAY
-# Some time before the trace begins: 0 stands for a time that is not known.
+# The trace begins later than 0, because 0 stands for an unknown time.
 _BEGIN = 5 * _DAY
 _USERS = 1300
-# The share of users u^k has: with this exponent the first 5 % of them have 77 % of the groups.
+# Exponent of the skew between users: the first 5 % of them have 77 % of the groups.
 _USER_EXPONENT = np.log(0.05) / np.log(0.77)
 # Sizes of groups: P(at least s jobs) = s^-1.2, up to a hundredth of all jobs.
 _SIZE_EXPONENT, _LARGEST_SHARE = 1.2, 0.01
@@ -33,7 +33,7 @@ _MEDIAN, _NINETIETH, _WITHIN = 23 * 60.0, 4.5 * 3600.0, 0.6
 _BETWEEN = np.sqrt((np.log(_NINETIETH / _MEDIAN) / 1.2816) ** 2 - _WITHIN**2)
 # Gaps between submissions of a group: log-normal, so that they come in bursts.
 _BURSTS = 2.0
-# By how much submissions follow the time of day.
+# How strongly submissions follow the time of day.
 _DAYLIGHT = 0.5
 _STATUS = ((SUCCESSFUL, 0.70), ("Failed", 0.27), ("Running", 0.02), ("Waiting", 0.01))
 _TAGGED = 0.09
@@ -42,13 +42,13 @@ _GPUS, _GPU_SHARES = (
     ("", "T4", "P100", "V100", "V100M32", "MISC"),
     (0.7, 0.1, 0.08, 0.06, 0.03, 0.03),
 )
-# Jobs that are made at once.
+# Jobs per block.
 _BLOCK = 50_000
 
 
 @dataclass
 class _Block:
-    """Some whole groups, by job."""
+    """Jobs of several complete groups."""
 
     group: Ints
     names: list[str]
@@ -74,13 +74,13 @@ def write_tables(
     """Write a job table and a group tag table, as they are published: CSV without column names.
 
     Args:
-        folder: Where; it is made if need be.
+        folder: Output folder; created if missing.
         jobs: Rows of each table.
-        seed: The same seed and number of jobs give the same tables.
-        progress: Called now and then with the share that is done.
+        seed: Seed; the same seed and number of jobs give the same tables.
+        progress: Called from time to time with the fraction that is done.
 
     Returns:
-        The two files. They appear when both are complete.
+        Paths of the two files, which appear when both are complete.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -120,11 +120,11 @@ def _write(
 
 
 def made_up_trace(jobs: int = 1_200_000, seed: int = 0) -> ClusterTrace:
-    """The trace that `read_trace` finds in the tables of `write_tables`.
+    """Return the trace that `read_trace` would read from the tables of `write_tables`.
 
     Args:
         jobs: Rows of each table; about two thirds are successful and recur.
-        seed: See there.
+        seed: Seed, as for `write_tables`.
     """
     groups, starts, runtimes = [], [], []
     for block, _ in _blocks(jobs, seed):
@@ -147,7 +147,7 @@ def made_up_trace(jobs: int = 1_200_000, seed: int = 0) -> ClusterTrace:
 
 
 def _blocks(jobs: int, seed: int) -> Iterator[tuple[_Block, np.random.Generator]]:
-    """Blocks, each with a generator of its own for what is left to draw."""
+    """Yield blocks, each with its own generator for the remaining draws."""
     made = number = 0
     while made < jobs:
         generator = np.random.default_rng((seed, jobs, number))
@@ -159,7 +159,7 @@ def _blocks(jobs: int, seed: int) -> Iterator[tuple[_Block, np.random.Generator]
 
 
 def _sizes(generator: np.random.Generator, jobs: int, wanted: int) -> Ints:
-    """Sizes of groups that have so many jobs together."""
+    """Draw group sizes that add up to `wanted` jobs."""
     largest = max(jobs * _LARGEST_SHARE, 10.0)
     share = generator.random(wanted) * (1 - largest**-_SIZE_EXPONENT)
     sizes = np.floor((1 - share) ** (-1 / _SIZE_EXPONENT)).astype(np.int64)
@@ -176,7 +176,7 @@ def _block(generator: np.random.Generator, sizes: Ints) -> _Block:
     typical = _MEDIAN * np.exp(_BETWEEN * generator.standard_normal(groups))
     runtime = typical[group] * np.exp(_WITHIN * generator.standard_normal(jobs))
     status = generator.choice(len(_STATUS), jobs, p=[share for _, share in _STATUS])
-    # Jobs that fail mostly do so early.
+    # Most failed jobs fail early.
     runtime = np.where(status == 1, runtime * generator.random(jobs) ** 2, runtime)
     start = _starts(generator, sizes, group)
     user = np.minimum((generator.random(groups) ** _USER_EXPONENT * _USERS).astype(int), _USERS - 1)
@@ -198,7 +198,7 @@ def _block(generator: np.random.Generator, sizes: Ints) -> _Block:
 
 
 def _starts(generator: np.random.Generator, sizes: Ints, group: Ints) -> Floats:
-    """Each group is active for a part of the two months, and submits in bursts, mostly by day."""
+    """Draw start times: a group is active for part of the two months, in bursts, mostly by day."""
     groups = len(sizes)
     # The more jobs a group has, the longer it is active.
     most = np.clip(sizes / 50.0, 0.05, 1.0)
@@ -225,7 +225,7 @@ def _job_lines(
         names, instances, block.user.tolist(), block.status.tolist(), block.start.tolist(),
         end.tolist(), strict=True,
     ):  # fmt: skip
-        # What is still waiting has not started; what is running has not ended.
+        # Waiting jobs have no start yet, running ones no end.
         begun, over = (
             ("" if status == 3 else f"{start:.1f}"),
             ("" if status > 1 else f"{ended:.1f}"),

@@ -1,8 +1,8 @@
-"""K-means on numbers, solved exactly.
+"""Exact K-means in one dimension.
 
-In one dimension clusters are intervals, so the best ones can be found step by step: the best `k`
-clusters of the first numbers end with one cluster behind the best `k - 1` of fewer. There is no
-starting point to draw and nothing to repeat.
+In one dimension clusters are intervals, so dynamic programming finds the optimum: the best `k`
+clusters of a prefix of the sorted values are the best `k - 1` of a shorter prefix and one more.
+There is no random initialization and nothing to repeat.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from zeus.optimizer.batch_size.lanes import Floats, Ints
 
 
 def kmeans(values: Floats, clusters: int) -> Ints:
-    """Cluster of each value, numbered from the lowest, with the least sum of squared distances.
+    """Return the cluster of each value, numbered from the lowest.
+
+    The sum of squared distances to the cluster means is minimal.
 
     Args:
-        values: With at least as many different ones as there are clusters.
-        clusters: How many.
+        values: Values, of which at least as many are different as there are clusters.
+        clusters: Number of clusters.
     """
     distinct, place, count = np.unique(values, return_inverse=True, return_counts=True)
     if len(distinct) < clusters:
@@ -42,10 +44,10 @@ def kmeans(values: Floats, clusters: int) -> Ints:
 
 
 class _Spread:
-    """Sum of squared distances to the mean, of any stretch of sorted values."""
+    """Sum of squared distances to the mean, for any interval of sorted values."""
 
     def __init__(self, values: Floats, count: Ints) -> None:
-        # Around the middle, or the squares lose the digits that matter.
+        # Centered, or the squares lose the digits that matter.
         centred = values - np.average(values, weights=count)
         self._count = _sums(count.astype(np.float64))
         self._sum = _sums(count * centred)
@@ -63,20 +65,20 @@ def _sums(values: Floats) -> Floats:
 
 
 def _next(best: Floats, spread: _Spread, clusters: int) -> tuple[Floats, Ints]:
-    """One cluster more: the least spread of the first values, and where the last cluster begins.
+    """Add one cluster: return the minimum spread of each prefix, and where its last cluster begins.
 
-    The longer the stretch, the later its last cluster begins. So the middle one is solved first
-    and bounds the others, and each round solves all that lie halfway between solved ones.
+    The longer the prefix, the later its last cluster begins. So the middle one is solved first and
+    bounds the others, and each round solves all that lie halfway between solved ones.
 
     Args:
-        best: Least spread of each number of first values, with one cluster less.
-        spread: Of stretches.
-        clusters: How many clusters `best` has.
+        best: Minimum spread of each prefix, with one cluster less.
+        spread: Spread of any interval.
+        clusters: Number of clusters of `best`.
     """
     size = len(best) - 1
     found = np.full(size + 1, np.inf)
     split = np.zeros(size + 1, dtype=np.int64)
-    # Every cluster has a value: fewer values than clusters have no solution.
+    # Every cluster has a value, so fewer values than clusters have no solution.
     low, high = np.array([clusters + 1]), np.array([size])
     least, most = np.array([clusters]), np.array([size - 1])
     while len(low):

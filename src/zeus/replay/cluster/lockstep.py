@@ -1,10 +1,9 @@
 """Replays many groups of overlapping jobs at once, each event by event.
 
-Groups do not notice each other, so nothing is lost if each has a clock of its own: in every sweep
-every group takes its next events, an end of a trial and then a start, in the order in which they
-happen. A decision is made when a job starts and knows only of trials that have ended by then, and
-what the first epoch of a new batch size has told. A trial that misses its target is followed at
-once by another of the same job.
+Groups are independent, so each can have its own clock: in every sweep every group handles its next
+events, an end of a trial and then a start, in chronological order. A decision is made when a job
+starts, from the trials that have ended by then and the first epochs of new batch sizes. A trial
+that misses its target is followed at once by another of the same job.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from zeus.replay.world import World
 
 Options = Mapping[str, float | int | None]
 
-# Sweeps between two reports.
+# Sweeps between two calls of `progress`.
 _REPORT = 128
 
 
@@ -32,11 +31,11 @@ class Groups:
     """Some groups of jobs.
 
     Attributes:
-        table: Number of the table of each group.
-        seed: Of each group's draws.
-        first: Number of the first job of each group, and at the end the number of all jobs.
-        start: Seconds; when each job starts.
-        weight: How many times the recorded run each job is.
+        table: Index of the table of each group.
+        seed: Seed for the draws of each group.
+        first: Index of the first job of each group, then the number of all jobs.
+        start: Start time of each job, in seconds.
+        weight: Size of each job, in recorded runs.
         stretch: Seconds that pass for each recorded second, by job.
     """
 
@@ -50,16 +49,16 @@ class Groups:
 
 @dataclass
 class Sums:
-    """What the jobs of each group took.
+    """Totals over the jobs of each group.
 
     Attributes:
-        jobs: How many there are.
-        trials: How many trials they took.
-        unreached: Jobs that were given up.
-        energy: Joules, `time` seconds, of jobs in their own size.
-        runs: Cost in units of the oracle's expected cost of one run, whatever the jobs' sizes.
+        jobs: Number of jobs.
+        trials: Number of trials.
+        unreached: Jobs that were abandoned.
+        energy: Joules, scaled by the jobs' sizes; `time` in seconds likewise.
+        runs: Cost in units of the oracle's expected cost of one run, regardless of the jobs' sizes.
         overlapping: Jobs that started while another was running.
-        most_at_once: Jobs running at the same time, at most.
+        most_at_once: Maximum number of jobs running at the same time.
     """
 
     jobs: Ints
@@ -73,7 +72,7 @@ class Sums:
 
     @classmethod
     def blank(cls, groups: int) -> Sums:
-        """Nothing yet."""
+        """Return totals that are all zero."""
 
         def whole() -> Ints:
             return np.zeros(groups, dtype=np.int64)
@@ -93,7 +92,7 @@ class Sums:
         )
 
     def put(self, groups: Ints, sums: Sums) -> None:
-        """Fill in what is known of some groups."""
+        """Set the totals of some groups."""
         for field in fields(self):
             getattr(self, field.name)[groups] = getattr(sums, field.name)
 
@@ -110,21 +109,21 @@ def run_groups(
     """Replay groups with one policy.
 
     Args:
-        groups: The jobs.
-        tables: The workloads they are made of.
+        groups: The groups and their jobs.
+        tables: Tables of the workloads.
         policy: Name of the policy.
-        options: Of the specifications: `beta`, `window`, `pruning_rounds`.
-        progress: Called now and then with how many jobs have started since.
-        instead: Decides in place of the policy that is named.
+        options: Fields of the specifications: `beta`, `window`, `pruning_rounds`.
+        progress: Called from time to time with the number of jobs that have started so far.
+        instead: Policy to use in place of the named one.
     """
     return _Replay(groups, tables, policy, options, instead).run(progress)
 
 
 class _Replay:
-    """State of a replay. Groups that are done leave; `origin` remembers who is who.
+    """State of a replay. Finished groups are dropped; `origin` maps the others to the input.
 
-    A job has one trial at a time, so what is running is kept by job (`trial`). A group knows which
-    of its trials ends first, and when; the others, if there are any, are in a heap.
+    A job has one trial at a time, so running trials are stored by job (`trial`). Each group stores
+    which of its trials ends first, and when; the others, if there are any, are in a heap.
     """
 
     def __init__(
@@ -149,7 +148,7 @@ class _Replay:
         self.base = groups.first[:-1].astype(np.int64)
         self.last_job = groups.first[1:].astype(np.int64)
         self.next_job = self.base.copy()
-        # One start more, which never comes, for groups whose last job has started.
+        # One more start at infinity, for groups whose last job has started.
         self.start = np.concatenate((groups.start, [np.inf]))
         self.coming = self.start[self.next_job]
         self.profiled = np.zeros((count, lanes.arms), dtype=np.bool_)
@@ -178,7 +177,7 @@ class _Replay:
         return int(self.sums.jobs[gone].sum() + (self.next_job - self.base).sum())
 
     def _leave(self) -> None:
-        """Drop groups that are done, once enough of them are to be worth the copying."""
+        """Drop finished groups, once there are enough of them to be worth the copying."""
         over = (self.flying == 0) & (self.next_job == self.last_job)
         count = int(over.sum())
         if not count or (count < len(over) // 16 and count < len(over)):
@@ -189,13 +188,13 @@ class _Replay:
             setattr(self, name, getattr(self, name)[kept])
 
     def _sweep(self) -> None:
-        # What ends at the very instant of a start is known to it.
+        # A trial that ends at the instant of a start is known to its decision.
         ending = np.flatnonzero((self.soonest <= self.coming) & (self.soonest < np.inf))
         free = np.ones(len(self.origin), dtype=np.bool_)
         rows, job, when = ending[:0], ending[:0], self.soonest[:0]
         if len(ending):
             rows, job, when = self._end(ending)
-            # A trial that failed is repeated before anything else happens.
+            # A failed trial is retried before any other event of its group.
             free[rows] = False
         new = np.flatnonzero(free & (self.coming < self.soonest))
         if len(new):
@@ -210,7 +209,7 @@ class _Replay:
             self._begin(rows, job, when)
 
     def _submit(self, rows: Ints) -> Ints:
-        """Let the next job of each of these groups start."""
+        """Start the next job of each of these groups."""
         job: Ints = self.next_job[rows]
         self.next_job[rows] = job + 1
         self.coming[rows] = np.where(job + 1 < self.last_job[rows], self.start[job + 1], np.inf)
@@ -256,7 +255,7 @@ class _Replay:
         """End the first trial of each of these groups.
 
         Returns:
-            Groups whose job must try again, the job, and when.
+            Groups whose job must retry, the job, and the time.
         """
         trial = self.trial
         early = np.isfinite(trial.final[self.front[rows]])
@@ -294,7 +293,7 @@ class _Replay:
         return rows[again], job[again], when[again]
 
     def _note(self, rows: Ints) -> None:
-        """The first epoch of new batch sizes is over; their trials go on."""
+        """Handle the end of the first epoch of new batch sizes; their trials continue."""
         job, trial = self.front[rows], self.trial
         arm = trial.arm[job]
         self.policy.noted(
@@ -308,10 +307,10 @@ class _Replay:
         self._advance(rows)
         self._queue(rows, job, end)
 
-    # --- which trial ends next: of several at the same time, that of the job submitted first ------
+    # --- which trial ends next; ties go to the job that was submitted first -----------------------
 
     def _queue(self, rows: Ints, job: Ints, end: Floats) -> None:
-        """Let trials run until they end."""
+        """Queue the next events of trials."""
         soonest, front = self.soonest[rows], self.front[rows]
         sooner = (end < soonest) | ((end == soonest) & (job < front))
         taken = np.flatnonzero(soonest < np.inf)
@@ -325,7 +324,7 @@ class _Replay:
         self.front[rows] = np.where(sooner, job, front)
 
     def _advance(self, rows: Ints) -> None:
-        """Bring the next trial to the front."""
+        """Move the next trial of each group to the front."""
         self.soonest[rows] = np.inf
         several = rows[self.flying[rows] > 1]
         if len(several):
@@ -351,9 +350,10 @@ _PER_GROUP = (
 
 @dataclass
 class _Trial:
-    """The trial of each job that is running, as it will end.
+    """The running trial of each job, with its outcome.
 
-    Where its first epoch will tell something before, `final` is when it ends; NaN otherwise.
+    Where the end of its first epoch is an event of its own, `final` is the end of the trial; NaN
+    otherwise.
     """
 
     arm: Ints

@@ -1,4 +1,4 @@
-"""Replays a whole cluster with several policies, and adds up what each would have taken."""
+"""Replays a whole cluster with several policies, and adds up time and energy of each."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ POLICIES = ("default", "grid", "paper", "zeus")
 
 @dataclass(frozen=True)
 class ClusterRecord:
-    """What the jobs of one workload took with one policy.
+    """Totals over the jobs of one workload with one policy.
 
     Attributes:
         gpu: Name of the GPU model.
         workload: Name of the workload, or "all" for the whole cluster.
         policy: Name of the policy.
-        seed: Of all draws.
-        groups: How many groups the workload stands for, with how many `jobs`.
-        mean_runtime: Seconds in the cluster, of the groups on average.
-        trials: How many runs the jobs took, retries included.
-        unreached: Jobs that were given up.
-        energy: Joules.
-        time: Seconds.
-        energy_vs_default: Energy over what the default is expected to take; `None` if it never
-            reaches the target. `time_vs_default` is the same of time.
+        seed: Seed of all draws.
+        groups: Number of groups that the workload represents, with `jobs` jobs in total.
+        mean_runtime: Mean over groups of their mean runtime in the cluster, in seconds.
+        trials: Number of runs, retries included.
+        unreached: Jobs that were abandoned.
+        energy: Total energy in joules.
+        time: Total time in seconds.
+        energy_vs_default: Energy over the expected energy of the default; `None` if the default
+            never reaches the target. `time_vs_default` is the ratio of times.
         cumulative_regret: Cost beyond that of the oracle, in units of the oracle's cost of one run.
         overlapping_jobs: Jobs that started while another one of their group was running.
-        most_at_once: Jobs of one group that were running at the same time, at most.
+        most_at_once: Maximum number of jobs of one group that were running at the same time.
     """
 
     gpu: str
@@ -61,20 +61,20 @@ class ClusterRecord:
     most_at_once: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class ClusterResult:
-    """What came out.
+    """Result of a simulation.
 
     Attributes:
-        records: One for each workload, from the shortest to the longest, and one for all of them;
-            for each policy.
-        by_group: What each group took, by policy; in the order of the trace's groups.
-        table: Number of the table that stands in for each group.
-        size: Of each group: the sum of its jobs' sizes, in recorded runs of the workload.
+        records: For each policy, one record for each workload, from the shortest to the longest,
+            and one for all of them.
+        by_group: Totals of each group, by policy; in the order of the trace's groups.
+        table: Index of the table of each group.
+        size: Sum of the sizes of each group's jobs, in recorded runs of the workload.
     """
 
     records: list[ClusterRecord]
@@ -100,20 +100,20 @@ def simulate(
 
     Args:
         trace: From `read_trace`, or `made_up_trace`.
-        tables: The workloads, on one GPU; `job_table` makes them, with the weight of energy.
+        tables: Tables of the workloads, on one GPU, from `job_table`.
         policies: Names of policies.
-        seed: Of all draws.
-        scale: What groups are clustered by: mean runtime as it is ("linear", as in the paper), or
+        seed: Seed of all draws.
+        scale: Scale on which groups are clustered: mean runtime ("linear", as in the paper), or
             its logarithm ("log").
         engine: "local" or "ray"; the result is the same.
-        workers: Processes at once; by default one for each core.
-        address: Of a Ray cluster; see `zeus.replay.cluster.engines`.
-        progress: Called now and then with the share that is done.
-        options: Of the specifications: `beta`, `window`, `pruning_rounds`.
+        workers: Number of processes; by default one per core.
+        address: Address of a Ray cluster; see `zeus.replay.cluster.engines`.
+        progress: Called from time to time with the fraction that is done.
+        options: Fields of the specifications: `beta`, `window`, `pruning_rounds`.
 
     Raises:
         TraceError: If the trace has fewer different groups than there are workloads.
-        MissingExtraError: If Ray is asked for and not installed.
+        MissingExtraError: If Ray is requested and not installed.
     """
     assignment = assigned(trace, tables, scale)
     tasks = cut(trace, assignment, tables, policies, seed=seed, options=options)

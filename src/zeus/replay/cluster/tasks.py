@@ -1,6 +1,6 @@
-"""Cuts a replay of a cluster into tasks that any process can do, in any order.
+"""Splits a replay of a cluster into tasks that any process can run, in any order.
 
-How it is cut depends on the jobs only, never on how many workers there are.
+The split depends on the jobs only, never on the number of workers.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from zeus.replay.cluster.lockstep import Groups, Options, Sums, run_groups
 from zeus.replay.cluster.trace import ClusterTrace
 from zeus.replay.table import JobTable
 
-# Groups that are replayed at once: enough that a sweep is worth its overhead.
+# Groups that are replayed at once: enough to amortize the overhead of a sweep.
 _AT_ONCE = 2048
-# The largest groups take as many sweeps as they have jobs, with hardly anybody beside them. Cut
-# into more parts they would take more sweeps in all, into fewer they could not share two cores.
+# The largest groups take as many sweeps as they have jobs, with few other groups left by then. More
+# parts would take more sweeps in total, fewer could not use two cores.
 _LARGEST_PARTS = 2
 
 Progress = Callable[[int], None]
@@ -31,11 +31,11 @@ class Task:
     """Some groups with one policy.
 
     Attributes:
-        policy: Its name.
-        members: Numbers of the groups.
-        groups: Their jobs.
-        tables: The workloads.
-        options: Of the policy.
+        policy: Name of the policy.
+        members: Indices of the groups in the trace.
+        groups: The groups and their jobs.
+        tables: Tables of the workloads.
+        options: Fields of the specifications.
     """
 
     policy: str
@@ -46,11 +46,11 @@ class Task:
 
     @property
     def jobs(self) -> int:
-        """How many jobs it has."""
+        """Number of jobs."""
         return len(self.groups.start)
 
     def run(self, progress: Progress | None = None) -> Sums:
-        """Replay them."""
+        """Replay the groups and return their totals."""
         return run_groups(self.groups, self.tables, self.policy, self.options, progress)
 
 
@@ -63,8 +63,8 @@ def cut(
     seed: int,
     options: Options,
 ) -> list[Task]:
-    """All tasks, those that take longest first."""
-    # A group's draws depend on the seed and on its name, not on which others there are.
+    """Return all tasks, longest first."""
+    # A group's draws depend on the seed and on its name, not on the other groups.
     seeds = (uniform(seed, trace.names) * 2.0**53).astype(np.int64)
     return [
         Task(policy, members, groups, tables, options)
@@ -80,7 +80,7 @@ def _parts(
     order = np.argsort(-trace.sizes, kind="stable")
     largest, rest = order[:_AT_ONCE], order[_AT_ONCE:]
     parts = [largest[part::_LARGEST_PARTS] for part in range(_LARGEST_PARTS)]
-    # Of one workload all have the same batch sizes, and none is padded to another's.
+    # Groups of one workload have the same batch sizes, so no padding is needed.
     for table in np.unique(assignment.table):
         alike = rest[assignment.table[rest] == table]
         parts += [alike[at : at + _AT_ONCE] for at in range(0, len(alike), _AT_ONCE)]

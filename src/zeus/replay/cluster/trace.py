@@ -1,4 +1,4 @@
-"""What a cluster did: groups of recurring jobs, with the start and the runtime of each job.
+"""Trace of a cluster: groups of recurring jobs, with the start and the runtime of each job.
 
 The tables of Alibaba's GPU cluster are read in one pass each. Names become 64-bit hashes, so that
 a million jobs take a few dozen megabytes.
@@ -23,20 +23,20 @@ from zeus.replay.cluster.files import JOB_COLUMNS, JOBS, TAG_COLUMNS, TAGS, find
 Names = NDArray[np.uint64]
 
 SUCCESSFUL = "Terminated"
-# Names of groups whose hash is kept at hand.
+# Maximum number of group names whose hash is cached.
 _REMEMBERED = 100_000
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What was found in the tables, and what was left out.
+    """Numbers of jobs in the tables, and of those that were left out.
 
     Attributes:
         rows: Jobs in the job table.
-        unsuccessful: Those that did not end successfully.
-        untimed: Successful ones without a start, an end, or a runtime above zero.
-        ungrouped: Those of the rest that have no group.
-        alone: Those of the rest whose group has no other job: they do not recur.
+        unsuccessful: Jobs that did not end successfully.
+        untimed: Successful jobs without a start, an end, or a runtime above zero.
+        ungrouped: Jobs of the rest that have no group.
+        alone: Jobs of the rest whose group has no other job: they do not recur.
     """
 
     rows: int
@@ -52,10 +52,10 @@ class ClusterTrace:
 
     Attributes:
         names: Hash of the name of each group.
-        first: Number of the first job of each group, and at the end the number of all jobs.
-        start: Seconds; when each job was submitted.
-        runtime: Seconds that each job took.
-        counts: What was left out.
+        first: Index of the first job of each group, then the number of all jobs.
+        start: Submission time of each job, in seconds.
+        runtime: Runtime of each job, in seconds.
+        counts: Numbers of jobs that were left out.
     """
 
     names: Names
@@ -66,28 +66,28 @@ class ClusterTrace:
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
+        """Number of groups."""
         return len(self.names)
 
     @property
     def jobs(self) -> int:
-        """How many jobs they have."""
+        """Number of jobs in all groups."""
         return len(self.start)
 
     @property
     def sizes(self) -> Ints:
-        """Jobs of each group."""
+        """Number of jobs of each group."""
         sizes: Ints = np.diff(self.first)
         return sizes
 
     def mean_runtime(self) -> Floats:
-        """Seconds that the jobs of each group take on average."""
+        """Return the mean runtime of each group's jobs, in seconds."""
         means: Floats = np.add.reduceat(self.runtime, self.first[:-1]) / self.sizes
         return means
 
     def overlapping(self) -> Bools:
-        """Whether each job was submitted while another one of its group was running."""
-        # The latest end so far, within each group: groups are moved apart on the axis of time.
+        """Return whether each job was submitted while another one of its group was running."""
+        # The latest end so far within each group; groups are shifted apart in time.
         least = self.start.min()
         span = (self.start + self.runtime).max() - least + 1.0
         apart = np.repeat(np.arange(self.groups) * span, self.sizes)
@@ -99,7 +99,7 @@ class ClusterTrace:
 
 
 def hashed(name: str) -> int:
-    """64 bits that stand for a name; among a million the odds that two agree are 1 to 10^7."""
+    """Return a 64-bit hash; a collision among a million names has odds of 1 to 10^7."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
@@ -107,10 +107,11 @@ def read_trace(folder: Path | str) -> ClusterTrace:
     """Read the tables of a folder.
 
     Args:
-        folder: With `pai_job_table` and `pai_group_tag_table` as `.csv`, `.csv.gz` or `.tar.gz`.
+        folder: Folder with `pai_job_table` and `pai_group_tag_table` as `.csv`, `.csv.gz` or
+            `.tar.gz`.
 
     Raises:
-        TraceError: If a table is missing, a line makes no sense, or no job recurs.
+        TraceError: If a table is missing, a line is invalid, or no job recurs.
     """
     folder = Path(folder)
     jobs, tags = find_table(folder, JOBS), find_table(folder, TAGS)
@@ -118,7 +119,7 @@ def read_trace(folder: Path | str) -> ClusterTrace:
     ours, start, end, rows, untimed = _read_jobs(jobs)
     order = np.argsort(instances, kind="stable")
     instances, groups = instances[order], groups[order]
-    # In ascending order, neighbours are looked up among neighbours: ten times as fast.
+    # Searching in ascending order is ten times as fast: successive keys are close in memory.
     ascending = np.argsort(ours)
     place = np.empty(len(ours), dtype=np.int64)
     place[ascending] = np.searchsorted(instances, ours[ascending])
@@ -147,17 +148,17 @@ def collected(
     ungrouped: int,
     where: str,
 ) -> ClusterTrace:
-    """Put jobs in order, and keep those that recur.
+    """Sort jobs by group and start, and keep those that recur.
 
     Args:
         groups: Hash of the group of each job.
-        start: Seconds.
-        runtime: Seconds.
-        rows: As in `Counts`, like the next three.
-        unsuccessful: See there.
-        untimed: See there.
-        ungrouped: See there.
-        where: For the message if no job recurs.
+        start: Submission time of each job, in seconds.
+        runtime: Runtime of each job, in seconds.
+        rows: For `Counts`.
+        unsuccessful: For `Counts`.
+        untimed: For `Counts`.
+        ungrouped: For `Counts`.
+        where: Name of the source, for the message if no job recurs.
     """
     names, number, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     recurs = sizes > 1
@@ -176,7 +177,7 @@ def collected(
 
 
 class _Known(dict[str, int]):
-    """Hashes of names, of which many come again and again."""
+    """Cache of hashes, since many names are repeated."""
 
     def __missing__(self, name: str) -> int:
         if len(self) >= _REMEMBERED:
@@ -186,8 +187,8 @@ class _Known(dict[str, int]):
 
 
 def _read_tags(path: Path) -> tuple[Ints, Names]:
-    """Instances that have a group, and its name."""
-    # Instances are only looked up in this process, so that the interpreter's own hash will do.
+    """Return the instances that have a group, and the hash of its name."""
+    # Hashes of instances never leave this process, so the built-in `hash` is enough.
     instances, groups = array("q"), array("Q")
     known = _Known()
     for _, (instance, group) in read_table(path, TAG_COLUMNS, ("inst_id", "group")):
@@ -199,7 +200,7 @@ def _read_tags(path: Path) -> tuple[Ints, Names]:
 
 
 def _read_jobs(path: Path) -> tuple[Ints, Floats, Floats, int, int]:
-    """Successful jobs: their instance, start and end; how many rows; how many have no time."""
+    """Return instance, start and end of successful jobs, and the counts of rows and untimed."""
     instances, starts, ends = array("q"), array("d"), array("d")
     rows = 0
     wanted = ("inst_id", "status", "start_time", "end_time")
@@ -210,18 +211,18 @@ def _read_jobs(path: Path) -> tuple[Ints, Floats, Floats, int, int]:
         starts.extend(_times(path, line, begun, succeeded))
         ends.extend(_times(path, line, ended, succeeded))
     start, end = np.array(starts), np.array(ends)
-    # The published tables mark a time that is not known by 0 or by nothing.
+    # The published tables mark an unknown time by 0 or an empty field.
     timed = (start > 0) & (start < end) & (end < np.inf)
     found = np.array(instances, dtype=np.int64)[timed]
     return found, start[timed], end[timed], rows, int((~timed).sum())
 
 
 def _times(path: Path, line: int, texts: Sequence[str], wanted: list[bool]) -> list[float]:
-    """Seconds in some of these lines, of which the first has this number; 0 if there are none."""
+    """Parse the wanted times of a chunk that begins at `line`, in seconds; 0 if one is empty."""
     try:
         return list(map(float, compress(texts, wanted)))
     except ValueError:
-        pass  # now each by itself
+        pass  # parsed one by one below
     times = []
     for at in compress(range(len(texts)), wanted):
         try:

@@ -1,4 +1,4 @@
-"""What a process of the local engine runs: tasks from a pipe, until it is closed."""
+"""Main function of a worker process: runs tasks from a pipe, until it is closed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Do tasks; answer each with numbers of jobs that have started, then with its sums."""
+    """Run tasks; answer each with the numbers of jobs that have started, then with its sums."""
     with Connection(int(sys.argv[2])) as pipe:
         while True:
             try:

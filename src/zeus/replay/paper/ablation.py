@@ -1,7 +1,7 @@
-"""The paper's policy with one component taken out (section 6.7, Figure 13).
+"""The paper's policy with one component removed (section 6.7, Figure 13).
 
-Without early stopping is a setting (`beta` of `None`). The two others change what the policy does,
-so they are variants of it; how the paper's text is read is said at each.
+Early stopping is disabled by a setting (`beta` of `None`). The two others change the algorithm, so
+they are subclasses; each documents how the paper's text was interpreted.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from zeus.optimizer.batch_size.policies.paper import PaperPolicy, PaperState
 
 
 class WithoutPruning(PaperPolicy):
-    """Keeps batch sizes that missed the target (as the paper words it).
+    """Keeps batch sizes that missed the target (as the paper describes it).
 
-    Exploration does not end at a miss, nothing is taken out of the set, and the cost that a run was
-    about to exceed when it was stopped counts as an observation, else a batch size that never
+    Exploration does not end at a miss, no batch size is removed, and the cost that a run was about
+    to exceed when it was stopped counts as an observation. Otherwise a batch size that never
     converges would stay the most promising one forever.
     """
 
@@ -32,7 +32,7 @@ class WithoutPruning(PaperPolicy):
         bound = np.where(missed & np.isfinite(threshold), threshold, 0.0)
         seen = replace(trials, converged=~trials.void, cost=np.maximum(trials.cost, bound))
         super()._observe(state, rows, seen)
-        # The stopping threshold, and the best known batch size, rest on runs that converged.
+        # The stopping threshold and the best known batch size depend on converged runs only.
         lanes = np.arange(len(state.lanes))[rows][missed]
         state.floor[lanes], state.least[lanes] = floor[missed], least[missed]
 
@@ -44,18 +44,19 @@ class WithoutPruning(PaperPolicy):
         super()._advance(state, lanes, arms, np.ones_like(converged), finite)
 
 
-# Joules, more than anything costs: a run that missed the target is behind all that did not.
+# Joules; more than any run costs, so that runs that missed the target rank last.
 _MISSED = 1e15
 
 
 @dataclass
 class UnprofiledState(PaperState):
-    """What the policy without just-in-time profiling knows.
+    """State of the policy without just-in-time profiling.
 
     Attributes:
-        next_power: Number of the power limit that a batch size is to run with next, from the
-            highest down; -1 once all were tried.
-        best_power: The one whose epochs cost least so far, and that cost (`best_cost`).
+        next_power: Index of the power limit for the next run of each batch size, from the highest
+            down; -1 after all were tried.
+        best_power: Index of the power limit with the lowest epoch cost so far; `best_cost` is that
+            cost in joules.
     """
 
     next_power: Ints
@@ -64,16 +65,16 @@ class UnprofiledState(PaperState):
 
 
 class WithoutJitProfiling(PaperPolicy):
-    """Learns about power limits in different recurrences, one in each.
+    """Tries power limits in different recurrences, one in each.
 
-    The first runs of a batch size take one power limit after the other, from the highest down;
-    then the one whose epochs cost least is used.
+    The first runs of a batch size use one power limit after the other, from the highest down; later
+    runs use the one with the lowest epoch cost.
     """
 
     name: ClassVar[str] = "paper-without-jit-profiling"
 
     def begin(self, lanes: Lanes, gpus: int = 1) -> UnprofiledState:
-        """State of jobs of which nothing is known yet."""
+        """Return the initial state of jobs."""
         plain = super().begin(lanes, gpus)
         known = {field.name: getattr(plain, field.name) for field in fields(plain)}
         highest = np.broadcast_to((lanes.power_limits - 1)[:, None], lanes.valid.shape)
@@ -85,7 +86,7 @@ class WithoutJitProfiling(PaperPolicy):
         )
 
     def choose(self, state: PaperState, rows: Rows, gpu: Ints, attempt: Ints) -> Choices:
-        """The same batch size, with a power limit of its own."""
+        """Choose the batch size as the paper does, and the power limit by trying each."""
         assert isinstance(state, UnprofiledState)
         choices = super().choose(state, rows, gpu, attempt)
         at = np.arange(len(state.lanes))[rows], choices.arm
@@ -93,7 +94,7 @@ class WithoutJitProfiling(PaperPolicy):
         return replace(choices, power=np.where(pending >= 0, pending, state.best_power[at]))
 
     def ended(self, state: PaperState, rows: Rows, trials: Trials) -> None:
-        """Keep what an epoch cost at this power limit."""
+        """Record the cost of an epoch at this power limit."""
         assert isinstance(state, UnprofiledState)
         at = np.arange(len(state.lanes))[rows], trials.arm
         better = trials.epoch_cost < state.best_cost[at]

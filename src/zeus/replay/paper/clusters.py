@@ -1,4 +1,4 @@
-"""Figure 9: all jobs of a cluster. Alibaba's tables are too large to ship, so ours are made up."""
+"""Figure 9: all jobs of a cluster. Alibaba's tables are too large to ship; ours are synthetic."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ JOBS = 300_000
 
 
 def figure_9(lab: Lab, jobs: int = JOBS) -> Exhibit:
-    """Energy and time of every kind of job.
+    """Energy and time by workload.
 
     Args:
-        lab: Where the tables come from.
-        jobs: Size of the made-up cluster.
+        lab: Source of the tables.
+        jobs: Number of jobs of the synthetic cluster.
     """
     trace = made_up_trace(jobs)
     tables = [lab.table(workload.name) for workload in lab.workloads()]
@@ -46,7 +46,7 @@ def figure_9(lab: Lab, jobs: int = JOBS) -> Exhibit:
         subject="All jobs of a cluster",
         caption=(
             f"Energy and time of all recurrences against the default, {lab.gpu.upper()}, on a "
-            f"made-up cluster with the published statistics of Alibaba's: {jobs:,} jobs of which "
+            f"synthetic cluster with the published statistics of Alibaba's: {jobs:,} jobs of which "
             f"{trace.jobs:,} succeed and recur, in {trace.groups:,} groups. The scale is "
             "logarithmic. `zeus cluster` replays the original tables."
         ),
@@ -60,8 +60,8 @@ def _facts(found: Data) -> list[Fact]:
     kinds = {name: each for name, each in found.items() if name != _ALL}
     few = min(kinds.values(), key=lambda each: int(each["jobs"]))
     note = (
-        "The original tables are not at hand: group sizes and overlaps are made up, and they "
-        "decide how long exploration has time to pay off. "
+        "The original tables are not available here: group sizes and overlaps are synthetic, and "
+        "they decide how long exploration has time to pay off. "
         f"The longest jobs are rare ({few['jobs']} jobs in {few['groups']} groups here)."
     )
     facts = []
@@ -88,7 +88,7 @@ def _facts(found: Data) -> list[Fact]:
             "section 6.3",
             "there are scenarios where the Grid Search performs worse than Default",
             f"for {', '.join(worse)}" if worse else "for none of the workloads",
-            "Batch sizes that never reach the target are run to the last epoch allowed.",
+            "Batch sizes that never reach the target run for the maximum number of epochs.",
             agrees=bool(worse),
         ),
         Fact(
@@ -100,7 +100,7 @@ def _facts(found: Data) -> list[Fact]:
                 f"{style.POLICIES[policy][0]} {percent(found[_ALL][policy]['energy'] - 1)}"
                 for policy in ("paper", "zeus")
             ),
-            "Most groups recur a few times only, and it needs fewer trials to know.",
+            "Most groups recur only a few times, and our policy needs fewer trials to converge.",
             agrees=None,
         ),
     ]

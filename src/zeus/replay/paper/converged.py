@@ -1,4 +1,4 @@
-"""Figures 6, 14 and 23: what each policy converged to, against the default."""
+"""Figures 6, 14 and 23: energy and time after convergence, against the default."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def figure_6(lab: Lab) -> Exhibit:
 
 
 def figure_23(lab: Lab) -> Exhibit:
-    """The same on every GPU."""
+    """Energy and time of the last five recurrences, on every GPU."""
     gpus = {gpu: _data(lab, gpu) for gpu in lab.gpus}
     said = []
     for gpu, workloads in gpus.items():
@@ -71,7 +71,7 @@ def figure_23(lab: Lab) -> Exhibit:
 
 
 def figure_14(lab: Lab) -> Exhibit:
-    """The geometric mean by GPU."""
+    """Geometric mean over workloads, by GPU."""
     gpus: Data = {}
     for gpu in lab.gpus:
         gpus[gpu] = {
@@ -142,10 +142,10 @@ def _facts(lab: Lab, workloads: Data) -> list[Fact]:
         )
         usual, all_jobs = (f"{percent(most)} to {percent(least)}" for most, least in spans)
         note = (
-            f"Ours are means over {lab.seeds} jobs; of how many the paper's are is not stated. "
-            f"Single jobs differ: 90 % of each workload's span {usual}, all of them {all_jobs}. "
-            "That such ranges hold the published ends, or nearly, does not prove that chance is "
-            "the reason."
+            f"Ours are means over {lab.seeds} jobs; the paper does not state its number. Single "
+            f"jobs differ: 90 % of each workload's jobs span {usual}, all of them {all_jobs}. That "
+            "such ranges contain the published ends, or nearly, does not prove that chance is the "
+            "reason."
             + (
                 " The introduction says 60.6 % where section 6.2 says 60.1 %."
                 if what == "time"
@@ -171,7 +171,7 @@ def _facts(lab: Lab, workloads: Data) -> list[Fact]:
             "Zeus and Grid Search perform close to each other",
             f"energy differs by {100 * float(np.median(grid)):.1f} % of the default's in the "
             f"median, {100 * max(grid):.1f} % at most",
-            "Grid search uses what was luckiest in a single run of each configuration.",
+            "Grid search uses the configuration that was luckiest in a single run of each.",
         )
     )
     facts.append(
@@ -181,7 +181,7 @@ def _facts(lab: Lab, workloads: Data) -> list[Fact]:
             "",
             f"energy {percent(max(e['zeus']['energy'] for e in workloads.values()) - 1)} to "
             f"{percent(min(e['zeus']['energy'] for e in workloads.values()) - 1)}",
-            "It ends at the same configurations; what it saves is the way there (Figures 7, 19).",
+            "It converges to the same configurations, but at a lower regret (Figures 7, 19).",
             agrees=None,
         )
     )

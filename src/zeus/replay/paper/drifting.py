@@ -1,4 +1,4 @@
-"""Figure 10: a job whose data drift. Capriccio was trained with BERT; ours is a small stand-in."""
+"""Figure 10: a job whose data drift; a small substitute for the paper's BERT on Capriccio."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def figure_10(lab: Lab) -> Exhibit:
 
 
 def drift_exhibit(slices: list[JobTable], seeds: int) -> Exhibit:
-    """The figure for any slices.
+    """Build the figure for any slices.
 
     Args:
         slices: From `recorded_slices`.
-        seeds: Jobs of each policy.
+        seeds: Number of jobs of each policy.
     """
     followed = {policy: follow(slices, policy, range(seeds)) for policy in _POLICIES}
     still = {policy: follow(slices, policy, range(seeds), window=0) for policy in _POLICIES}
@@ -102,9 +102,9 @@ def _facts(data: Data, followed: dict[str, Followed], sizes: list[int]) -> list[
             f"after a slice that cost 1.5 times the one before, the batch size changes in "
             f"{100 * moves:.0f} % of cases, otherwise in {100 * changes:.0f} %",
             "There is no trace of BERT on Capriccio in the folder, and training it takes GPUs; so "
-            "this is another job, with the same number of slices and the same window. It is made "
-            "to drift: of some fifteen settings of noise, learning rate, target and cost of a "
-            "step, the one was kept whose best batch size moves most clearly.",
+            "this is another job, with the same number of slices and the same window. It is "
+            "designed to drift: of about fifteen settings of noise, learning rate, target and cost "
+            "of a step, we kept the one whose best batch size moves most clearly.",
             agrees=None,
         ),
         Fact(
@@ -125,25 +125,25 @@ def _facts(data: Data, followed: dict[str, Followed], sizes: list[int]) -> list[
                 f"({data['without_window'][policy]['regret']:.1f} without a window)"
                 for policy, found in policies.items()
             )
-            + "; slices that were given up: "
+            + "; abandoned slices: "
             + ", ".join(
                 f"{style.POLICIES[policy][0]} {100 * found['given_up']:.1f} % "
                 f"({100 * data['without_window'][policy]['given_up']:.1f} %)"
                 for policy, found in policies.items()
             ),
-            "A run that misses the target tells Zeus as published nothing about the cost of its "
-            "batch size (our reading of algorithm 3), so it goes on choosing it; ours counts it as "
-            "taking more than so many epochs. An illustration, not a test: the job and its default "
-            "(256) were chosen knowing these results. With 64, a compromise that no drift hurts "
-            "much, the default itself does better than any policy.",
+            "Zeus as published learns nothing about the cost of a batch size from a run that "
+            "misses the target (our reading of algorithm 3), so it keeps choosing it; ours counts "
+            "such a run as a lower bound of the epochs. An illustration, not a test: the job and "
+            "its default (256) were chosen knowing these results. With 64, a compromise that no "
+            "drift hurts much, the default itself does better than any policy.",
             agrees=None,
         ),
     ]
 
 
 def _after_spikes(found: Followed) -> tuple[float, float]:
-    """How often the batch size changes after a slice that cost much more, and otherwise."""
-    # Only where the first phase, which tries every batch size in turn, is over.
+    """Return how often the batch size changes after a much more expensive slice, and otherwise."""
+    # Only after the first phase, which tries every batch size in turn.
     settled = slice(found.cost.shape[1] // 3, None)
     cost, size = found.cost[:, settled], found.batch_size[:, settled]
     spike = cost[:, 1:-1] > 1.5 * cost[:, :-2]

@@ -1,4 +1,4 @@
-"""What is shown: one figure or table of the paper, with ours beside what was published."""
+"""An exhibit: one figure or table of the paper, with published and recomputed numbers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Data = dict[str, Any]
 
 @dataclass(frozen=True)
 class Fact:
-    """One published statement, and what came out here.
+    """One published statement, and our result.
 
     Attributes:
-        what: What it is about.
+        what: Subject of the statement.
         where: Section, figure or table of the paper that states it.
-        published: What is stated there.
-        ours: What was recomputed.
+        published: The published statement or number.
+        ours: The recomputed result.
         note: Why the two differ, or what agreeing means.
-        agrees: Whether they do, within what can be told from the paper; `None` where it cannot be
-            told.
+        agrees: Whether they agree, to the precision of the paper; `None` where that cannot be
+            decided.
     """
 
     what: str
@@ -52,15 +52,15 @@ class Exhibit:
     """One figure or table.
 
     Attributes:
-        name: Of its files, such as "figure-4".
-        title: As in the paper, such as "Figure 4".
-        subject: What it shows, in a few words.
-        caption: How to read it.
-        data: What is drawn; plain values for JSON.
-        draw: Makes the picture from the data alone; `None` for a table, or if data are missing.
-        facts: Published numbers beside ours.
-        listing: The table, if it is one.
-        missing: Why there is nothing, if there is nothing.
+        name: Base name of its files, such as "figure-4".
+        title: Title in the paper, such as "Figure 4".
+        subject: Its content, in a few words.
+        caption: Explanation for readers.
+        data: Data of the picture; plain values for JSON.
+        draw: Draws the picture from the data alone; `None` for a table, or if data are missing.
+        facts: Published numbers and ours.
+        listing: The table, if the exhibit is one.
+        missing: Why it was not recomputed, if it was not.
     """
 
     name: str
@@ -75,13 +75,13 @@ class Exhibit:
 
 
 def percent(value: float, digits: int = 1) -> str:
-    """A change as a percentage with its sign."""
+    """Format a relative change as a percentage with its sign."""
     shown = f"{100 * value:+.{digits}f} %"
     if float(shown[1:-2]) == 0:
-        shown = shown[1:]  # neither more nor less
+        shown = shown[1:]  # no sign for zero
     return shown.replace("-", "−")
 
 
 def interval(low: float, high: float, digits: int = 1) -> str:
-    """Two shares as percentages."""
+    """Format a range of fractions as percentages."""
     return f"{100 * low:.{digits}f} % to {100 * high:.{digits}f} %".replace("-", "−")

@@ -12,11 +12,11 @@ from zeus.replay.paper.sensitivity import figure_12, figure_13
 if TYPE_CHECKING:
     from zeus.replay.paper.exhibit import Data
 
-_LEAST = 0.02  # of a run; a regret below this is luck of the draw
+_LEAST = 0.02  # of a run; a regret below this is noise
 
 
 def headline(lab: Lab) -> Exhibit:
-    """What the paper promises, by GPU."""
+    """Compare the headline claims of the paper with ours, by GPU."""
     reached = figure_23(lab).data["gpus"]
     betas, parts = figure_12(lab).data, figure_13(lab).data["gpus"]
     data: Data = {}
@@ -67,7 +67,7 @@ def headline(lab: Lab) -> Exhibit:
                 "abstract",
                 "15.3 % to 75.8 %",
                 interval(*ours["energy_saved"]),
-                "Means over jobs. Figure 6 says more about the difference.",
+                "Means over jobs. Figure 6 has more about the difference.",
                 agrees=all(
                     abs(a - b) < 0.02
                     for a, b in zip(ours["energy_saved"], (0.153, 0.758), strict=True)
@@ -77,7 +77,7 @@ def headline(lab: Lab) -> Exhibit:
     return Exhibit(
         name="headline",
         title="Headline claims",
-        subject="what Zeus as published reaches on every GPU here",
+        subject="results of Zeus as published on every GPU here",
         caption=(
             f"{lab.seeds} jobs of each workload. Energy and time: last five recurrences against "
             "the default. Regret of grid search: against that of Zeus as published. The last "

@@ -1,6 +1,6 @@
 """Runs the policies on the traces for all figures, each configuration once.
 
-Every figure asks the lab for tables and runs; what was replayed for one is kept for the others.
+Every figure gets its tables and runs from the lab, which caches them for the others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from zeus.replay.workloads import WORKLOADS, Workload
 Floats = NDArray[np.float64]
 
 PAPERS_GPU = "v100"
-LAST = 5  # recurrences that tell what a policy converged to (paper, section 6.2)
+LAST = 5  # final recurrences, which count as converged (paper, section 6.2)
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Runs:
     """Jobs of one workload under one policy, by seed and recurrence.
 
     Attributes:
-        table: What they ran on.
-        cost: Joules of cost.
-        energy: Joules.
-        time: Seconds.
-        trials: How many it took.
-        arm: Number of the batch size that reached the target.
-        power: Number of its power limit.
+        table: Table of the workload.
+        cost: Cost in joules.
+        energy: Energy in joules.
+        time: Time in seconds.
+        trials: Number of trials.
+        arm: Index of the batch size that reached the target.
+        power: Index of its power limit.
     """
 
     table: JobTable
@@ -84,11 +84,11 @@ class Trial:
     """One trial of a job.
 
     Attributes:
-        recurrence: Number of the recurrence it belongs to, from 0.
-        arm: Number of the batch size; `power` of the power limit, -1 if the optimizer finds it.
-        stage: Rounds of pruning that were over, or `None` for a policy without any.
+        recurrence: Number of its recurrence, from 0.
+        arm: Index of the batch size; `power` of the power limit, -1 if the optimizer finds it.
+        stage: Number of finished pruning rounds, or `None` for a policy without pruning.
         converged: Whether the target was reached.
-        cost: Joules spent.
+        cost: Cost in joules.
     """
 
     recurrence: int
@@ -100,16 +100,16 @@ class Trial:
 
 
 class Lab:
-    """Where everything is replayed.
+    """Replays jobs for all figures, and caches tables and runs.
 
     Args:
-        traces: What was recorded.
-        seeds: Jobs of each kind.
+        traces: The recorded traces.
+        seeds: Number of jobs per workload and policy.
         gpu: GPU model of figures that show one; by default that of the paper, or the first.
-        progress: Called with what is being replayed.
+        progress: Called with a description of each replay.
 
     Raises:
-        TraceError: If the traces have no workload that is known.
+        TraceError: If the traces have no known workload.
     """
 
     def __init__(
@@ -133,11 +133,11 @@ class Lab:
 
     @property
     def is_papers_gpu(self) -> bool:
-        """Whether the published numbers are about the GPU that is shown."""
+        """Whether the shown GPU is the one of the published numbers."""
         return self.gpu == PAPERS_GPU
 
     def workloads(self, gpu: str | None = None) -> list[Workload]:
-        """Those of Table 1 that the traces have, in its order."""
+        """Return the workloads of Table 1 that the traces have, in its order."""
         return self._workloads[gpu or self.gpu]
 
     def _usable(self, gpu: str) -> list[Workload]:
@@ -151,7 +151,7 @@ class Lab:
         return found
 
     def table(self, name: str, gpu: str | None = None, eta: float = 0.5) -> JobTable:
-        """What the traces tell about a workload."""
+        """Return the table of a workload."""
         key = (gpu or self.gpu, name, eta)
         if key not in self._tables:
             workload = next(each for each in WORKLOADS if each.name == name)
@@ -167,14 +167,17 @@ class Lab:
         beta: float | None = 2.0,
         variant: Policy | None = None,
     ) -> dict[str, Runs]:
-        """Jobs of all workloads, each with every seed, for `2 |B| |P|` recurrences.
+        """Replay jobs of all workloads with every seed, for `2 |B| |P|` recurrences.
 
         Args:
             policy: Name of the policy.
-            gpu: GPU model; by default the one that is shown.
-            eta: Weight of energy.
-            beta: Stopping threshold; `None` never stops.
-            variant: Instead of the policy of that name.
+            gpu: GPU model; by default the shown one.
+            eta: Weight of energy in the cost.
+            beta: Early-stopping threshold; `None` disables early stopping.
+            variant: Policy to use instead of the named one.
+
+        Returns:
+            Runs, by name of the workload.
         """
         model = gpu or self.gpu
         key = (model, policy, eta, beta, type(variant))
@@ -202,7 +205,7 @@ class Lab:
         return found
 
     def trials(self, name: str, policy: str, seed: int) -> list[Trial]:
-        """Every trial of one job, in order; also those that missed the target."""
+        """Return every trial of one job, in order, including those that missed the target."""
         table = self.table(name)
         job = Job(table.spec(policy, seed), [table], [0] * recurrences(table), seed)
         witness = _Witness(policy_named(policy))
@@ -216,17 +219,17 @@ class Lab:
 
 
 def recurrences(table: JobTable) -> int:
-    """How often a job runs: enough for grid search to finish and to use what it found."""
+    """Return the recurrences of a job: enough for grid search to finish and use its result."""
     return 2 * len(table.batch_sizes) * len(table.power_limits)
 
 
 def geometric_mean(values: Sequence[float] | Floats) -> float:
-    """As the paper averages over jobs."""
+    """Return the geometric mean, the paper's average over jobs."""
     return float(np.exp(np.mean(np.log(values))))
 
 
 class _Witness(Policy):
-    """Does what another policy does for a single job, and takes down every trial."""
+    """Wraps a policy for a single job, and records every trial."""
 
     name: ClassVar[str] = "witness"
 

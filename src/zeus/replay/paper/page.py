@@ -1,7 +1,7 @@
 """The page: every figure with the published numbers and ours side by side.
 
-One HTML file that needs nothing else; the pictures are inside it. Beside it lie the same pictures
-as files, and their data.
+One self-contained HTML file with embedded pictures. The same pictures and their data are also
+written as separate files.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _VERDICTS = {True: ("agrees", "agrees"), False: ("differs", "differs"), None: ("
 
 
 def page(exhibits: Sequence[Exhibit], pictures: Mapping[str, bytes], lab: Lab) -> str:
-    """The page as HTML.
+    """Return the page as HTML.
 
     Args:
-        exhibits: What is shown, in this order.
-        pictures: SVG documents by name.
-        lab: What it was computed with.
+        exhibits: Exhibits in the order of the page.
+        pictures: SVG documents by name of the exhibit.
+        lab: The lab that computed them.
     """
     facts = [fact for exhibit in exhibits for fact in exhibit.facts if fact.published]
     counts = {verdict: sum(fact.agrees is verdict for fact in facts) for verdict in _VERDICTS}
@@ -128,6 +128,6 @@ def _facts(facts: Sequence[Fact]) -> str:
 
 
 def _text(text: str) -> str:
-    """Text with `code` marked as such, and numbers kept on a line with their unit."""
+    """Format text as HTML: `code` is marked up, and a number and its % stay on one line."""
     parts = escape(text).replace(" %", "\u00a0%").split("`")
     return "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts))

@@ -1,4 +1,4 @@
-"""Figures 4, 8, 20 and 21: which configurations a job tries, one recurrence after the other."""
+"""Figures 4, 8, 20 and 21: the configurations that a job tries, by recurrence."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WORKLOAD = "deepspeech2"
-_SEED = 0  # of the job that is shown
+_SEED = 0  # seed of the job that is shown
 _STAGES = ("First round of pruning", "Second round of pruning", "Thompson sampling")
-_WORST = 4.0  # times the least cost; everything above looks the same
+_WORST = 4.0  # times the minimum cost; everything above has the same color
 
 
 def figure_4(lab: Lab) -> Exhibit:
@@ -54,8 +54,8 @@ def figure_4(lab: Lab) -> Exhibit:
         subject="Batch sizes chosen for a recurring job",
         caption=(
             f"{_title(lab, name)} on {lab.gpu.upper()}, Zeus as published, one job (seed {_SEED}). "
-            "A cross is a run that was stopped before it reached the target; the recurrence goes "
-            "on with another batch size."
+            "A cross is a run that was stopped before it reached the target; the recurrence "
+            "continues with another batch size."
         ),
         data=data,
         draw=_draw_4,
@@ -66,7 +66,7 @@ def figure_4(lab: Lab) -> Exhibit:
                 "Zeus explores each batch size 2 times in order to observe the cost variance",
                 f"{int((counts == 2).sum())} batch sizes twice, {int((counts == 1).sum())} once, "
                 f"{int((counts == 0).sum())} never with success",
-                "Those that are stopped once are pruned, and what lies behind them is not tried.",
+                "A batch size that is stopped once is pruned, and those beyond it are not tried.",
             ),
         ),
     )
@@ -93,7 +93,7 @@ def figure_8(lab: Lab) -> Exhibit:
         beyond = float(np.mean(cost)) / optimum.cost - 1
         said.append(
             f"{style.POLICIES[policy][0]} {100 * share[policy]:.0f} % "
-            f"({100 * beyond:.1f} % above the least expected cost)"
+            f"({100 * beyond:.1f} % above the minimum expected cost)"
         )
     return Exhibit(
         name="figure-8",
@@ -108,7 +108,7 @@ def figure_8(lab: Lab) -> Exhibit:
                 "section 6.2, Figure 8",
                 "Grid Search may not even converge to optimal configuration",
                 f"jobs that end at the optimum: {', '.join(said)}",
-                "Grid search sees each configuration once and keeps the luckiest.",
+                "Grid search runs each configuration once and keeps the luckiest.",
                 agrees=share["grid"] < 1,
             ),
         ),
@@ -154,7 +154,7 @@ def _all_workloads(
         draw=_draw_paths,
         facts=(
             Fact(
-                "configurations that are tried",
+                "number of configurations tried",
                 f"appendix E, {title}",
                 "Zeus is able to more efficiently navigate the search space"
                 if "paper" in policies
@@ -243,7 +243,7 @@ def _draw_4(data: Data) -> Figure:
 
 def _draw_paths(data: Data) -> Figure:
     shown = data["panels"]
-    # Batch sizes need room: the longest list sets the height.
+    # Every batch size needs a row: the longest list sets the height.
     height = max(0.2 * max(len(panel["batch_sizes"]) for panel in shown) + 0.9, 3.0)
     figure, axes = style.panel_for_each(shown, row_height=height)
     for panel, found in zip(axes, shown, strict=True):
@@ -266,7 +266,7 @@ def _path_panel(axes: Axes, found: dict[str, Any]) -> None:
         *edges, 0.62 - 0.57 * shade, cmap="Blues", vmin=0, vmax=1, edgecolors="white",
         linewidth=0.4,
     )  # fmt: skip
-    # The colour of hatches is taken from the style when a patch is made.
+    # The color of hatches is taken from the style when a patch is created.
     with matplotlib.rc_context({"hatch.color": "#9aa5b3"}):
         for arm, limit in np.argwhere(never):
             axes.add_patch(

@@ -1,4 +1,4 @@
-"""Figures 1 and 15: how much energy could be saved, if the best configuration were known."""
+"""Figures 1 and 15: how much energy could be saved if the best configuration were known."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _NAMES = {"batch_size": "batch size", "power_limit": "power limit", "both": "cho
 
 
 def figure_1(lab: Lab) -> Exhibit:
-    """Energy of the best configurations against the default's."""
+    """Energy of the best configurations relative to the default."""
     data = _data(lab, lab.gpu)
     return Exhibit(
         name="figure-1",
         title="Figure 1",
-        subject="What the best batch size and power limit would save",
+        subject="Energy that the best batch size and power limit would save",
         caption=(
             f"Energy until the target, against the default batch size at the highest power limit "
             f"(dashed). Expected values from the traces, {lab.gpu.upper()}."
@@ -47,7 +47,7 @@ def figure_1(lab: Lab) -> Exhibit:
 
 
 def figure_15(lab: Lab) -> Exhibit:
-    """The same on every GPU."""
+    """Energy of the best configurations relative to the default, on every GPU."""
     gpus = {gpu: _data(lab, gpu) for gpu in lab.gpus}
     ranges = "; ".join(
         f"{gpu.upper()} {interval(*_range(data, 'both'))}" for gpu, data in gpus.items()
@@ -55,7 +55,7 @@ def figure_15(lab: Lab) -> Exhibit:
     return Exhibit(
         name="figure-15",
         title="Figure 15",
-        subject="What could be saved on every GPU",
+        subject="Energy that could be saved on every GPU",
         caption="As Figure 1, on every GPU whose power trace is in the folder.",
         data={"gpus": gpus},
         draw=_draw,
@@ -83,7 +83,7 @@ def _data(lab: Lab, gpu: str) -> Data:
 
 
 def _savings(table: JobTable) -> dict[str, Any]:
-    """Energy of the best choices over that of the default, and what they are."""
+    """Return the best configurations, and their energy over that of the default."""
     energy = table.expected_epochs[:, None] * table.energy
     energy = np.where(np.isfinite(energy), energy, np.inf)
     default, _ = table.default_expectation()
@@ -112,13 +112,13 @@ def _facts(data: Data) -> list[Fact]:
         ours = _range(data, kind)
         least = min(data, key=lambda name: 1 - data[name][kind])
         same = all(abs(a - b) < 0.0015 for a, b in zip(ours, published, strict=True))
-        note = "The same, to the rounding."
+        note = "The same, up to rounding."
         if not same:
             others = sorted(1 - data[name][kind] for name in data)
             note = (
-                f"The upper end agrees. The least is that of {least}; the next, "
-                f"{100 * others[1]:.1f} %, is the published least. Figure 1 has no numbers by "
-                "workload, so which of its bars is higher than ours cannot be told."
+                f"The upper end agrees. Our minimum is that of {least}; the next lowest, "
+                f"{100 * others[1]:.1f} %, is the published minimum. Figure 1 has no numbers by "
+                "workload, so it is unclear which of its bars is higher than ours."
             )
         facts.append(
             Fact(

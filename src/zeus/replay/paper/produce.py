@@ -1,4 +1,4 @@
-"""Writes everything into a folder: pictures, their data, and the page."""
+"""Writes all exhibits into a folder: pictures, their data, and the page."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def produce(
     gpu: str | None = None,
     progress: Callable[[float, str], None] | None = None,
 ) -> list[Exhibit]:
-    """Recompute the paper and write it down.
+    """Recompute the paper and write the results into a folder.
 
-    For each figure there are a PNG, an SVG and the data as JSON, for a table the data; `index.html`
+    For each figure it writes a PNG, an SVG and the data as JSON, for a table the data; `index.html`
     shows all of them. The same traces and seeds give the same bytes.
 
     Args:
         traces: From `load_traces`.
-        output: Folder to write into; made if it is not there.
+        output: Output folder; created if missing.
         only: Names from the catalogue; by default all.
-        seeds: Jobs of each kind that are replayed.
+        seeds: Number of jobs to replay per workload and policy.
         gpu: GPU model of figures that show one.
-        progress: Called with the share that is done and what is being worked on.
+        progress: Called with the fraction that is done and a description of the current work.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
@@ -52,7 +52,7 @@ def produce(
     with styled():
         lab = Lab(traces, seeds, gpu, tell)
         output.mkdir(parents=True, exist_ok=True)
-        for done, name in enumerate(names):  # noqa: B007  (`tell` reads it)
+        for done, name in enumerate(names):  # noqa: B007  (used in `tell`)
             tell(name)
             exhibit = CATALOGUE[name](lab)
             exhibits.append(exhibit)
@@ -61,7 +61,7 @@ def produce(
             text = json.dumps(_rounded(exhibit.data), indent=1, allow_nan=False)
             (output / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
             if exhibit.draw is not None:
-                # From what is in the file, so that the file is all that anyone needs to draw it.
+                # From the contents of the file, so that the file is enough to draw the figure.
                 png, svg = encoded(exhibit.draw(json.loads(text)))
                 (output / f"{name}.png").write_bytes(png)
                 (output / f"{name}.svg").write_bytes(svg)
@@ -74,7 +74,7 @@ def produce(
 
 
 def _rounded(value: Any) -> Any:
-    """Numbers with six digits: the others say nothing, and differ between machines."""
+    """Round numbers to six digits: further digits are noise, and differ between machines."""
     if isinstance(value, dict):
         return {str(key): _rounded(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

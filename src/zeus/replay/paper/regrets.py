@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 _POLICIES = ("grid", "paper", "zeus")
 _PAPERS = ("deepspeech2", "resnet50")
-_FLAT = 0.2  # of a run; a regret that grows by less has come to its plateau
-_LEAST = 0.02  # of a run; below this it is luck of the draw
+_FLAT = 0.2  # of a run; a regret that grows by less per recurrence has reached its plateau
+_LEAST = 0.02  # of a run; a regret below this is noise
 
 
 def figure_7(lab: Lab) -> Exhibit:
-    """DeepSpeech2 and ResNet-50."""
+    """Cumulative regret of DeepSpeech2 and ResNet-50."""
     names = [workload.name for workload in lab.workloads() if workload.name in _PAPERS]
     data = _data(lab, names or [lab.workloads()[0].name])
     plateau = "; ".join(
@@ -45,7 +45,7 @@ def figure_7(lab: Lab) -> Exhibit:
                 "Zeus reaches the plateau in the cumulative regret earlier than Grid Search",
                 f"recurrences after which none costs {100 * _FLAT:.0f} % more than the best, on "
                 f"average: {plateau}; until 95 % of the final regret: {share}",
-                "The paper shows plateaus but does not define them, and it depends on the "
+                "The paper shows plateaus but does not define them, and the result depends on the "
                 "definition: Zeus as published is earlier by the first, but not by the second, "
                 "since sampling adds small regrets to a total that is small."
                 if _orders(data) == (True, False)
@@ -57,7 +57,7 @@ def figure_7(lab: Lab) -> Exhibit:
 
 
 def figure_19(lab: Lab) -> Exhibit:
-    """All workloads."""
+    """Cumulative regret of all workloads."""
     data = _data(lab, [workload.name for workload in lab.workloads()])
     workloads = data["workloads"]
     return Exhibit(
@@ -75,8 +75,8 @@ def figure_19(lab: Lab) -> Exhibit:
                 "",
                 f"{_times(workloads, 'zeus', 'paper'):.2f} of the regret of Zeus as published, "
                 "geometric mean",
-                "It models how many epochs a batch size takes as a smooth curve, so it need not "
-                "try all of them, and tries none twice only to learn its variance.",
+                "It models the epochs to target as a smooth curve over the batch size, so it need "
+                "not try all of them, and tries none twice only to learn its variance.",
                 agrees=None,
             ),
         ],
@@ -85,8 +85,8 @@ def figure_19(lab: Lab) -> Exhibit:
 
 def _caption(lab: Lab) -> str:
     return (
-        f"Cost beyond the best configuration's, in runs of that, {lab.gpu.upper()}: mean of "
-        f"{lab.seeds} jobs, and the band of 90 % of them. The scale is logarithmic."
+        f"Cost beyond the oracle's, in units of one oracle run, {lab.gpu.upper()}: mean of "
+        f"{lab.seeds} jobs, and a band of 90 % of them. The scale is logarithmic."
     )
 
 
@@ -120,7 +120,7 @@ def _data(lab: Lab, names: list[str]) -> Data:
 
 
 def _orders(data: Data) -> tuple[bool, ...]:
-    """Whether Zeus as published comes first everywhere, by each definition of a plateau."""
+    """Return, for each definition of a plateau, whether Zeus as published is always first."""
     return tuple(
         all(
             found["policies"]["paper"][kind] <= found["policies"]["grid"][kind]
@@ -160,12 +160,12 @@ def _worst_case(workloads: Data, published: bool) -> Fact:
     ours = ", ".join(f"{title} {ratio:.0f}×" for title, ratio in ratios.items())
     note = (
         f"{worst}: {100 * share:.0f} % of grid search's regret are recurrences in which a run of "
-        "some batch size missed the target. It has no stopping rule, so such a run takes as many "
-        "epochs as a run may; how many those were in the paper is not stated. Without recurrences "
-        "in which a run missed the target, on both sides, the worst case is "
+        "some batch size missed the target. It has no stopping rule, so such a run takes the "
+        "maximum number of epochs, which the paper does not state. Without recurrences in which a "
+        "run missed the target, on both sides, the worst case is "
         f"{max(without.values()):.0f}× ({max(without, key=without.__getitem__)})."
         if share > 0.5
-        else "How many epochs a run that misses the target may take is not stated in the paper."
+        else "The paper does not state the maximum epochs of a run that misses the target."
     )
     return Fact(
         "cumulative regret of grid search against Zeus",

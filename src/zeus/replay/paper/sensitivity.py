@@ -1,4 +1,4 @@
-"""Figures 12, 13 and 22: the stopping threshold, the components, and the weight of energy."""
+"""Figures 12, 13 and 22: early-stopping threshold, components, and the weight of energy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _VARIANTS: Mapping[str, dict[str, Any]] = {
 
 
 def figure_12(lab: Lab) -> Exhibit:
-    """Cumulative energy by beta."""
+    """Cumulative energy by early-stopping threshold beta."""
     gpus: Data = {}
     for gpu in lab.gpus:
         reference = lab.runs("paper", gpu=gpu, beta=2.0)
@@ -81,7 +81,7 @@ def figure_12(lab: Lab) -> Exhibit:
 
 
 def figure_13(lab: Lab) -> Exhibit:
-    """What each component is good for."""
+    """Energy and time without each component."""
     gpus: Data = {}
     for gpu in lab.gpus:
         full = lab.runs("paper", gpu=gpu)
@@ -112,9 +112,9 @@ def figure_13(lab: Lab) -> Exhibit:
     return Exhibit(
         name="figure-13",
         title="Figure 13",
-        subject="Zeus with one component taken out",
+        subject="Zeus with one component removed",
         caption=(
-            "Energy and time of all recurrences against the whole of Zeus as published. The scale "
+            "Energy and time of all recurrences against the complete Zeus as published. The scale "
             "is logarithmic."
         ),
         data={"gpus": gpus},
@@ -125,10 +125,10 @@ def figure_13(lab: Lab) -> Exhibit:
                 "section 6.7, Figure 13",
                 "Zeus benefits mostly from early stopping",
                 f"slowdown, geometric mean. {said}",
-                f"The paper states no numbers. Ours rest on {worst[0]} ({worst[1]:.1f}× the time "
-                "without early stopping), whose smallest batch sizes never reach the target. How a "
-                "batch size that is not pruned is observed after a miss is our reading (as costing "
-                "what it was stopped at).",
+                f"The paper states no numbers. Ours depend on {worst[0]} ({worst[1]:.1f}× the time "
+                "without early stopping), whose smallest batch sizes never reach the target. That "
+                "a batch size that is not pruned is observed after a miss, with the cost at which "
+                "it was stopped, is our interpretation.",
                 agrees=max(means[lab.gpu], key=means[lab.gpu].__getitem__)
                 == "Without early stopping",
             ),
@@ -137,7 +137,7 @@ def figure_13(lab: Lab) -> Exhibit:
 
 
 def figure_22(lab: Lab) -> Exhibit:
-    """What eta does to energy and time."""
+    """Energy and time by eta."""
     gpus: Data = {}
     for gpu in lab.gpus:
         found: Data = {"energy": {}, "time": {}}
@@ -165,10 +165,10 @@ def figure_22(lab: Lab) -> Exhibit:
     return Exhibit(
         name="figure-22",
         title="Figure 22",
-        subject="What the weight of energy, eta, does",
+        subject="Effect of eta, the weight of energy",
         caption=(
-            "How many times less energy and time the last five recurrences of Zeus as published "
-            "take than the default. Eta 0 weighs only time, 1 only energy."
+            "Improvement factors of the last five recurrences of Zeus as published: energy or time "
+            "of the default over that of Zeus. Eta 0 weighs only time, 1 only energy."
         ),
         data={"etas": list(_ETAS), "gpus": gpus},
         draw=_draw_22,
@@ -241,7 +241,7 @@ def _draw_13(data: Data) -> Figure:
             panel.grid(visible=False, axis="x")
             panel.axhline(1, color=style.INK, linestyle="--", linewidth=1)
             panel.set_title(f"{what.capitalize()}, {gpu.upper()}")
-            panel.set_ylabel("Times the whole of Zeus")
+            panel.set_ylabel("Relative to complete Zeus")
     style.legend_below(figure, axes[0])
     return figure
 
@@ -256,7 +256,7 @@ def _draw_22(data: Data) -> Figure:
             panel.axhline(1, color=style.INK, linestyle="--", linewidth=1)
             panel.set_title(f"{what.capitalize()}, {gpu.upper()}")
             panel.set_xlabel("Eta")
-            panel.set_ylabel("Times less than the default")
+            panel.set_ylabel("Improvement over the default (×)")
             panel.set_ylim(bottom=0)
     style.legend_below(figure, axes[0])
     return figure

@@ -1,6 +1,6 @@
-"""How all figures look: like every picture of Zeus, and the same bytes for the same data.
+"""Style of all figures: that of every picture of Zeus, with the same bytes for the same data.
 
-What matters differs in shape, hatching or place as well as in its colour.
+Distinctions that matter are shown by shape, hatching or position as well as by color.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 INK, MUTED, PAPER = DAY["ink"], DAY["muted"], DAY["paper"]
 
-#: Name, colour, marker and hatching of each policy, the same in every figure.
+#: Name, color, marker and hatching of each policy, the same in every figure.
 POLICIES = {
     "default": ("Default", GREY, "s", ""),
     "grid": ("Grid search", AMBER, "^", "///"),
@@ -61,7 +61,7 @@ _STYLE: dict[Any, Any] = {
     "legend.fontsize": 9.5,
     "legend.frameon": False,
     "lines.linewidth": 1.8,
-    "svg.hashsalt": "zeus",  # names inside the file, else random
+    "svg.hashsalt": "zeus",  # for identifiers inside the file, which are random otherwise
     "text.color": INK,
     "text.parse_math": False,
     "xtick.color": MUTED,
@@ -75,7 +75,7 @@ _STYLE: dict[Any, Any] = {
 
 @contextlib.contextmanager
 def styled() -> Iterator[None]:
-    """Draw in this style, without changing how the caller's own figures look.
+    """Use this style for drawing, without changing the style of the caller's own figures.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
@@ -85,7 +85,7 @@ def styled() -> Iterator[None]:
     except ImportError:
         raise MissingExtraError("drawing the figures of the paper", "plot") from None
     with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # whatever the machine's own configuration says
+        matplotlib.rcdefaults()  # regardless of the machine's own configuration
         for name, value in _STYLE.items():
             matplotlib.rcParams[name] = value
         yield
@@ -94,23 +94,23 @@ def styled() -> Iterator[None]:
 def panels(
     rows: int = 1, columns: int = 1, *, width: float = 7.6, height: float = 4.2, **options: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure and its panels, row by row.
+    """Return a figure and its panels, row by row.
 
     Args:
-        rows: Of panels.
-        columns: Of panels.
-        width: Inches of the whole.
-        height: Inches of the whole.
-        options: Of matplotlib's `subplots`.
+        rows: Rows of panels.
+        columns: Columns of panels.
+        width: Width of the figure in inches.
+        height: Height of the figure in inches.
+        options: Options of matplotlib's `subplots`.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    if rows * columns > 1:  # or one panel's labels touch the next one's title
+    if rows * columns > 1:  # else one panel's labels touch the next one's title
         engine: Any = figure.get_layout_engine()
         engine.set(w_pad=0.1, h_pad=0.1)
-    FigureCanvasAgg(figure)  # knows how wide a text is
+    FigureCanvasAgg(figure)  # needed to measure the width of texts
     grid = figure.subplots(rows, columns, squeeze=False, **options)
     return figure, list(grid.flat)
 
@@ -118,13 +118,13 @@ def panels(
 def panel_for_each(
     things: Sized, *, columns: int = 3, row_height: float = 3.3, **options: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel for each thing, row by row.
+    """Return a figure with a panel for each thing, row by row.
 
     Args:
-        things: What is shown.
-        columns: At most how many of them in a row.
-        row_height: Inches of a row.
-        options: Of matplotlib's `subplots`.
+        things: The things to show.
+        columns: Maximum number of panels in a row.
+        row_height: Height of a row in inches.
+        options: Options of matplotlib's `subplots`.
     """
     columns = min(len(things), columns)
     rows = -(-len(things) // columns)
@@ -136,7 +136,7 @@ def panel_for_each(
 
 
 def encoded(figure: Figure) -> tuple[bytes, bytes]:
-    """The figure as PNG and as SVG, without anything that differs between two runs."""
+    """Return the figure as PNG and as SVG, without anything that differs between two runs."""
     png, svg = io.BytesIO(), io.BytesIO()
     figure.savefig(png, format="png", dpi=_DOTS, metadata={"Software": "Zeus"})
     figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": "Zeus"})
@@ -144,21 +144,21 @@ def encoded(figure: Figure) -> tuple[bytes, bytes]:
 
 
 def legend_below(figure: Figure, axes: Axes, columns: int = 4) -> None:
-    """One legend for the whole figure, below it."""
+    """Draw one legend for the whole figure, below it."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)))
 
 
 def percent_axis(axis: Any, digits: int = 0) -> None:
-    """Shares as percentages."""
+    """Label an axis of fractions with percentages."""
     axis.set_major_formatter(lambda value, _: f"{100 * value:.{digits}f} %")
 
 
 def plain_log(axis: Any, decades: float = 1.0) -> None:
-    """Numbers instead of powers, on an axis with a logarithmic scale.
+    """Label a logarithmic axis with plain numbers instead of powers of ten.
 
     Args:
-        axis: Of a panel.
+        axis: Axis of a panel.
         decades: How many powers of ten it spans.
     """
     from matplotlib.ticker import LogLocator, NullLocator  # noqa: PLC0415
@@ -170,12 +170,12 @@ def plain_log(axis: Any, decades: float = 1.0) -> None:
 
 
 def narrow(name: str) -> str:
-    """A name in two short lines, for where many stand side by side."""
+    """Break a name into two short lines, for axes with many labels."""
     return _NARROW.get(name, name.replace(" ", "\n", 1))
 
 
 def batch_size_axis(axes: Axes, sizes: Sequence[int], which: str = "y") -> None:
-    """Batch sizes, each as far from the next as any other."""
+    """Label an axis with batch sizes at equal distances."""
     places, names = range(len(sizes)), [str(size) for size in sizes]
     if which == "y":
         axes.set_yticks(places, names)
@@ -193,20 +193,20 @@ def label_points(
     names: Sequence[str],
     others: Sequence[tuple[float, float]] = (),
 ) -> None:
-    """Write names beside points so that none covers another or a point, nor one of the others.
+    """Write names next to points, without covering other names, any point, or the others.
 
-    Call it last: it depends on the axes' limits. Where nothing is free the name is left out; what
-    it says is in the figure's data.
+    Call it last: it depends on the axes' limits. Where there is no free space, the name is left
+    out; it is still in the figure's data.
     """
     from matplotlib.patheffects import withStroke  # noqa: PLC0415
 
     figure: Any = axes.figure
     figure.draw_without_rendering()
     renderer = figure.canvas.get_renderer()
-    dots = figure.dpi / 72  # of a typographic point, in which places are worked out
+    dots = figure.dpi / 72  # pixels per typographic point, the unit of the layout
 
     def place_of(x: float, y: float) -> tuple[float, float]:
-        """In points, downwards."""
+        """Convert pixels to points, with y downwards."""
         return x / dots, -y / dots
 
     marks = [place_of(*axes.transData.transform(place)) for place in (*places, *others)]
@@ -214,7 +214,7 @@ def label_points(
     around = axes.get_window_extent(renderer)
     (left, top), (right, bottom) = place_of(around.x0, around.y1), place_of(around.x1, around.y0)
     room = Box(left, top - 4, right + 8, bottom)
-    halo = [withStroke(linewidth=2.5, foreground=PAPER)]  # over grid lines
+    halo = [withStroke(linewidth=2.5, foreground=PAPER)]  # separates texts from grid lines
     for place, name, (x, y) in zip(places, names, marks, strict=False):
         text = axes.annotate(
             name, place, xytext=(0, 0), textcoords="offset points", fontsize=8.5, va="center",

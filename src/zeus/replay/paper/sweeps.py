@@ -1,4 +1,4 @@
-"""Figures 5, 17 and 18: energy over the batch size, and over the power limit."""
+"""Figures 5, 17 and 18: energy by batch size, and by power limit."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def figure_18(lab: Lab) -> Exhibit:
         title="Figure 18",
         subject="Energy at each power limit",
         caption=(
-            f"On {lab.gpu.upper()}, for the default batch size and for the one of least energy. "
-            "Both stand in brackets. Axes do not start at zero."
+            f"On {lab.gpu.upper()}, for the default batch size and for the one with the lowest "
+            "energy; both are in brackets. Axes do not start at zero."
         ),
         data={"gpu": lab.gpu, "workloads": found},
         draw=_draw_power_limits,
@@ -99,11 +99,11 @@ def figure_18(lab: Lab) -> Exhibit:
                 "the best power limit is below the maximum",
                 "section 2.2, Figure 18",
                 "the optimal energy consumption may happen at a lower power limit than the maximum",
-                f"at the default batch size the least energy is strictly between the lowest and "
+                f"at the default batch size the minimum is strictly between the lowest and "
                 f"the highest limit for {len(inner)} of {len(found)} workloads"
                 + (f": {', '.join(inner)}" if inner else ""),
-                "For the others the lowest limit takes the least energy, or the highest draws so "
-                "little that no limit matters.",
+                "For the others the lowest limit takes the least energy, or the job draws so "
+                "little power that no limit matters.",
             ),
         ),
     )
@@ -115,7 +115,7 @@ def _batch_sizes(table: JobTable) -> Data:
     for arm, size in enumerate(table.batch_sizes):
         runs = table.epochs[arm]
         reached = runs[np.isfinite(runs) & (runs <= table.max_epochs)]
-        # Some power limit may not have been recorded for this one.
+        # Some power limits may not have been recorded for this batch size.
         known = np.flatnonzero(np.isfinite(table.energy[arm]))
         energy = reached * table.energy[arm, known[known <= highest][-1]]
         missing = not len(reached)
@@ -132,7 +132,7 @@ def _batch_sizes(table: JobTable) -> Data:
 
 
 def _valley(workloads: Data, where: str) -> Fact:
-    """How far the curves are from falling to the best batch size and rising behind it."""
+    """Check that curves fall up to the best batch size and rise after it."""
     worst: tuple[float, str] = (0.0, "")
     for title, found in workloads.items():
         means = np.array([row["mean"] for row in found["batch_sizes"] if row["mean"] is not None])
@@ -143,17 +143,17 @@ def _valley(workloads: Data, where: str) -> Fact:
                 worst = (dip, title)
     dip, title = worst
     return Fact(
-        "energy over the batch size has one valley",
+        "energy by batch size has one minimum",
         where,
         "convexity of all BS-ETA curves"
         if len(workloads) > 1
         else "convexity around the optimal batch size",
-        "falls to the best batch size and rises behind it, everywhere"
+        "falls up to the best batch size and rises after it, everywhere"
         if dip == 0
-        else f"so it is, but for a dip of {100 * dip:.1f} % ({title})",
+        else f"yes, except for a dip of {100 * dip:.1f} % ({title})",
         "Batch sizes that miss the target are left out."
         if dip == 0
-        else "Means of a few runs, whose epochs are whole numbers, are not smoother than that. "
+        else "Means of a few runs with whole numbers of epochs are not smoother than that. "
         "Batch sizes that miss the target are left out.",
         agrees=dip < 0.1 or None,
     )
@@ -165,7 +165,7 @@ def _draw_batch_sizes(data: Data) -> Figure:
     for panel, (title, found) in zip(axes, workloads.items(), strict=True):
         _batch_size_panel(panel, found["batch_sizes"])
         panel.set_title(title)
-    # The panel with the most to explain.
+    # The panel with the most legend entries.
     rich = max(axes, key=lambda panel: len(panel.get_legend_handles_labels()[1]))
     style.legend_below(figure, rich)
     return figure
@@ -215,7 +215,7 @@ def _draw_power_limits(data: Data) -> Figure:
     figure, axes = style.panel_for_each(workloads)
     looks = {
         "default": ("Default batch size", colours.ORANGE, "^", "--"),
-        "best": ("Batch size of least energy", colours.BLUE, "o", "-"),
+        "best": ("Batch size with the lowest energy", colours.BLUE, "o", "-"),
     }
     for panel, (title, found) in zip(axes, workloads.items(), strict=True):
         values = [each for kind in looks for each in found[kind]["energy"] if each is not None]

@@ -1,4 +1,4 @@
-"""Tables 1 and 2, the cost of profiling (section 6.5), and what the traces cannot tell."""
+"""Tables 1 and 2, the cost of profiling (section 6.5), and exhibits that traces do not cover."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _GPUS = {
     "rtx6000": ("RTX6000", "24 GB", "Turing"),
     "p100": ("P100", "16 GB", "Pascal"),
 }
-_SECONDS = 5.0  # of profiling at each power limit (paper, section 5)
+_SECONDS = 5.0  # profiling time at each power limit (paper, section 5)
 
 
 def table_1(lab: Lab) -> Exhibit:
-    """Workloads."""
+    """List the workloads."""
     rows, data = [], {}
     for workload in WORKLOADS:
         task, dataset, optimizer, default, target = _TASKS[workload.name]
         here = [gpu for gpu in lab.gpus if workload in lab.workloads(gpu)]
-        here.sort(key=lambda gpu: gpu != lab.gpu)  # the one that is shown comes first
+        here.sort(key=lambda gpu: gpu != lab.gpu)  # the shown GPU comes first
         table = lab.table(workload.name, here[0]) if here else None
         sizes = "-" if table is None else f"{table.batch_sizes[0]} to {table.batch_sizes[-1]}"
         reached = "-"
@@ -69,9 +69,9 @@ def table_1(lab: Lab) -> Exhibit:
         title="Table 1",
         subject="Models and data sets",
         caption=(
-            "The first six columns are the paper's; the others are what the traces have: the "
-            f"default that is used, batch sizes recorded on {lab.gpu.upper()} (or the first GPU "
-            "that has the workload), and runs of these that reach the target."
+            "The first six columns are the paper's; the others come from the traces: the default "
+            f"that is used, batch sizes recorded on {lab.gpu.upper()} (or the first GPU that has "
+            "the workload), and runs of these that reach the target."
         ),
         data=data,
         listing=Listing(
@@ -87,8 +87,8 @@ def table_1(lab: Lab) -> Exhibit:
                 "section 6.1",
                 "four different random seeds for every combination",
                 _runs(lab),
-                "The published traces hold other numbers of runs than the text says. What was "
-                "never trained counts as never reaching the target.",
+                "The published traces hold other numbers of runs than the text says. A combination "
+                "that was never trained counts as never reaching the target.",
                 agrees=None,
             ),
         ),
@@ -96,7 +96,7 @@ def table_1(lab: Lab) -> Exhibit:
 
 
 def _recorded(lab: Lab, workload: Workload, table: JobTable) -> list[TrainingRow]:
-    """Runs of the batch sizes that have a power trace."""
+    """Return the runs of all batch sizes that have a power trace."""
     return [
         row
         for row in lab.traces.training[workload.key]
@@ -107,7 +107,7 @@ def _recorded(lab: Lab, workload: Workload, table: JobTable) -> list[TrainingRow
 
 
 def _runs(lab: Lab) -> str:
-    """How many runs there are of each combination."""
+    """Describe the number of runs of each combination."""
     counts = []
     for workload in lab.workloads():
         table = lab.table(workload.name)
@@ -121,7 +121,7 @@ def _runs(lab: Lab) -> str:
 
 
 def table_2(lab: Lab) -> Exhibit:
-    """GPUs."""
+    """List the GPUs."""
     rows, data = [], {}
     for gpu in dict.fromkeys((*_GPUS, *lab.gpus)):
         model, memory, architecture = _GPUS.get(gpu, (gpu.upper(), "-", "-"))
@@ -143,8 +143,8 @@ def table_2(lab: Lab) -> Exhibit:
         title="Table 2",
         subject="GPUs",
         caption=(
-            "The first three columns are the paper's; the others are what the traces have. Hosts "
-            "are not in the traces."
+            "The first three columns are the paper's; the others come from the traces, which do "
+            "not describe hosts."
         ),
         data=data,
         listing=Listing(
@@ -154,7 +154,7 @@ def table_2(lab: Lab) -> Exhibit:
 
 
 def section_6_5(lab: Lab) -> Exhibit:
-    """What just-in-time profiling costs."""
+    """Cost of just-in-time profiling."""
     published = {
         "deepspeech2": ("+0.01 %", "+0.03 %"),
         "shufflenetv2": ("−2.8 %", "+0.6 %"),
@@ -172,9 +172,9 @@ def section_6_5(lab: Lab) -> Exhibit:
                     "section 6.5",
                     f"energy {stated[0]}, time {stated[1]}",
                     f"energy {percent(energy, 2)}, time {percent(time, 2)}",
-                    "Theirs was measured; ours is five seconds at each power limit worked out from "
-                    "the power trace, against the same work at the highest limit. Replays of other "
-                    "figures count the whole first epoch of a batch size as profiling.",
+                    "Theirs was measured; ours is computed from the power trace: five seconds at "
+                    "each power limit, against the same work at the highest limit. Replays for "
+                    "other figures count the whole first epoch of a batch size as profiling.",
                     agrees=None,
                 )
             )
@@ -184,7 +184,7 @@ def section_6_5(lab: Lab) -> Exhibit:
         subject="Cost of profiling power limits in the first epoch",
         caption=(
             f"Default batch size on {lab.gpu.upper()}: five seconds at each power limit, then the "
-            "highest, against the highest all along."
+            "highest, against the highest throughout."
         ),
         data=data,
         listing=Listing(
@@ -195,12 +195,12 @@ def section_6_5(lab: Lab) -> Exhibit:
 
 
 def _overhead(table: JobTable) -> tuple[float, float]:
-    """Change of energy and time through profiling, against the highest power limit throughout."""
+    """Return the relative change of energy and time by profiling, against the highest limit."""
     arm = table.default
     known = np.isfinite(table.time[arm])
     time, power = table.time[arm][known], table.power[arm][known]
     default_energy, default_time = table.default_expectation()
-    # In a slice some share of an epoch is done, which would have taken less at the highest limit.
+    # Each slice does a fraction of an epoch, which would be faster at the highest limit.
     done = _SECONDS / time
     extra_time = float((_SECONDS - done * time[-1]).sum())
     extra_energy = float((_SECONDS * power - done * time[-1] * power[-1]).sum())
@@ -208,20 +208,20 @@ def _overhead(table: JobTable) -> tuple[float, float]:
 
 
 def figure_3(lab: Lab) -> Exhibit:  # noqa: ARG001
-    """The workflow."""
+    """The workflow, which cannot be recomputed."""
     return Exhibit(
         name="figure-3",
         title="Figure 3",
         subject="Zeus workflow",
         missing=(
-            "A drawing of how the parts work together; there is nothing to recompute. "
-            "`docs/architecture.md` explains how it is built here."
+            "A drawing of the components and their interaction; there is nothing to recompute. "
+            "`docs/architecture.md` describes our implementation."
         ),
     )
 
 
 def section_6_6(lab: Lab) -> Exhibit:  # noqa: ARG001
-    """Several GPUs."""
+    """Several GPUs and Pollux, which cannot be recomputed."""
     return Exhibit(
         name="section-6.6",
         title="Section 6.6",

@@ -1,4 +1,4 @@
-"""Figures 2, 11 and 16: time against energy, the Pareto front, and how eta moves along it."""
+"""Figures 2, 11 and 16: time against energy, the Pareto frontier, and eta's choices on it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ETAS = tuple(round(0.05 * step, 2) for step in range(21))
 
 
 def figure_2(lab: Lab) -> Exhibit:
-    """All configurations of DeepSpeech2, and the front."""
+    """All configurations of DeepSpeech2, and their Pareto frontier."""
     name = _shown(lab)
     table = lab.table(name)
     data = {"gpu": lab.gpu, "workload": name, **_configurations(table)}
@@ -32,14 +32,14 @@ def figure_2(lab: Lab) -> Exhibit:
     if lab.is_papers_gpu and name == _WORKLOAD:
         facts = [
             Fact(
-                "configuration of least energy",
+                "configuration with the lowest energy",
                 "section 2.3, Figure 2b",
                 "batch size 32, 100 W",
                 _setting(least_energy),
                 agrees=(least_energy["batch_size"], least_energy["power_limit"]) == (32, 100),
             ),
             Fact(
-                "configuration of least time",
+                "configuration with the shortest time",
                 "section 2.3, Figure 2b",
                 "batch size 48, 250 W",
                 _setting(least_time),
@@ -50,8 +50,8 @@ def figure_2(lab: Lab) -> Exhibit:
                 "section 2.3, Figure 2a",
                 "90 W (light load) and 210 W (heavy load)",
                 f"{data['least_power']:.0f} W and {data['most_power']:.0f} W",
-                "The paper's lines are drawn by eye around the points; ours are the least and the "
-                "most average power in the power trace.",
+                "The paper's lines are drawn by eye around the points; ours are the minimum and "
+                "the maximum of average power in the power trace.",
                 agrees=abs(data["least_power"] - 90) < 10 and abs(data["most_power"] - 210) < 10,
             ),
         ]
@@ -61,7 +61,7 @@ def figure_2(lab: Lab) -> Exhibit:
         subject="Energy against time of every configuration",
         caption=(
             f"{_title(lab, name)} on {lab.gpu.upper()}. Left: every batch size at every power "
-            "limit, between two lines of constant average power. Right: the Pareto front, with "
+            "limit, between two lines of constant average power. Right: the Pareto frontier, with "
             "batch size and power limit."
         ),
         data=data,
@@ -71,7 +71,7 @@ def figure_2(lab: Lab) -> Exhibit:
 
 
 def figure_11(lab: Lab) -> Exhibit:
-    """What each eta chooses."""
+    """The optimum for each eta."""
     name = _shown(lab)
     data: Data = {"gpu": lab.gpu, "workload": name, **_configurations(lab.table(name))}
     front = {
@@ -98,20 +98,20 @@ def figure_11(lab: Lab) -> Exhibit:
     return Exhibit(
         name="figure-11",
         title="Figure 11",
-        subject="How eta moves along the Pareto front",
+        subject="How eta moves along the Pareto frontier",
         caption=(
             f"{_title(lab, name)} on {lab.gpu.upper()}: the optimum for eta from 0 (only time "
-            "counts) to 1 (only energy counts). Dotted: where the cost is as low as at the optimum."
+            "counts) to 1 (only energy counts). Dotted: lines of the same cost as the optimum."
         ),
         data=data,
         draw=_draw_11,
         facts=(
             Fact(
-                "optima of all eta lie on the Pareto front",
+                "optima of all eta lie on the Pareto frontier",
                 "section 6.7, Figure 11",
                 "(TTA, ETA) points fall closely to the Pareto front",
                 f"{on_front} of {len(choices)} values of eta are on it",
-                "What the traces expect, so nothing but the front can be chosen.",
+                "Computed from expected values, so only points of the frontier can be chosen.",
                 agrees=on_front == len(choices),
             ),
         ),
@@ -119,7 +119,7 @@ def figure_11(lab: Lab) -> Exhibit:
 
 
 def figure_16(lab: Lab) -> Exhibit:
-    """The front of every workload."""
+    """The Pareto frontier of every workload."""
     data: Data = {"gpu": lab.gpu, "workloads": {}}
     dominated = []
     for workload in lab.workloads():
@@ -131,9 +131,9 @@ def figure_16(lab: Lab) -> Exhibit:
     return Exhibit(
         name="figure-16",
         title="Figure 16",
-        subject="Pareto fronts of all workloads",
+        subject="Pareto frontiers of all workloads",
         caption=(
-            f"Energy against time on {lab.gpu.upper()}, cut to the neighbourhood of the front; "
+            f"Energy against time on {lab.gpu.upper()}, cropped around the frontier; "
             "axes do not start at zero. The triangle is the default."
         ),
         data=data,
@@ -144,7 +144,7 @@ def figure_16(lab: Lab) -> Exhibit:
                 "section 2.3",
                 "baseline configurations can lead to suboptimal energy efficiency, and to "
                 "suboptimal time as well",
-                f"the default is off the front for {len(dominated)} of "
+                f"the default is off the frontier for {len(dominated)} of "
                 f"{len(data['workloads'])} workloads: {', '.join(dominated)}",
                 agrees=bool(dominated),
             ),
@@ -223,7 +223,7 @@ def _scatter(
     )  # fmt: skip
     axes.plot(
         [p["time"] / second for p in front], [p["energy"] / joule for p in front],
-        color=colours.BLUE, marker="o", markersize=4.5, label="Pareto front",
+        color=colours.BLUE, marker="o", markersize=4.5, label="Pareto frontier",
     )  # fmt: skip
     default = next(p for p in points if p["default"])
     if with_default:
@@ -251,7 +251,7 @@ def _zoom(
 def _obstacles(
     points: list[dict[str, Any]], front: list[dict[str, Any]], second: float, joule: float
 ) -> list[tuple[float, float]]:
-    """What labels must not cover: all points, and the line through the front."""
+    """Return places that labels must not cover: all points, and the line of the frontier."""
     places = [(point["time"] / second, point["energy"] / joule) for point in points]
     corners = np.array([(point["time"] / second, point["energy"] / joule) for point in front])
     steps = np.linspace(0, len(corners) - 1, 60 * len(corners))
@@ -264,7 +264,7 @@ def _draw_2(data: Data) -> Figure:
     units = _units(data["points"])
     _scatter(left, data, units)
     second, joule = (unit.size for unit in units)
-    # Configurations of tiny batches take ten times as long; the lines say where they would be.
+    # Tiny batch sizes take ten times as long and are cropped; the lines extend towards them.
     longest = float(np.percentile([point["time"] for point in data["points"]], 90)) / second
     highest = data["most_power"] * longest * second / joule
     for power in (data["least_power"], data["most_power"]):
@@ -281,7 +281,7 @@ def _draw_2(data: Data) -> Figure:
     left.set_title("All configurations")
     front = _scatter(right, data, units)
     _zoom(right, front, units, margin=0.22)
-    right.set_title("Pareto front (batch size, power limit)")
+    right.set_title("Pareto frontier (batch size, power limit)")
     for axes in (left, right):
         _label_axes(axes, units)
     style.label_points(
