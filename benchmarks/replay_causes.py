@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import Ints, Role, Rows, Trials
+from zeus.optimizer.batch_size.job_batch import Ints, Role, Rows, Trials
 from zeus.optimizer.batch_size.policies.zeus import ZeusPolicy
 from zeus.optimizer.batch_size.policies.zeus_state import ZeusState
 from zeus.replay.engine import Job, replay

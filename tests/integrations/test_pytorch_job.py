@@ -15,10 +15,10 @@ from torch.utils.data import TensorDataset
 from zeus import ZeusDataLoader
 from zeus.errors import JobConflictError, RunError
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.batch_size.handover import VARIABLE, Answer, Handover
-from zeus.optimizer.batch_size.notes import Notes
-from zeus.optimizer.batch_size.place import Place
+from zeus.optimizer.batch_size.launch_context import VARIABLE, Answer, LaunchContext
+from zeus.optimizer.batch_size.location import Place
 from zeus.optimizer.batch_size.reporter import Reporter
+from zeus.optimizer.batch_size.run_report import RunReport
 from zeus.optimizer.training_run import Outcome
 from zeus.testing import SimulatedNode
 
@@ -116,9 +116,9 @@ def handover(node, storage, tmp_path, monkeypatch):
     """What `zeus run` leaves in the environment."""
     place = Place.of(None, storage)
     gpu = "Tesla V100-PCIE-32GB (simulated)"
-    notes = Notes(storage, job(), gpu, 1, 250.0, batch_size=32, at=time.time())
+    notes = RunReport(storage, job(), gpu, 1, 250.0, batch_size=32, at=time.time())
     reporter = Reporter(place, notes)
-    told = Handover(notes, reporter.decision, tmp_path / "answer.json")
+    told = LaunchContext(notes, reporter.decision, tmp_path / "answer.json")
     for name, value in told.variables(place).items():
         monkeypatch.setenv(name, value)
     yield told

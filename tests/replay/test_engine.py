@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.replay.tables import VALLEY, table
 
-from zeus.replay.engine import MOST_ATTEMPTS, Job, replay
+from zeus.replay.engine import MAX_ATTEMPTS, Job, replay
 
 POLICIES = ("default", "grid", "paper", "zeus")
 FIGURES = ("trials", "unreached", "cost", "energy", "time", "regret", "last_arm", "last_power")
@@ -57,7 +57,7 @@ def test_without_beta_nothing_is_stopped():
 def test_a_job_that_cannot_converge_with_the_default_is_given_up_or_saved():
     world = table({32: [4], 64: [np.inf]}, default=64)
     given_up = replay(jobs(world, "default", [0], runs=2))
-    assert (given_up.unreached[0], given_up.trials[0]) == (2, 2 * MOST_ATTEMPTS)
+    assert (given_up.unreached[0], given_up.trials[0]) == (2, 2 * MAX_ATTEMPTS)
     for policy in ("grid", "paper", "zeus"):
         saved = replay(jobs(world, policy, range(5), runs=20))
         assert (saved.unreached == 0).all()
@@ -94,7 +94,7 @@ def test_any_world_is_survived(policy, data):
     window = data.draw(st.sampled_from([0, 1, 5]))
     result = replay(jobs(world, policy, range(3), runs=12, window=window), slots=slots)
     assert (result.trials >= 12).all()
-    assert (result.trials <= 12 * MOST_ATTEMPTS).all()
+    assert (result.trials <= 12 * MAX_ATTEMPTS).all()
     assert np.isfinite(result.cost).all()
     assert (result.cost > 0).all()
 

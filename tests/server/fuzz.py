@@ -39,7 +39,7 @@ from tests.optimizer.batch_size.histories import spec
 from tests.server.child import Server
 
 from zeus.errors import UnknownJobError
-from zeus.optimizer.pipeline_frequency.running.messages import Instruction, Registration, Seat
+from zeus.optimizer.pipeline_frequency.running.messages import Instruction, RankPlace, Registration
 from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
 
 _LEASE = 86400  # seconds, longer than all of it takes
@@ -133,7 +133,7 @@ def _help_rank(case: Any) -> None:
 
 
 # One of two: as the other never comes, nothing is planned, which would change the store by itself.
-_RANK = Registration("real", Seat(0, 0, 0, 0, 1, 2, 1, 2), "A100", (1410,))
+_RANK = Registration("real", RankPlace(0, 0, 0, 0, 1, 2, 1, 2), "A100", (1410,))
 
 
 class _Fuzz:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 from tests.optimizer.batch_size.histories import spec
 from tests.server.child import Server
-from tests.server.wire import Wire
+from tests.server.wire import HttpClient
 
-from zeus.optimizer.batch_size.brain import Brain
 from zeus.optimizer.batch_size.events import Decided, EpochReported, event_from
+from zeus.optimizer.batch_size.job_state import JobState
 from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.store import Store
 
@@ -65,7 +65,7 @@ class _Storm:
         self._toll = Toll()
         self._sent: dict[tuple[str, int], dict] = {}
         self._trials: list[tuple[str, str]] = []  # by name of the job and of the trial
-        self._wires: list[Wire] = []
+        self._wires: list[HttpClient] = []
 
     async def run(self) -> Toll:
         server = Server(self._storage)
@@ -85,7 +85,9 @@ class _Storm:
         return self._toll
 
     async def _prepare(self, server: Server) -> None:
-        self._wires = [Wire(server.host, server.port, server.token) for _ in range(self._reports)]
+        self._wires = [
+            HttpClient(server.host, server.port, server.token) for _ in range(self._reports)
+        ]
         client = server.jobs()
         for name in self._names:
             client.create(spec(name, max_epochs=self._rounds + 10, beta=None, policy="paper"))
@@ -96,12 +98,12 @@ class _Storm:
 
         await asyncio.gather(*(begin(number) for number in range(self._reports)))
 
-    async def _decide(self, wire: Wire, name: str, request: str) -> str:
+    async def _decide(self, wire: HttpClient, name: str, request: str) -> str:
         body = {"gpu": "A40", "max_power": 300, "request": request, "lease": 86400}
         path = f"/api/jobs/{name.replace(' ', '%20')}/trials"
         return (await self._acknowledged(wire, path, body))["trial"]
 
-    async def _acknowledged(self, wire: Wire, path: str, body: dict) -> dict:
+    async def _acknowledged(self, wire: HttpClient, path: str, body: dict) -> dict:
         """Ask until there is an answer, and insist that it is a good one."""
         tries = 0
         while True:
@@ -133,7 +135,7 @@ class _Storm:
             self._toll.reports += 1
 
         async def begin(name: str) -> None:
-            wire = Wire(server.host, server.port, server.token)
+            wire = HttpClient(server.host, server.port, server.token)
             await self._decide(wire, name, f"round {number}")
             wire.close()
 
@@ -161,7 +163,7 @@ class _Storm:
             if [record.pop("sequence") for record in log] != list(range(1, len(log) + 1)):
                 self._toll.problems.append(f"the log of {name} is not in order")
             events = [event_from(record) for record in log]
-            brain = Brain.of(jobs_spec(jobs, name), events)  # it obeys every rule
+            brain = JobState.of(jobs_spec(jobs, name), events)  # it obeys every rule
             prefix = next(t for n, t in self._trials if n == name).partition("-")[0]
             for event in events:
                 if isinstance(event, EpochReported):

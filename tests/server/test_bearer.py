@@ -15,7 +15,7 @@ from tests.server.child import serving
 
 from zeus.errors import ServerError, TokenError
 from zeus.optimizer.batch_size.connect import open_jobs
-from zeus.optimizer.batch_size.place import Place
+from zeus.optimizer.batch_size.location import Place
 from zeus.optimizer.batch_size.remote import RemoteJobs
 from zeus.optimizer.batch_size.store import Store, Tokens
 from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines

@@ -13,7 +13,7 @@ from tests.server.child import serving
 from zeus.optimizer.batch_size.leases import WatchedLeases
 from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.store import Store
-from zeus.optimizer.pipeline_frequency.running.messages import Registration, Seat
+from zeus.optimizer.pipeline_frequency.running.messages import RankPlace, Registration
 from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.running.service import LEASE, Pipelines
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.real_time
 
 GPU = {"gpu": "NVIDIA A40", "max_power": 300.0}
 JUMP = 7200.0  # seconds
-SEAT = Seat(0, 0, 0, 0, 1, 1, 1, 1)  # the only rank of a job
+SEAT = RankPlace(0, 0, 0, 0, 1, 1, 1, 1)  # the only rank of a job
 # The world's clock, which is set by what is in a file; before anything of ours is imported.
 SET_CLOCK = """
 import pathlib, sys, time

@@ -16,7 +16,7 @@ from zeus.errors import DamagedJobError
 from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.store import Store
 from zeus.optimizer.batch_size.store.engine import writing
-from zeus.optimizer.pipeline_frequency.running.messages import Registration, Seat
+from zeus.optimizer.pipeline_frequency.running.messages import RankPlace, Registration
 from zeus.optimizer.pipeline_frequency.running.service import Pipelines
 
 pytestmark = pytest.mark.real_time
@@ -145,7 +145,7 @@ def test_a_pipeline_job_that_cannot_be_read(storage):
     store = Store(storage)
     pipelines = Pipelines(store)
     for name in ("a", "b", "c"):
-        seat = Seat(0, 0, 0, 0, 1, 1, 1, 1)
+        seat = RankPlace(0, 0, 0, 0, 1, 1, 1, 1)
         pipelines.register(name, Registration("session", seat, "A100", (1410, 1200)))
     with writing(store.engine) as connection:
         connection.execute(text("UPDATE zeus_pipelines SET degrees = '[1,' WHERE name = 'b'"))

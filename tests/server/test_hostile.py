@@ -12,7 +12,7 @@ import pytest
 from tests.optimizer.batch_size.histories import spec
 from tests.server.child import Server, serving
 
-from zeus.optimizer.pipeline_frequency.running.messages import Instruction, Registration, Seat
+from zeus.optimizer.pipeline_frequency.running.messages import Instruction, RankPlace, Registration
 from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
 
 pytestmark = pytest.mark.real_time
@@ -25,7 +25,7 @@ SEGMENTS = (
     "9" * 5000, "1-" + "9" * 30, "%D9%A3-%D9%A3", "%3Cscript%3E",
 )  # fmt: skip
 TRIAL = "1-1"
-SEAT = vars(Seat(1, 0, 1, 0, 1, 2, 1, 2))
+SEAT = vars(RankPlace(1, 0, 1, 0, 1, 2, 1, 2))
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/api/jobs"): spec("other").to_dict(),
     ("POST", "/api/jobs/real/trials"): {"gpu": "A40", "max_power": 300.0, "request": "r"},
@@ -111,7 +111,9 @@ def client(request, tmp_path_factory) -> Iterator[Client]:
         jobs.create(spec("real", max_epochs=1000))
         assert jobs.decide("real", gpu="A40", max_power=300.0, lease=86400.0).trial == TRIAL
         pipelines = RemotePipelines(server.url, server.token, timeout=60.0)
-        pipelines.register("real", Registration("real", Seat(0, 0, 0, 0, 1, 2, 1, 2), "A", (1410,)))
+        pipelines.register(
+            "real", Registration("real", RankPlace(0, 0, 0, 0, 1, 2, 1, 2), "A", (1410,))
+        )
         pipelines.put_sequence("real", 0, "real", [Instruction("forward")])
         client = Client(server)
         yield client

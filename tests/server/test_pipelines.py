@@ -22,7 +22,7 @@ from zeus.errors import JobConflictError, PipelineError, TokenError, UnknownJobE
 from zeus.optimizer import PipelineFrequencyOptimizer
 from zeus.optimizer.batch_size.store import Store, Tokens
 from zeus.optimizer.pipeline_frequency import Option, Profile, build, solve
-from zeus.optimizer.pipeline_frequency.running.messages import Instruction, Standing, Straggler
+from zeus.optimizer.pipeline_frequency.running.messages import Directive, Instruction, Straggler
 from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.schedules import Shape, one_forward_one_backward
 from zeus.testing import SimulatedNode
@@ -309,7 +309,7 @@ def test_a_server_that_is_told_to_stop_answers_those_who_wait(file):
     assert server.stop() == ""
     answer = json.loads(waiting.getresponse().read())
     waiting.close()
-    assert Standing.from_dict(answer) == standing
+    assert Directive.from_dict(answer) == standing
     assert server.process.returncode == 0
 
 

@@ -14,7 +14,7 @@ from tests.server.child import Server, serving
 
 from zeus.optimizer.batch_size.store import Store, Tokens
 from zeus.optimizer.pipeline_frequency import Option
-from zeus.optimizer.pipeline_frequency.running.messages import Kind, Measured, Straggler
+from zeus.optimizer.pipeline_frequency.running.messages import InstructionKind, Measured, Straggler
 from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.schedules import Shape, one_forward_one_backward
 
@@ -40,7 +40,7 @@ def tell_large(api: RemotePipelines, job: str = "large", places: int = 8, parts:
         found = {}
         for name, usual in (("forward", 0.1), ("backward", 0.2)):
             seconds = usual * (1 + 0.1 * noise.random())
-            found[Kind(name, 0)] = tuple(
+            found[InstructionKind(name, 0)] = tuple(
                 Option(
                     clock,
                     seconds * (0.2 + 0.8 * 1410 / clock) * (1 + 5e-4 * noise.random()),

@@ -9,7 +9,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from zeus.server.protocol import MOST_HEAD, MOST_SECONDS, Protocol
+from zeus.server.protocol import MAX_HEAD, MAX_SECONDS, Protocol
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"
@@ -112,7 +112,7 @@ def connected() -> Connected:
 def test_a_request_that_does_not_end_is_hung_up_on(connected, said):
     if said:
         connected.say(said)
-    connected.loop.sleep(MOST_SECONDS - 1)
+    connected.loop.sleep(MAX_SECONDS - 1)
     assert connected.open
     connected.loop.sleep(1)
     assert not connected.open
@@ -121,7 +121,7 @@ def test_a_request_that_does_not_end_is_hung_up_on(connected, said):
 @pytest.mark.parametrize("begun", [b"GET / HTTP/1.1\r\nX: ", POST])
 def test_saying_it_byte_by_byte_gives_no_more_time(connected, begun):
     connected.say(begun)
-    for _ in range(int(MOST_SECONDS)):
+    for _ in range(int(MAX_SECONDS)):
         assert connected.open
         connected.say(b"x")
         connected.loop.sleep(1)
@@ -130,25 +130,25 @@ def test_saying_it_byte_by_byte_gives_no_more_time(connected, begun):
 
 def test_an_answer_may_take_its_time(connected):
     connected.say(GET)
-    connected.loop.sleep(100 * MOST_SECONDS)
+    connected.loop.sleep(100 * MAX_SECONDS)
     assert connected.open
     connected.answered()
     connected.say(GET[:5])
-    connected.loop.sleep(MOST_SECONDS - 1)
+    connected.loop.sleep(MAX_SECONDS - 1)
     assert connected.open
     connected.say(GET[5:])
-    connected.loop.sleep(100 * MOST_SECONDS)
+    connected.loop.sleep(100 * MAX_SECONDS)
     assert connected.open
 
 
 def test_who_does_not_take_the_answer_is_hung_up_on(connected):
     connected.say(GET)
     connected.protocol.pause_writing()
-    connected.loop.sleep(MOST_SECONDS - 1)
+    connected.loop.sleep(MAX_SECONDS - 1)
     connected.protocol.resume_writing()  # it takes a little
-    connected.loop.sleep(MOST_SECONDS)
+    connected.loop.sleep(MAX_SECONDS)
     connected.protocol.pause_writing()
-    connected.loop.sleep(MOST_SECONDS - 1)
+    connected.loop.sleep(MAX_SECONDS - 1)
     assert connected.open
     connected.loop.sleep(1)
     assert not connected.open
@@ -156,18 +156,18 @@ def test_who_does_not_take_the_answer_is_hung_up_on(connected):
 
 def test_a_head_has_a_size(connected):
     connected.say(GET[:-2])
-    for _ in range(2 * MOST_HEAD // 1000):
+    for _ in range(2 * MAX_HEAD // 1000):
         connected.say(b"X: " + b"x" * 995 + b"\r\n")
     assert not connected.open
 
 
 def test_many_requests_may_come_at_once(connected):
     # Cut anywhere, and more at a time than a head may have.
-    many, size = 10_000 * GET, 3 * MOST_HEAD + 7
+    many, size = 10_000 * GET, 3 * MAX_HEAD + 7
     for at in range(0, len(many), size):
         connected.say(many[at : at + size])
     assert connected.open
-    connected.loop.sleep(100 * MOST_SECONDS)  # they wait for each other
+    connected.loop.sleep(100 * MAX_SECONDS)  # they wait for each other
     for number in range(10_000):
         assert connected.loop.begun == number + 1
         connected.answered()

@@ -21,7 +21,7 @@ from zeus.errors import (
     StorageError,
     UnknownJobError,
 )
-from zeus.optimizer.batch_size.answers import JobsApi
+from zeus.optimizer.batch_size.api import JobsApi
 from zeus.optimizer.batch_size.connect import open_jobs
 from zeus.optimizer.batch_size.remote import RemoteJobs
 from zeus.optimizer.batch_size.service import Jobs

@@ -21,7 +21,7 @@ from tests.optimizer.batch_size.histories import spec
 from tests.optimizer.pipeline_frequency.running.told import registration
 from tests.server.child import Server, serving
 from tests.server.storm import storm
-from tests.server.wire import Wire
+from tests.server.wire import HttpClient
 
 from zeus.errors import ServerError, StorageError, TokenError, UnknownJobError
 from zeus.optimizer.batch_size.remote import RemoteJobs
@@ -127,7 +127,7 @@ def test_it_stops_when_told_and_finishes_what_it_has_begun(file, number):
     acknowledged: list[str] = []
 
     async def client(name: int) -> None:
-        wire = Wire(server.host, server.port, server.token)
+        wire = HttpClient(server.host, server.port, server.token)
         for turn in range(1000):
             request = f"{name} {turn}"
             body = {**GPU, "request": request}

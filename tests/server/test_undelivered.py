@@ -11,15 +11,17 @@ from tests.optimizer.batch_size.clients import job, run
 from tests.server.child import serving
 from tests.server.proxy import failing
 
-from zeus.optimizer.batch_size.notes import Notes
+from zeus.optimizer.batch_size.run_report import RunReport
 from zeus.optimizer.batch_size.spool import Spool
 
 pytestmark = pytest.mark.real_time
 
 
-def left_behind(url: str, name: str, request: str, at: float, trial: str | None = None) -> Notes:
+def left_behind(
+    url: str, name: str, request: str, at: float, trial: str | None = None
+) -> RunReport:
     """What a run has kept: three epochs, the last of which reaches the target."""
-    notes = Notes(
+    notes = RunReport(
         place=url, spec=job(name), gpu="V100", gpus=1, max_power=250.0, batch_size=32, at=at,
         request=request, trial=trial,
     )  # fmt: skip

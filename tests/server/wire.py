@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 
-class Wire:
+class HttpClient:
     """One connection; it is opened when needed, and again after the server has gone."""
 
     def __init__(self, host: str, port: int, token: str | None = None) -> None:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from zeus.replay.table import JobTable
 
 _JOBS = 1_200_000
-_MOST_JOBS = 10**10
-_MOST_SEED = 2**53
+_MAX_JOBS = 10**10
+_MAX_SEED = 2**53
 _HEAD = (
     "workload", "groups", "jobs", "energy", "time", "regret", "trials", "overlap", "at once"
 )  # fmt: skip
@@ -75,7 +75,7 @@ examples:
     add_action(parser, "generate", "replay")
     parser.add_argument(
         "--seed",
-        type=whole(0, _MOST_SEED),
+        type=whole(0, _MAX_SEED),
         default=0,
         metavar="N",
         help="seed of the random numbers (0)",
@@ -83,7 +83,7 @@ examples:
     made = parser.add_argument_group("generate")
     made.add_argument("--output", default=None, metavar="DIR", help="folder for the tables")
     made.add_argument(
-        "--jobs", type=whole(10, _MOST_JOBS), metavar="N", help=f"rows of each table ({_JOBS})"
+        "--jobs", type=whole(10, _MAX_JOBS), metavar="N", help=f"rows of each table ({_JOBS})"
     )
     replayed = parser.add_argument_group("replay")
     replayed.add_argument(

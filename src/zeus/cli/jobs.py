@@ -26,8 +26,8 @@ from zeus.cli._parser import UsageError, add_action, count
 from zeus.cli._storage import add_storage_option
 from zeus.cli._terminal import MISSING, Console, clean
 from zeus.monitor.measurement import show_joules, show_seconds
-from zeus.optimizer.batch_size.answers import JobInfo, JobsApi, ProfileInfo, TrialInfo
-from zeus.optimizer.batch_size.place import Place
+from zeus.optimizer.batch_size.api import JobInfo, JobsApi, ProfileInfo, TrialInfo
+from zeus.optimizer.batch_size.location import Location
 
 _PAGE = 100
 _SHOWN = 20
@@ -68,7 +68,7 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     """Run the action."""
     _check(arguments)
-    place = Place.of(arguments.server, arguments.storage, timeout=30.0)
+    place = Location.of(arguments.server, arguments.storage, timeout=30.0)
     actions = {"list": _list, "show": _show, "export": _export, "delete": _delete}
     with contextlib.closing(place.open()) as api:
         actions[arguments.action](api, arguments, Console(sys.stdout))

@@ -28,16 +28,16 @@ from zeus.cli._terminal import MISSING, Console
 from zeus.errors import JobSpecError
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.measurement import show_joules, show_seconds
-from zeus.optimizer.batch_size.answers import Decision
+from zeus.optimizer.batch_size.api import Decision
 from zeus.optimizer.batch_size.job_file import JobFile
 from zeus.optimizer.batch_size.launcher import Launcher, ProgramEnd, TrialEnd
-from zeus.optimizer.batch_size.place import Place
+from zeus.optimizer.batch_size.location import Location
 from zeus.optimizer.batch_size.spec import JobSpec
 
 #: Arguments after `--` belong to the program to run.
 RUNS_A_PROGRAM = True
 
-_LEAST_ATTEMPTS = 3
+_MIN_ATTEMPTS = 3
 # After one of these signals, no further attempt is started.
 _ENDING = {
     getattr(signal, name)
@@ -79,7 +79,7 @@ exit codes:
         type=count,
         metavar="N",
         help="maximum trials per recurrence (default: the number of batch sizes, at least "
-        f"{_LEAST_ATTEMPTS}; 1 if there is only one batch size)",
+        f"{_MIN_ATTEMPTS}; 1 if there is only one batch size)",
     )
     parser.add_argument("--server", metavar="URL", help="server that keeps the job (ZEUS_SERVER)")
     add_storage_option(parser)
@@ -143,7 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _job(arguments: argparse.Namespace) -> tuple[JobFile, Place]:
+def _job(arguments: argparse.Namespace) -> tuple[JobFile, Location]:
     try:
         file = JobFile.read(arguments.job)
     except JobSpecError as error:
@@ -153,13 +153,13 @@ def _job(arguments: argparse.Namespace) -> tuple[JobFile, Place]:
         raise UsageError("give --server or --storage, not both")
     if not server and not storage:
         server, storage = file.server, file.storage
-    return file, Place.of(server, storage, timeout=arguments.timeout)
+    return file, Location.of(server, storage, timeout=arguments.timeout)
 
 
 def _attempts(spec: JobSpec) -> int:
     sizes = len(spec.batch_sizes)
     # A retry with the same batch size would fail again.
-    return 1 if sizes == 1 else max(sizes, _LEAST_ATTEMPTS)
+    return 1 if sizes == 1 else max(sizes, _MIN_ATTEMPTS)
 
 
 def _recur(

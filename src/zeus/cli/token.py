@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from zeus.optimizer.batch_size.store import Token, Tokens
 
 _DAY = 86400.0
-_MOST_DAYS = 36500.0
+_MAX_DAYS = 36500.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +98,7 @@ def _create(tokens: Tokens, arguments: argparse.Namespace, console: Console) -> 
         None if arguments.all else values.text("job", arguments.job),
         now=now,
         expires=None if arguments.expires is None else now + arguments.expires * _DAY,
-        note=values.text("note", arguments.note, values.MOST_NOTE, empty=True),
+        note=values.text("note", arguments.note, values.MAX_NOTE, empty=True),
         read_only=arguments.read_only,
     )
     if arguments.json:
@@ -155,8 +155,8 @@ def _days(text: str) -> Any:
         days = float(text)
     except ValueError:
         days = 0.0
-    if not 0 < days <= _MOST_DAYS:
+    if not 0 < days <= _MAX_DAYS:
         raise argparse.ArgumentTypeError(
-            f"must be days, more than 0 and at most {_MOST_DAYS:g}, but got {text!r}"
+            f"must be days, more than 0 and at most {_MAX_DAYS:g}, but got {text!r}"
         )
     return days

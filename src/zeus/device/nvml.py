@@ -41,7 +41,7 @@ _MILLI = 1e-3
 _MICRO = 1e-6
 _NO_32 = 0xFFFFFFFF
 _NO_64 = 0xFFFFFFFFFFFFFFFF
-_MOST_GPUS = 1024  # far more than a machine has; a higher count is wrong
+_MAX_GPUS = 1024  # far more than a machine has; a higher count is wrong
 _HIGHEST_CLOCK = 100_000  # MHz
 _MAX_AHEAD = 1.0  # seconds by which a sample's timestamp may lie in the future
 _FIRST_COMPUTE_CAPABILITY_WITH_AVERAGED_POWER = (8, 6)
@@ -82,7 +82,7 @@ def _start() -> int:
         count = int(pynvml.nvmlDeviceGetCount())
     except pynvml.NVMLError as error:
         raise _translated(error, "NVML", _READ_CURE) from None
-    if count > _MOST_GPUS:
+    if count > _MAX_GPUS:
         raise _implausible("number of GPUs", count)
     return count
 

@@ -65,7 +65,7 @@ IDLE = -1.0
 
 _AMBIENT = 28.0  # degrees Celsius
 _THERMAL_TIME = 40.0  # seconds
-_LEAST_HISTORY = 1.5  # seconds
+_MIN_HISTORY = 1.5  # seconds
 
 
 def parse_spec(spec: str) -> list[GpuModel]:
@@ -308,7 +308,7 @@ class SimulatedGpuDriver(GpuDriver):
         # Sensors of different GPUs are not in step on real nodes either.
         self._salt = unique.int
         self.sensors = (sensors or sensors_of(model, DEFAULT_SENSORS)).placed(self._salt)
-        self._history_kept = max(_LEAST_HISTORY, self.sensors.reach)
+        self._history_kept = max(_MIN_HISTORY, self.sensors.reach)
         self.counter_period = self.sensors.counter.period if self.sensors.counter else None
         # As on real GPUs, the driver does not report the period of a meter that is not live.
         self.meter_period = None if self.sensors.power.period else 0.0

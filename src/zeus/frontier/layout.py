@@ -23,7 +23,7 @@ SHEET = Frame(760, 480, 76, 28, 88, 62, (8, 6))
 
 _LABEL, _REASON = 12.0, 11.0  # font sizes: of a knob, of the objective
 _LONGEST_REASON = 30  # characters in a line
-_MOST_LABELS = 150  # of more points on the frontier only the ends are labeled
+_MAX_LABELS = 150  # of more points on the frontier only the ends are labeled
 _CROWD = 40  # more points than this are drawn as plain dots
 _FEW = 12  # dominated points are labeled only up to this many
 _REACH = 6.0  # dominated points beyond this many times the frontier's extent are omitted
@@ -200,7 +200,7 @@ class _Layout:
     def labels(self) -> Iterator[Shape]:
         """Yield each knob beside its point, where there is room; the chosen ones first."""
         places = {point: self.at(point) for point in self.drawn}
-        queue = [*self.best] if len(self.best) <= _MOST_LABELS else [self.best[0], self.best[-1]]
+        queue = [*self.best] if len(self.best) <= _MAX_LABELS else [self.best[0], self.best[-1]]
         queue += self.others if len(self.others) <= _FEW else ()
         taken = [self.mark_box(point, *place) for point, place in places.items()]
         taken += along(map(self.at, self.best))

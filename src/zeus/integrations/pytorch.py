@@ -27,7 +27,7 @@ from typing import Any
 from zeus.errors import MissingExtraError, RunError
 from zeus.frontier import ZeusCost
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.batch_size.handover import Handover
+from zeus.optimizer.batch_size.launch_context import LaunchContext
 from zeus.optimizer.batch_size.recurring_run import RecurringRun
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.fixed_limit import FixedPowerLimit
@@ -243,7 +243,7 @@ class ZeusDataLoader(DataLoader[Any]):
 
 def _started_for(job: str | None) -> bool:
     """Return whether `zeus run` expects a trial that this loader can take."""
-    found = Handover.found()
+    found = LaunchContext.found()
     return found is not None and not found.claimed and job in (None, found.notes.spec.name)
 
 

@@ -266,7 +266,7 @@ class EnergyEstimator:
         targets = [self._edges.pieces(*span) for span in spans]
         if not told or not all(targets):
             return
-        levels.tell_apart(_DIFFER)  # better to need more readings than to decide too soon
+        levels.distinguish(_DIFFER)  # better to need more readings than to decide too soon
         found = conditioned(levels, told, targets)
         expected = [
             (energy.mean / (b - a), energy.variance / (b - a) ** 2)
@@ -482,7 +482,7 @@ class EnergyEstimator:
         power = self._power_around(begin, end, _MAX_EQUATIONS - len(told))
         told += power
         if self.response.best.instant and any(one.begin < end and one.end > begin for one in power):
-            levels.tell_apart()  # a live meter shows this window itself: others are irrelevant
+            levels.distinguish()  # a live meter shows this window itself: others are irrelevant
         return conditioned(levels, told, targets)
 
     def _counter_around(self, begin: float, end: float) -> tuple[list[Integral], Levels]:

@@ -250,7 +250,7 @@ class Levels:
             if piece.names not in self._index:
                 self._add(piece.names)
 
-    def tell_apart(self, share: float = _NEW_LEVEL) -> None:
+    def distinguish(self, share: float = _NEW_LEVEL) -> None:
         """Expect segments of one kind to differ by at least this share of the power limit."""
         least = (share * self._max_power) ** 2
         self._deviation = [max(deviation, least) for deviation in self._deviation]

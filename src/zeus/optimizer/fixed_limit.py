@@ -8,7 +8,7 @@ from zeus.errors import CapabilityError, KnobError
 from zeus.frontier import Point
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.callback import Callback
-from zeus.optimizer.jit.grip import Grip
+from zeus.optimizer.jit.knob_controller import KnobController
 from zeus.optimizer.jit.knobs import PowerLimitKnob
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class FixedPowerLimit(Callback):
         self.monitor = monitor
         self.power_limit = power_limit
         self.trouble = ""
-        self._grip: Grip | None = None
+        self._grip: KnobController | None = None
         self._begun = False
 
     def on_epoch_begin(self) -> None:
@@ -48,7 +48,9 @@ class FixedPowerLimit(Callback):
         try:
             simulated = bool(self.monitor.node.simulated)
             knob = PowerLimitKnob(25)  # the stride is not used here
-            self._grip = Grip(knob, self.monitor.gpus, simulated=simulated, ousted=self.close)
+            self._grip = KnobController(
+                knob, self.monitor.gpus, simulated=simulated, ousted=self.close
+            )
             self._grip.apply(self.power_limit)
         except (CapabilityError, KnobError, OSError) as error:
             self.trouble = str(error)

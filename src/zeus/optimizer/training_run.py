@@ -19,9 +19,9 @@ from zeus.device.state import job_wide
 from zeus.errors import CapabilityError, RanksError, RunError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.fixed_limit import FixedPowerLimit
-from zeus.optimizer.jit.ledger import Ledger
 from zeus.optimizer.jit.optimizer import JitOptimizer
 from zeus.optimizer.jit.ranks import Alone, Ranks, job_ranks
+from zeus.optimizer.jit.training_meter import TrainingMeter
 
 logger = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ class TrainingRun:
         self._rank_timeout = rank_timeout
         self._ranks: Ranks = Alone()
         self._max_power: float | None = None
-        self._ledgers = {part: Ledger(monitor) for part in ("train", "evaluation", "total")}
+        self._ledgers = {part: TrainingMeter(monitor) for part in ("train", "evaluation", "total")}
         self._before: dict[str, _Own] = {}
         self._begun = self._finished = False
         self._in_epoch = False
@@ -293,7 +293,7 @@ class TrainingRun:
         def share() -> None:
             answers[:] = self._ranks.share(said)
 
-        self._carefully(share)
+        self._guarded(share)
         return answers
 
     # --- cost -------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ class TrainingRun:
 
     def _meet(self) -> None:
         """Find the other processes, and the maximum power of all GPUs."""
-        self._carefully(lambda: setattr(self, "_ranks", job_ranks(self._rank_timeout)))
+        self._guarded(lambda: setattr(self, "_ranks", job_ranks(self._rank_timeout)))
         mine: dict[str, float] = {}
         trouble = "" if self.monitor.gpus else "there is no GPU to measure"
         for gpu in self.monitor.gpus:
@@ -410,7 +410,7 @@ class TrainingRun:
             )
         )
 
-    def _carefully(self, talk: Callable[[], None]) -> None:
+    def _guarded(self, talk: Callable[[], None]) -> None:
         try:
             talk()
         except RanksError as error:
@@ -426,7 +426,7 @@ class _Own:
     energies: dict[str, float] | None
 
     @classmethod
-    def of(cls, ledger: Ledger) -> _Own:
+    def of(cls, ledger: TrainingMeter) -> _Own:
         if ledger.energies is None:
             return cls(ledger.time, None)
         return cls(ledger.time, dict(ledger.energies))

@@ -13,14 +13,23 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import ALL, Bools, Floats, Ints, Lanes, Rows, Trials, any_arm
-from zeus.optimizer.batch_size.policies import Notes, Policy, policy_named
+from zeus.optimizer.batch_size.job_batch import (
+    ALL,
+    Bools,
+    Floats,
+    Ints,
+    JobBatch,
+    Rows,
+    Trials,
+    any_arm,
+)
+from zeus.optimizer.batch_size.policies import FirstEpochs, Policy, policy_named
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.replay.table import JobTable
 from zeus.replay.world import World
 
 # A recurrence that has not reached its target after this many trials is abandoned.
-MOST_ATTEMPTS = 20
+MAX_ATTEMPTS = 20
 _LAST = 5
 
 
@@ -107,7 +116,7 @@ class _Replay:
         self.world = World.of(tables)
         self.policy = policy
         crosses = policy.crosses_gpus
-        lanes = Lanes.of([job.spec for job in jobs])
+        lanes = JobBatch.of([job.spec for job in jobs])
         # GPU models are numbered within each job.
         models = [list(dict.fromkeys(table.gpu for table in job.tables)) for job in jobs]
         gpus = max(len(names) for names in models)
@@ -268,7 +277,7 @@ class _Replay:
         )
         self.policy.ended(self.state, ALL if len(rows) == len(self.origin) else rows, trials)
         self.profiled[rows, gpu, arm] |= trials.epochs > 0
-        over = converged | (flight.attempt[at] >= MOST_ATTEMPTS)
+        over = converged | (flight.attempt[at] >= MAX_ATTEMPTS)
         self._account(rows[over], slot[over], table[over])
         again: Ints = rows[~over]
         return again
@@ -278,7 +287,7 @@ class _Replay:
         flight = self.flight
         at = rows, slot
         gpu = self.gpu[rows, flight.recurrence[at]].astype(np.int64)
-        notes = Notes(
+        notes = FirstEpochs(
             arm=flight.arm[at],
             gpu=gpu if self.crosses else np.zeros_like(gpu),
             epoch_cost=flight.epoch_cost[at],

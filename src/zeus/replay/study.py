@@ -17,7 +17,7 @@ from zeus.replay.engine import Job, Result, replay
 from zeus.replay.table import JobTable
 
 # More jobs at once are no faster and only take memory.
-_MOST_LANES = 2048
+_MAX_LANES = 2048
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ def study(
         for seed in seeds
     ]  # fmt: skip
     records: list[Record] = []
-    for first in range(0, len(jobs), _MOST_LANES):
-        chunk = jobs[first : first + _MOST_LANES]
+    for first in range(0, len(jobs), _MAX_LANES):
+        chunk = jobs[first : first + _MAX_LANES]
 
         def report(share: float, first: int = first, size: int = len(chunk)) -> None:
             if progress is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import (
+from zeus.optimizer.batch_size.job_batch import (
     OPTIMIZED,
     UNTOUCHED,
     Bools,

@@ -16,7 +16,8 @@ from zeus.optimizer.batch_size.overview import Overviews
 from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.store import Store, Tokens
 from zeus.optimizer.pipeline_frequency.running.service import PLANNING_SECONDS, Pipelines
-from zeus.server.gate import Doorkeeper, Gate
+from zeus.server.auth import AuthMiddleware, TokenCache
+from zeus.server.fast_path import FastPath
 from zeus.server.health import Health
 from zeus.server.local_access import SignInCode
 from zeus.server.metrics import Metrics
@@ -25,7 +26,6 @@ from zeus.server.pipelines import router as pipeline_router
 from zeus.server.planner import Hub, Planner
 from zeus.server.responses import add_handlers
 from zeus.server.routes import router
-from zeus.server.shortcut import ShortCut
 from zeus.server.writer import Writer
 
 
@@ -91,7 +91,7 @@ def create_app(
             "auto_configure": False,
         },
     )
-    doorkeeper = Doorkeeper(Tokens(store), now) if require_token else None
+    doorkeeper = TokenCache(Tokens(store), now) if require_token else None
     app.state.jobs, app.state.writer, app.state.metrics = jobs, writer, metrics
     app.state.health = Health(writer)
     app.state.overviews, app.state.doorkeeper, app.state.now = Overviews(store), doorkeeper, now
@@ -100,10 +100,12 @@ def create_app(
     # Flat rather than nested routers, which cost every request an extra lookup.
     app.router.routes.extend([*router.routes, *pipeline_router.routes, *pages])
     add_handlers(app)
-    app.add_middleware(ShortCut, writer=writer)
+    app.add_middleware(FastPath, writer=writer)
     # Added last, so that it is the outermost.
     local = sign_in is not None
-    app.add_middleware(Gate, metrics=metrics, doorkeeper=doorkeeper, host=host, local=local)
+    app.add_middleware(
+        AuthMiddleware, metrics=metrics, doorkeeper=doorkeeper, host=host, local=local
+    )
     _document_tokens(app, required=require_token)
     return app
 

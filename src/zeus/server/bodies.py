@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from zeus.optimizer.batch_size import values
-from zeus.optimizer.batch_size.batch import MOST_REQUEST
+from zeus.optimizer.batch_size.batch import MAX_REQUEST
 
-Name = Annotated[str, Field(min_length=1, max_length=values.MOST_NAME)]
+Name = Annotated[str, Field(min_length=1, max_length=values.MAX_NAME)]
 
 
 def _whole(value: Any) -> Any:
@@ -21,11 +21,11 @@ def _whole(value: Any) -> Any:
 
 
 Whole = BeforeValidator(_whole)
-Gpus = Annotated[int, Field(ge=1, le=values.MOST_GPUS), Whole]
-BatchSize = Annotated[int, Field(ge=1, le=values.MOST_BATCH_SIZE), Whole]
-Watts = Annotated[float, Field(gt=0, le=values.MOST_WATTS)]
-Joules = Annotated[float, Field(ge=0, le=values.MOST_JOULES)]
-Metric = Annotated[float, Field(ge=-values.MOST_METRIC, le=values.MOST_METRIC)]
+Gpus = Annotated[int, Field(ge=1, le=values.MAX_GPUS), Whole]
+BatchSize = Annotated[int, Field(ge=1, le=values.MAX_BATCH_SIZE), Whole]
+Watts = Annotated[float, Field(gt=0, le=values.MAX_WATTS)]
+Joules = Annotated[float, Field(ge=0, le=values.MAX_JOULES)]
+Metric = Annotated[float, Field(ge=-values.MAX_METRIC, le=values.MAX_METRIC)]
 
 
 class _Body(BaseModel):
@@ -40,14 +40,14 @@ class JobBody(_Body):
     default_batch_size: BatchSize
     target_metric: Metric
     higher_is_better: bool = True
-    max_epochs: Annotated[int, Field(ge=1, le=values.MOST_EPOCHS), Whole] = 100
+    max_epochs: Annotated[int, Field(ge=1, le=values.MAX_EPOCHS), Whole] = 100
     eta_knob: Annotated[float, Field(ge=0, le=1)] = 0.5
     beta: Annotated[float, Field(gt=1, le=1e6)] | None = 2.0
-    window: Annotated[int, Field(ge=0, le=values.MOST_WINDOW), Whole] = 0
-    pruning_rounds: Annotated[int, Field(ge=0, le=values.MOST_ROUNDS), Whole] = 2
+    window: Annotated[int, Field(ge=0, le=values.MAX_WINDOW), Whole] = 0
+    pruning_rounds: Annotated[int, Field(ge=0, le=values.MAX_ROUNDS), Whole] = 2
     policy: Literal["zeus", "paper", "grid", "default"] = "zeus"
     seed: Annotated[int, Field(ge=0, lt=2**63), Whole] = 0
-    power_limits: Annotated[list[Watts], Field(max_length=values.MOST_POWER_LIMITS)] = []
+    power_limits: Annotated[list[Watts], Field(max_length=values.MAX_POWER_LIMITS)] = []
     learning_rate_rule: Literal["none", "square_root", "linear"] = "none"
 
 
@@ -57,19 +57,17 @@ class DecideBody(_Body):
     gpu: Name
     max_power: Watts
     gpus: Gpus = 1
-    request: Annotated[str, Field(min_length=1, max_length=MOST_REQUEST)]
+    request: Annotated[str, Field(min_length=1, max_length=MAX_REQUEST)]
     retry_of: Annotated[str, Field(max_length=40)] | None = None
-    lease: Annotated[float, Field(ge=values.LEAST_LEASE, le=values.MOST_LEASE)] = (
-        values.DEFAULT_LEASE
-    )
+    lease: Annotated[float, Field(ge=values.MIN_LEASE, le=values.MAX_LEASE)] = values.DEFAULT_LEASE
     default: bool = False
 
 
 class EpochBody(_Body):
     """An epoch that has ended: time in s, energy in J, power limit in W."""
 
-    epoch: Annotated[int, Field(ge=1, le=values.MOST_EPOCHS), Whole]
-    time: Annotated[float, Field(gt=0, le=values.MOST_SECONDS)]
+    epoch: Annotated[int, Field(ge=1, le=values.MAX_EPOCHS), Whole]
+    time: Annotated[float, Field(gt=0, le=values.MAX_SECONDS)]
     energy: Joules | None = None
     metric: Metric | None = None
     power_limit: Watts | None = None
@@ -79,7 +77,7 @@ class EndBody(_Body):
     """The end of a trial: outcome, and time (s) and energy (J) since its last epoch."""
 
     outcome: Literal["failed", "cancelled"]
-    time: Annotated[float, Field(ge=0, le=values.MOST_SECONDS)] = 0.0
+    time: Annotated[float, Field(ge=0, le=values.MAX_SECONDS)] = 0.0
     energy: Joules | None = 0.0
     note: Annotated[str, Field(max_length=100_000)] = ""
 

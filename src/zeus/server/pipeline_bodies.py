@@ -13,15 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from zeus.optimizer.pipeline_frequency.running import messages
 from zeus.server.bodies import Whole
 
-Name = Annotated[str, Field(min_length=1, max_length=messages.MOST_NAME)]
-RankNumber = Annotated[int, Field(ge=0, lt=messages.MOST_RANKS), Whole]
-Degree = Annotated[int, Field(ge=1, le=messages.MOST_RANKS), Whole]
-Megahertz = Annotated[int, Field(ge=1, le=int(messages.MOST_MEGAHERTZ)), Whole]
-Watts = Annotated[float, Field(ge=0, le=messages.MOST_WATTS)]
-Seconds = Annotated[float, Field(ge=messages.LEAST_SECONDS, le=messages.MOST_SECONDS)]
-Joules = Annotated[float, Field(ge=0, le=messages.MOST_JOULES)]
-Chunk = Annotated[int, Field(ge=0, le=messages.MOST_CHUNKS), Whole]
-Microbatch = Annotated[int, Field(ge=0, le=messages.MOST_INSTRUCTIONS), Whole]
+Name = Annotated[str, Field(min_length=1, max_length=messages.MAX_NAME)]
+RankNumber = Annotated[int, Field(ge=0, lt=messages.MAX_RANKS), Whole]
+Degree = Annotated[int, Field(ge=1, le=messages.MAX_RANKS), Whole]
+Megahertz = Annotated[int, Field(ge=1, le=int(messages.MAX_MEGAHERTZ)), Whole]
+Watts = Annotated[float, Field(ge=0, le=messages.MAX_WATTS)]
+Seconds = Annotated[float, Field(ge=messages.MIN_SECONDS, le=messages.MAX_SECONDS)]
+Joules = Annotated[float, Field(ge=0, le=messages.MAX_JOULES)]
+Chunk = Annotated[int, Field(ge=0, le=messages.MAX_CHUNKS), Whole]
+Microbatch = Annotated[int, Field(ge=0, le=messages.MAX_INSTRUCTIONS), Whole]
 
 
 class _Body(BaseModel):
@@ -29,7 +29,7 @@ class _Body(BaseModel):
 
 
 class SeatBody(_Body):
-    """Position of a rank in the job; see `Seat`."""
+    """Position of a rank in the job; see `RankPlace`."""
 
     rank: RankNumber
     dp_rank: RankNumber
@@ -47,7 +47,7 @@ class RegistrationBody(_Body):
     session: Name
     seat: SeatBody
     gpu: Name
-    clocks: Annotated[list[Megahertz], Field(max_length=messages.MOST_CLOCKS)]
+    clocks: Annotated[list[Megahertz], Field(max_length=messages.MAX_CLOCKS)]
     blocking_power: Watts | None = None
     note: Annotated[str, Field(max_length=2_000)] = ""
 
@@ -59,7 +59,7 @@ class SequenceBody(_Body):
     # A list of lists, because strict mode does not accept a list as a tuple.
     instructions: Annotated[
         list[Annotated[list[str | int | None], Field(min_length=3, max_length=4)]],
-        Field(min_length=1, max_length=messages.MOST_INSTRUCTIONS),
+        Field(min_length=1, max_length=messages.MAX_INSTRUCTIONS),
     ]
 
 
@@ -69,14 +69,14 @@ class OptionsBody(_Body):
     name: Name
     chunk: Chunk
     clocks: Annotated[
-        list[Megahertz | float | None], Field(min_length=1, max_length=messages.MOST_CLOCKS)
+        list[Megahertz | float | None], Field(min_length=1, max_length=messages.MAX_CLOCKS)
     ]
-    times: Annotated[list[Seconds], Field(min_length=1, max_length=messages.MOST_CLOCKS)]
-    energies: Annotated[list[Joules], Field(min_length=1, max_length=messages.MOST_CLOCKS)]
+    times: Annotated[list[Seconds], Field(min_length=1, max_length=messages.MAX_CLOCKS)]
+    energies: Annotated[list[Joules], Field(min_length=1, max_length=messages.MAX_CLOCKS)]
 
 
 Instants = Annotated[
-    list[Annotated[float, Field(ge=0, le=1e12)]], Field(max_length=messages.MOST_INSTRUCTIONS)
+    list[Annotated[float, Field(ge=0, le=1e12)]], Field(max_length=messages.MAX_INSTRUCTIONS)
 ]
 
 
@@ -92,10 +92,10 @@ class MeasurementsBody(_Body):
     """Measurements of a rank; see `Measured`."""
 
     session: Name
-    options: Annotated[list[OptionsBody], Field(min_length=1, max_length=messages.MOST_KINDS)]
+    options: Annotated[list[OptionsBody], Field(min_length=1, max_length=messages.MAX_KINDS)]
     blocking_power: Watts | None = None
     steps: Annotated[int, Field(ge=0, le=1_000_000), Whole] = 0
-    passages: Annotated[list[PassageBody], Field(max_length=messages.MOST_PASSAGES)] = []
+    passages: Annotated[list[PassageBody], Field(max_length=messages.MAX_PASSAGES)] = []
 
 
 class TroubleBody(_Body):
@@ -118,7 +118,7 @@ class StragglerBody(_Body):
     """
 
     dp_rank: RankNumber
-    slowdown: Annotated[float, Field(ge=1, le=messages.MOST_SLOWDOWN)] | None = None
+    slowdown: Annotated[float, Field(ge=1, le=messages.MAX_SLOWDOWN)] | None = None
     iteration_time: Seconds | None = None
     healthy: bool = False
 

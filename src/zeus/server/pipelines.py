@@ -17,14 +17,14 @@ from starlette.responses import Response
 
 from zeus.errors import PipelineError, ServerError, TokenError, UnknownJobError
 from zeus.optimizer.pipeline_frequency.running.messages import (
-    MOST_NAME,
-    MOST_RANKS,
-    MOST_SECONDS,
+    MAX_NAME,
+    MAX_RANKS,
+    MAX_SECONDS,
+    Directive,
     Instruction,
     Measured,
+    RankPlace,
     Registration,
-    Seat,
-    Standing,
     Straggler,
 )
 from zeus.optimizer.pipeline_frequency.running.service import Pipelines
@@ -47,15 +47,15 @@ from zeus.server.responses import ALWAYS, Json, documented
 
 router = APIRouter(responses=ALWAYS)
 
-MOST_WAIT = 60.0  # seconds
+MAX_WAIT = 60.0  # seconds
 _LOOK_AGAIN = 5.0  # seconds between checks for changes by another server on the same store
 _MADE_AGAIN = 5.0  # seconds to wait for plans that must be recomputed
-_Rank = Annotated[int, Path(ge=0, lt=MOST_RANKS)]
-_Session = Annotated[str, Query(min_length=1, max_length=MOST_NAME)]
+_Rank = Annotated[int, Path(ge=0, lt=MAX_RANKS)]
+_Session = Annotated[str, Query(min_length=1, max_length=MAX_NAME)]
 _Version = Annotated[int, Query(ge=0, lt=2**31)]
-_Wait = Annotated[float, Query(ge=0, le=MOST_WAIT)]
-_StepTime = Annotated[float | None, Query(ge=0, le=MOST_SECONDS)]
-_Pipeline = Annotated[int, Query(ge=0, lt=MOST_RANKS)]
+_Wait = Annotated[float, Query(ge=0, le=MAX_WAIT)]
+_StepTime = Annotated[float | None, Query(ge=0, le=MAX_SECONDS)]
+_Pipeline = Annotated[int, Query(ge=0, lt=MAX_RANKS)]
 _Most = Annotated[int, Query(ge=1, le=1_000)]
 _FOUND = documented(404, 422)
 _KNOWN = {**documented(400, 413, 415, 422), **documented(404, 409)}
@@ -81,7 +81,7 @@ def _note_tenant(request: Request, name: str) -> None:
 # --- ranks ----------------------------------------------------------------------------------------
 
 
-@router.put("/api/pipelines/{name}/ranks/{rank}", response_model=Standing, responses=_KNOWN)
+@router.put("/api/pipelines/{name}/ranks/{rank}", response_model=Directive, responses=_KNOWN)
 def register_rank(request: Request, name: str, rank: _Rank, body: RegistrationBody) -> Response:
     """Register a rank. A previous session of that rank is notified, and keeps its old clocks."""
     _check(request, name)
@@ -89,7 +89,7 @@ def register_rank(request: Request, name: str, rank: _Rank, body: RegistrationBo
         raise PipelineError(f"the rank must be that of the URL, but got rank={body.seat.rank}")
     registration = Registration(
         body.session,
-        Seat(**vars(body.seat)),
+        RankPlace(**vars(body.seat)),
         body.gpu,
         tuple(body.clocks),
         body.blocking_power,
@@ -99,7 +99,7 @@ def register_rank(request: Request, name: str, rank: _Rank, body: RegistrationBo
 
 
 @router.put(
-    "/api/pipelines/{name}/ranks/{rank}/sequence", response_model=Standing, responses=_KNOWN
+    "/api/pipelines/{name}/ranks/{rank}/sequence", response_model=Directive, responses=_KNOWN
 )
 def put_sequence(request: Request, name: str, rank: _Rank, body: SequenceBody) -> Response:
     """Set the sequence of instructions that a rank runs in every step."""
@@ -109,7 +109,7 @@ def put_sequence(request: Request, name: str, rank: _Rank, body: SequenceBody) -
 
 
 @router.put(
-    "/api/pipelines/{name}/ranks/{rank}/measurements", response_model=Standing, responses=_KNOWN
+    "/api/pipelines/{name}/ranks/{rank}/measurements", response_model=Directive, responses=_KNOWN
 )
 def put_measurements(request: Request, name: str, rank: _Rank, body: MeasurementsBody) -> Response:
     """Report time and energy of the instructions of a rank at each clock."""
@@ -121,7 +121,7 @@ def put_measurements(request: Request, name: str, rank: _Rank, body: Measurement
 
 
 @router.post(
-    "/api/pipelines/{name}/ranks/{rank}/trouble", response_model=Standing, responses=_KNOWN
+    "/api/pipelines/{name}/ranks/{rank}/trouble", response_model=Directive, responses=_KNOWN
 )
 def report_trouble(request: Request, name: str, rank: _Rank, body: TroubleBody) -> Response:
     """Report that a rank cannot measure or set clocks."""
@@ -144,7 +144,7 @@ def leave(request: Request, name: str, rank: _Rank, body: LeaveBody) -> Response
     return Response(status_code=204)
 
 
-@router.get("/api/pipelines/{name}/ranks/{rank}/plan", response_model=Standing, responses=_ASKED)
+@router.get("/api/pipelines/{name}/ranks/{rank}/plan", response_model=Directive, responses=_ASKED)
 async def show_plan(  # noqa: PLR0917  (its parameters are those of the URL)
     request: Request,
     name: str,

@@ -29,8 +29,8 @@ try:
 except ImportError as error:
     raise ServerError(_UNKNOWN % (error.name or "modules")) from error
 
-MOST_HEAD = 64 * 1024  # bytes of a request line and headers
-MOST_SECONDS = 30.0  # to receive a whole request, or for the client to read more of the response
+MAX_HEAD = 64 * 1024  # bytes of a request line and headers
+MAX_SECONDS = 30.0  # to receive a whole request, or for the client to read more of the response
 
 
 class Protocol(HttpToolsProtocol):
@@ -49,7 +49,7 @@ class Protocol(HttpToolsProtocol):
         """Start the timeout of a new connection."""
         super().connection_made(transport)
         self._hearing = self.loop.time()
-        self._look_again = self.loop.call_later(MOST_SECONDS, self._look)
+        self._look_again = self.loop.call_later(MAX_SECONDS, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer; notify the request that is being answered."""
@@ -65,7 +65,7 @@ class Protocol(HttpToolsProtocol):
         """Parse received data: part of a request, or several (pipelined) requests."""
         # In parts: only the parser knows where headers end and the next request begins.
         while self._in_head and data and not self.transport.is_closing():
-            room = MOST_HEAD - self._head
+            room = MAX_HEAD - self._head
             if room <= 0:
                 self.transport.close()
                 return
@@ -122,10 +122,10 @@ class Protocol(HttpToolsProtocol):
         # While the server has paused reading to answer first, the client is not late.
         hearing = None if self.flow.read_paused else self._hearing
         since = min((each for each in (hearing, self._stuck) if each is not None), default=now)
-        if now - since >= MOST_SECONDS:
+        if now - since >= MAX_SECONDS:
             self.transport.abort()
             return
-        self._look_again = self.loop.call_later(since + MOST_SECONDS - now, self._look)
+        self._look_again = self.loop.call_later(since + MAX_SECONDS - now, self._look)
 
 
 # --- internals of uvicorn that this relies on -----------------------------------------------------

@@ -30,7 +30,7 @@ from zeus.server.pages.faults import fault_page, wants_page
 
 logger = logging.getLogger(__name__)
 
-_MOST_MESSAGE = 2_000  # characters
+_MAX_MESSAGE = 2_000  # characters
 _STATUS: tuple[tuple[type[ZeusError], int], ...] = (
     (UnknownJobError, 404),
     (JobConflictError, 409),
@@ -92,8 +92,8 @@ class Json(Response):
 
 def fault(status: int, kind: str, message: str, **headers: str) -> Json:
     """Return an error as JSON; long messages are truncated."""
-    if len(message) > _MOST_MESSAGE:
-        message = message[: _MOST_MESSAGE - 1] + "…"
+    if len(message) > _MAX_MESSAGE:
+        message = message[: _MAX_MESSAGE - 1] + "…"
     return Json({"error": {"kind": kind, "message": message}}, status, headers)
 
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import PlainTextResponse, Response
 
 from zeus.errors import TokenError, UnknownJobError
-from zeus.optimizer.batch_size.answers import (
+from zeus.optimizer.batch_size.api import (
     Decision,
     JobInfo,
     ProfileInfo,

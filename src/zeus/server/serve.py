@@ -19,7 +19,7 @@ from zeus.server.protocol import Protocol, check_uvicorn
 _GRACE = 10  # seconds for requests in progress at shutdown
 _SWITCH_INTERVAL = 0.0005  # seconds
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
-_MOST_FILES = 65_536
+_MAX_FILES = 65_536
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -90,7 +90,7 @@ def _allow_many_connections() -> None:
         import resource  # noqa: PLC0415  (not on every platform)
 
         now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = _MOST_FILES if most == resource.RLIM_INFINITY else min(most, _MOST_FILES)
+        wanted = _MAX_FILES if most == resource.RLIM_INFINITY else min(most, _MAX_FILES)
         if now != resource.RLIM_INFINITY and now < wanted:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 

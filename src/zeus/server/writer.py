@@ -21,7 +21,7 @@ from zeus.optimizer.batch_size.service import Jobs
 
 logger = logging.getLogger(__name__)
 
-_MOST_AT_ONCE = 128
+_MAX_AT_ONCE = 128
 _SWEEP_PERIOD = 10.0  # seconds
 
 # An entry without a command is a rehearsal.
@@ -97,7 +97,7 @@ class Writer:
             entry = self._queue.get(timeout=max(patience, 0.0))
             while entry is not None:
                 pending.append(entry)
-                if len(pending) == _MOST_AT_ONCE:
+                if len(pending) == _MAX_AT_ONCE:
                     return pending, True
                 entry = self._queue.get_nowait()
             return pending, False

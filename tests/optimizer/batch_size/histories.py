@@ -7,7 +7,6 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from zeus.optimizer.batch_size.brain import Brain
 from zeus.optimizer.batch_size.events import (
     Decided,
     Ended,
@@ -17,6 +16,7 @@ from zeus.optimizer.batch_size.events import (
     Profiled,
     Resumed,
 )
+from zeus.optimizer.batch_size.job_state import JobState
 from zeus.optimizer.batch_size.spec import JobSpec
 
 A40 = GpuModel("NVIDIA A40", 1)
@@ -40,7 +40,7 @@ def spec(name: str = "nightly", **changes: Any) -> JobSpec:
 
 
 def decided(
-    brain: Brain,
+    brain: JobState,
     at: float,
     gpu: GpuModel = A40,
     retry_of: int | None = None,
@@ -68,12 +68,12 @@ def random_history(job: JobSpec, seed: int, length: int) -> list[Event]:
     """A log of so many events in which everything happens that may, trials overlapping."""
     chance = random.Random(seed)
     events: list[Event] = []
-    brain = Brain(job)
+    brain = JobState(job)
     needed: dict[int, int] = {}
     clock = itertools.count(1_700_000_000.0, 60.0)
 
     def take(event: Event) -> None:
-        brain.absorb(event)
+        brain.apply(event)
         events.append(event)
 
     while len(events) < length:
@@ -112,7 +112,7 @@ def random_history(job: JobSpec, seed: int, length: int) -> list[Event]:
 
 
 def _epoch(
-    brain: Brain, chance: random.Random, needed: dict[int, int], number: int, at: float
+    brain: JobState, chance: random.Random, needed: dict[int, int], number: int, at: float
 ) -> Iterator[Event]:
     trial = brain.log.open[number]
     stop = brain.must_stop(number)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.optimizer.batch_size.histories import A40, V100, decided, random_history, spec
 
 from zeus.errors import JobLogError
-from zeus.optimizer.batch_size.brain import Brain, fingerprint
 from zeus.optimizer.batch_size.events import Decided, Ended, EpochReported, GpuModel, Profiled
-from zeus.optimizer.batch_size.lanes import OPTIMIZED, Role
+from zeus.optimizer.batch_size.job_batch import OPTIMIZED, Role
+from zeus.optimizer.batch_size.job_state import JobState, fingerprint
 from zeus.replay.engine import Job, replay
 from zeus.replay.table import JobTable
 
@@ -19,7 +19,7 @@ POLICIES = ["zeus", "paper", "grid", "default"]
 policies = st.sampled_from(POLICIES)
 
 
-def outlook(brain: Brain) -> list:
+def beliefs(brain: JobState) -> list:
     """Everything that a brain would say next."""
     choices = [brain.decide(gpu, attempt) for gpu in (A40, V100) for attempt in (0, 1)]
     return [*choices, *(brain.must_stop(number) for number in brain.log.open)]
@@ -30,80 +30,80 @@ def outlook(brain: Brain) -> list:
 def test_folding_again_gives_the_same_decisions(seed, policy, cut, window):
     job = spec(policy=policy, window=window)
     events = random_history(job, seed, 80)
-    again = Brain.of(job, events)
-    brain = Brain.restored(job, Brain.of(job, events[:cut]).snapshot())
+    again = JobState.of(job, events)
+    brain = JobState.restored(job, JobState.of(job, events[:cut]).snapshot())
     for event in events[cut:]:
-        brain.absorb(event)
-    assert outlook(brain) == outlook(again)
+        brain.apply(event)
+    assert beliefs(brain) == beliefs(again)
     assert brain.snapshot() == again.snapshot()
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_gpus_are_met_as_they_come(policy):
     job = spec(policy=policy)
-    brain = Brain(job)
+    brain = JobState(job)
     two = GpuModel(A40.name, 2)
     for gpu in (V100, A40, two):
-        brain.absorb(decided(brain, 1.0, gpu))
+        brain.apply(decided(brain, 1.0, gpu))
     assert brain.gpus == [V100, A40, two]
-    restored = Brain.restored(job, brain.snapshot())
+    restored = JobState.restored(job, brain.snapshot())
     assert restored.gpus == brain.gpus
-    assert outlook(restored) == outlook(brain)
+    assert beliefs(restored) == beliefs(brain)
 
 
 def test_what_a_policy_may_carry_over_to_another_gpu_it_does():
     job = spec(policy="zeus")
-    brain = Brain(job)
+    brain = JobState(job)
     for _ in range(12):
         number = run(brain, 3, cost=100.0, metric=0.95)
-        brain.absorb(Ended(trial=number, at=3.0, outcome="converged"))
+        brain.apply(Ended(trial=number, at=3.0, outcome="converged"))
     # Nothing is known of the other GPU but how many epochs it takes, and that is a bound already.
     assert brain.decide(V100).expected_epochs == pytest.approx(3, rel=0.2)
-    assert Brain(job).decide(V100).expected_epochs != pytest.approx(3, rel=0.2)
+    assert JobState(job).decide(V100).expected_epochs != pytest.approx(3, rel=0.2)
 
 
 def test_a_snapshot_of_something_else_is_refused():
-    brain = Brain(spec())
+    brain = JobState(spec())
     for broken in (b"", b"nonsense", b"[]\n", brain.snapshot()[:-8], brain.snapshot() + b"x"):
         with pytest.raises(JobLogError):
-            Brain.restored(spec(), broken)
+            JobState.restored(spec(), broken)
     assert len(fingerprint()) == 32
 
 
 # --- when to stop -------------------------------------------------------------------------------
 
 
-def run(brain: Brain, epochs: int, cost: float = 100.0, metric: float = 0.0) -> int:
+def run(brain: JobState, epochs: int, cost: float = 100.0, metric: float = 0.0) -> int:
     """Begin a trial and report epochs that each cost so many joules; its number."""
-    brain.absorb(decided(brain, 1.0))
+    brain.apply(decided(brain, 1.0))
     number = brain.log.trials
     for epoch in range(1, epochs + 1):
-        brain.absorb(
+        brain.apply(
             EpochReported(trial=number, at=2.0, epoch=epoch, time=0.01, energy=cost, metric=metric)
         )
     return number
 
 
 def test_a_trial_that_reached_the_target_has_converged():
-    brain = Brain(spec())
+    brain = JobState(spec())
     stop = brain.must_stop(run(brain, 3, metric=0.9))
     assert stop is not None
     assert stop.outcome == "converged"
-    lower = Brain(spec(higher_is_better=False))
+    lower = JobState(spec(higher_is_better=False))
     assert lower.must_stop(run(lower, 3, metric=0.89)).outcome == "converged"
 
 
 def test_a_trial_without_validation_goes_on():
-    brain = Brain(spec())
+    brain = JobState(spec())
     number = run(brain, 1, metric=None)
     assert brain.must_stop(number) is None
 
 
 def test_a_trial_out_of_epochs_has_failed():
-    brain = Brain(spec(max_epochs=3))
+    brain = JobState(spec(max_epochs=3))
     number = run(brain, 2)
     assert brain.must_stop(number) is None
-    brain.absorb(EpochReported(trial=number, at=2.0, epoch=3, time=0.01, energy=100.0, metric=0))
+    brain.apply(EpochReported(trial=number, at=2.0, epoch=3, time=0.01, energy=100.0, metric=0))
     assert brain.must_stop(number).outcome == "failed"
 
 
@@ -122,15 +122,15 @@ def bounded(**bounds) -> Decided:
     )
 
 
-def report(brain: Brain, *costs: float) -> None:
+def report(brain: JobState, *costs: float) -> None:
     for cost in costs:
         epoch = brain.log.open[1].epochs + 1
-        brain.absorb(EpochReported(trial=1, at=2.0, epoch=epoch, time=1e-9, energy=cost, metric=0))
+        brain.apply(EpochReported(trial=1, at=2.0, epoch=epoch, time=1e-9, energy=cost, metric=0))
 
 
 def test_a_trial_is_stopped_before_the_epoch_that_would_cost_too_much():
-    brain = Brain(spec(eta_knob=1.0))
-    brain.absorb(bounded(threshold=300.0))
+    brain = JobState(spec(eta_knob=1.0))
+    brain.apply(bounded(threshold=300.0))
     assert brain.must_stop(1) is None  # what the first epoch costs is not known
     report(brain, 100.0)
     assert brain.must_stop(1) is None
@@ -143,45 +143,45 @@ def test_a_trial_is_stopped_before_the_epoch_that_would_cost_too_much():
 
 
 def test_a_trial_whose_first_epoch_is_known_to_cost_too_much_need_not_begin():
-    brain = Brain(spec(eta_knob=1.0))
-    brain.absorb(
+    brain = JobState(spec(eta_knob=1.0))
+    brain.apply(
         Profiled(trial=0, at=0.0, gpu=A40.name, gpus=1, batch_size=64, epoch_cost=301.0, load=0.5)
     )
-    brain.absorb(bounded(threshold=300.0))
+    brain.apply(bounded(threshold=300.0))
     assert brain.must_stop(1).outcome == "stopped"
 
 
 def test_the_first_epoch_of_a_run_tells_those_that_begin_before_it_ends():
     job = spec(policy="zeus")
-    idle, silent = Brain(job), Brain(job)
+    idle, silent = JobState(job), JobState(job)
     for brain in (idle, silent):
-        brain.absorb(decided(brain, 1.0))
+        brain.apply(decided(brain, 1.0))
     default = job.default_batch_size
     epoch = EpochReported(
         trial=1, at=2.0, epoch=1, time=100.0, energy=2000.0, metric=0.1, power_limit=250.0
     )
-    idle.absorb(epoch)
+    idle.apply(epoch)
     assert idle.decide(A40).batch_size > default  # a GPU with room for larger batches
     assert silent.decide(A40).batch_size < default
-    assert outlook(Brain.restored(job, idle.snapshot())) == outlook(idle)
+    assert beliefs(JobState.restored(job, idle.snapshot())) == beliefs(idle)
 
 
 def test_a_trial_that_can_no_longer_win_is_stopped_after_its_first_epoch():
-    brain = Brain(spec(eta_knob=1.0))
-    brain.absorb(bounded(expected_epochs=6.0, restart_cost=450.0))
+    brain = JobState(spec(eta_knob=1.0))
+    brain.apply(bounded(expected_epochs=6.0, restart_cost=450.0))
     report(brain, 100.0)
     assert brain.must_stop(1).outcome == "stopped"
-    kinder = Brain(spec(eta_knob=1.0))
-    kinder.absorb(bounded(expected_epochs=6.0, restart_cost=500.0))
+    kinder = JobState(spec(eta_knob=1.0))
+    kinder.apply(bounded(expected_epochs=6.0, restart_cost=500.0))
     report(kinder, 100.0)
     assert kinder.must_stop(1) is None
 
 
 def test_a_run_that_was_killed_tells_nothing_about_its_batch_size():
-    killed, clean = Brain(spec(policy="paper")), Brain(spec(policy="paper"))
+    killed, clean = JobState(spec(policy="paper")), JobState(spec(policy="paper"))
     number = run(killed, 2)
     for outcome in ("expired", "cancelled"):
-        killed.absorb(Ended(trial=number, at=3.0, outcome=outcome))
+        killed.apply(Ended(trial=number, at=3.0, outcome=outcome))
         assert killed.decide(A40).batch_size == clean.decide(A40).batch_size
         number = run(killed, 2)
 
@@ -215,12 +215,12 @@ def lived(world: JobTable, policy: str, recurrences: int) -> list[tuple[int, int
     """The same job as a client would run it: batch size, trials and cost of each recurrence."""
     job = world.spec(policy)
     gpu = GpuModel("A40", 1)
-    brain = Brain(job)
+    brain = JobState(job)
     found = []
     for _ in range(recurrences):
         cost, trials, before = 0.0, 0, None
         while True:
-            brain.absorb(decided(brain, 1.0, gpu, before, world.max_power))
+            brain.apply(decided(brain, 1.0, gpu, before, world.max_power))
             trial = brain.log.open[brain.log.trials]
             run_trial(brain, world, trial)
             cost, trials = cost + trial.cost, trials + 1
@@ -232,7 +232,7 @@ def lived(world: JobTable, policy: str, recurrences: int) -> list[tuple[int, int
     return found
 
 
-def run_trial(brain: Brain, world: JobTable, trial) -> None:
+def run_trial(brain: JobState, world: JobTable, trial) -> None:
     decision, number = trial.decided, trial.decided.trial
     arm = world.batch_sizes.index(decision.batch_size)
     best = {-1: world.best_power[arm], -2: len(world.power_limits) - 1}
@@ -245,7 +245,7 @@ def run_trial(brain: Brain, world: JobTable, trial) -> None:
         energy = world.energy[arm].mean() if first else world.energy[arm, power]
         limit = world.power_limits[power]
         if first:
-            brain.absorb(
+            brain.apply(
                 Profiled(
                     trial=number,
                     at=1.0,
@@ -255,7 +255,7 @@ def run_trial(brain: Brain, world: JobTable, trial) -> None:
                     load=world.power[arm, power] / limit,
                 )
             )
-        brain.absorb(
+        brain.apply(
             EpochReported(
                 trial=number,
                 at=1.0,
@@ -266,7 +266,7 @@ def run_trial(brain: Brain, world: JobTable, trial) -> None:
                 power_limit=None if first else limit,
             )
         )
-    brain.absorb(Ended(trial=number, at=1.0, outcome=stop.outcome))
+    brain.apply(Ended(trial=number, at=1.0, outcome=stop.outcome))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.optimizer.batch_size.histories import decided, random_history, spec
 
 from zeus.errors import JobLogError
-from zeus.optimizer.batch_size.brain import Brain
 from zeus.optimizer.batch_size.events import (
     Decided,
     Ended,
@@ -21,7 +20,8 @@ from zeus.optimizer.batch_size.events import (
     Resumed,
     event_from,
 )
-from zeus.optimizer.batch_size.lanes import Role
+from zeus.optimizer.batch_size.job_batch import Role
+from zeus.optimizer.batch_size.job_state import JobState
 from zeus.optimizer.batch_size.log import JobLog, Trial
 
 
@@ -200,8 +200,8 @@ def test_only_the_latest_trials_are_remembered():
 
 
 def test_trials_survive_json():
-    brain = Brain(spec())
-    brain.absorb(decided(brain, 1.0))
-    brain.absorb(replace(epoch(), at=2.0))
+    brain = JobState(spec())
+    brain.apply(decided(brain, 1.0))
+    brain.apply(replace(epoch(), at=2.0))
     trial = brain.log.open[1]
     assert Trial.from_dict(json.loads(json.dumps(trial.to_dict()))) == trial

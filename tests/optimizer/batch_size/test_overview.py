@@ -9,7 +9,7 @@ from zeus.errors import UnknownJobError
 from zeus.optimizer.batch_size.account import course
 from zeus.optimizer.batch_size.events import GpuModel
 from zeus.optimizer.batch_size.overview import Overviews
-from zeus.optimizer.batch_size.policies import Standing
+from zeus.optimizer.batch_size.policies import ArmStatus
 from zeus.optimizer.batch_size.store import Store
 
 ON_A40, ON_V100 = GpuModel(A40, 1), GpuModel(V100, 1)
@@ -90,14 +90,14 @@ def test_the_default_is_what_runs_with_it_cost_at_full_power(jobs, overviews):
 def test_what_is_not_known_is_unknown(jobs, overviews):
     empty = Life(*jobs, spec("empty"))
     found = overviews.read("empty")
-    assert (found.gpu, found.next, list(found.outlook)) == (None, None, [])
+    assert (found.gpu, found.next, list(found.beliefs)) == (None, None, [])
     assert (found.account.expected, found.account.saved, found.account.share) == (None,) * 3
 
     empty.run(most=1)  # nothing has converged
     found = overviews.read("empty")
     assert found.account.spent > 0
     assert found.account.expected is None
-    assert {each.standing for each in found.outlook} == {Standing.UNKNOWN}
+    assert {each.standing for each in found.beliefs} == {ArmStatus.UNKNOWN}
     assert course(found.spans, found.account) == [(1, pytest.approx(found.account.spent), None)]
 
     # The default never converges, and this policy says nothing about it then.
@@ -123,16 +123,16 @@ def test_beliefs_are_about_what_runs_cost(tmp_path, policy):
     Life(jobs, clock, spec(policy=policy, power_limits=limits)).recur(16)
     found = Overviews(Store(f"sqlite:///{tmp_path}/jobs.db")).read("nightly-bert")
     jobs.close()
-    known = {each.batch_size: each for each in found.outlook}
+    known = {each.batch_size: each for each in found.beliefs}
     assert tuple(known) == spec().batch_sizes
     if policy == "default":
-        assert all(each.cost is None for each in found.outlook)
+        assert all(each.cost is None for each in found.beliefs)
         return
     for total in found.totals:
         each = known[total.batch_size]
         if total.state == "converged" and total.trials > 3:
             mean = total.cost / total.trials
-            assert each.standing == Standing.PROVEN
+            assert each.standing == ArmStatus.PROVEN
             if policy == "grid":  # which goes by the best run, and asks no further
                 costs = [cost for size, cost in found.costs if size == each.batch_size]
                 assert (each.cost, each.low, each.high) == (pytest.approx(min(costs)), None, None)
@@ -141,12 +141,12 @@ def test_beliefs_are_about_what_runs_cost(tmp_path, policy):
             assert each.low < mean < each.high
             assert each.high - each.low < 0.6 * mean
     if policy == "paper":
-        assert known[512].standing == Standing.PRUNED  # it never converges
+        assert known[512].standing == ArmStatus.PRUNED  # it never converges
         assert known[512].cost is None
     if policy == "zeus":
         # Nothing is ever ruled out; what others tell about it is less sure.
         guess, best = known[8], known[found.next.batch_size]
-        assert guess.standing in (Standing.EXPECTED, Standing.MISSED)
+        assert guess.standing in (ArmStatus.EXPECTED, ArmStatus.MISSED)
         assert guess.high / guess.low > best.high / best.low
 
 

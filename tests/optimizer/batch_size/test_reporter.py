@@ -7,9 +7,9 @@ import time
 from tests.optimizer.batch_size.clients import job, trials
 
 from zeus.optimizer.batch_size import reporter as reporter_module
-from zeus.optimizer.batch_size.notes import Notes
-from zeus.optimizer.batch_size.place import Place
+from zeus.optimizer.batch_size.location import Location
 from zeus.optimizer.batch_size.reporter import Reporter
+from zeus.optimizer.batch_size.run_report import RunReport
 
 
 def test_a_run_that_must_stop_hears_so_as_soon_as_it_asks(tmp_path, monkeypatch):
@@ -25,8 +25,8 @@ def test_a_run_that_must_stop_hears_so_as_soon_as_it_asks(tmp_path, monkeypatch)
 
     def begun():
         spec = job(batch_sizes=(16, 32), beta=1.5, policy="paper")
-        notes = Notes(storage, spec, "V100", 1, 250.0, 32, at=time.time())
-        return Reporter(Place(storage), notes)
+        notes = RunReport(storage, spec, "V100", 1, 250.0, 32, at=time.time())
+        return Reporter(Location(storage), notes)
 
     first = begun()
     assert first.report(time=10.0, energy=2500.0, metric=0.95).outcome == "converged"

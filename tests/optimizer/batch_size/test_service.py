@@ -13,9 +13,9 @@ from zeus.errors import (
     UnknownJobError,
 )
 from zeus.frontier import Frontier, Point
-from zeus.optimizer.batch_size.brain import Brain
 from zeus.optimizer.batch_size.cache import Cache
 from zeus.optimizer.batch_size.events import GpuModel, event_from
+from zeus.optimizer.batch_size.job_state import JobState
 from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.store import Store
 
@@ -141,7 +141,7 @@ def test_the_log_is_all_there_is_to_know(jobs):
     """Decisions follow from the log alone, whatever was cached or left as a snapshot."""
     for turn in range(6):
         decision = jobs.decide("nightly", **GPU)
-        replayed = Brain.of(spec(), [event_from(_event(e)) for e in whole_log(jobs)[:-1]])
+        replayed = JobState.of(spec(), [event_from(_event(e)) for e in whole_log(jobs)[:-1]])
         expected = replayed.decide(GpuModel(GPU["gpu"], 1), decision.attempt)
         assert (decision.batch_size, decision.threshold) == (
             expected.batch_size,

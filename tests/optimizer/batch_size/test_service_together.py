@@ -14,9 +14,9 @@ from tests.optimizer.batch_size.test_service import GPU, _event, clock, jobs, ou
 
 from zeus.errors import JobLogError, StorageError, TokenError, UnknownJobError
 from zeus.optimizer.batch_size import values
-from zeus.optimizer.batch_size.brain import Brain
 from zeus.optimizer.batch_size.commands import Create, Decide, Delete, End, ReportEpoch
 from zeus.optimizer.batch_size.events import event_from
+from zeus.optimizer.batch_size.job_state import JobState
 from zeus.optimizer.batch_size.service import Jobs
 from zeus.optimizer.batch_size.store import Store
 
@@ -145,13 +145,13 @@ def test_several_services_on_one_store_decide_as_one(storage):
     assert [event["sequence"] for event in log] == list(range(1, len(log) + 1))
     # The log obeys all its rules, and every decision in it is the one that follows from it.
     events = [event_from(_event(record)) for record in log]
-    brain = Brain(spec(max_epochs=12))
+    brain = JobState(spec(max_epochs=12))
     for event in events:
         if event.kind == "decided":
             choice = brain.decide(event.model, event.attempt)
             assert choice.batch_size == event.batch_size
             assert choice.threshold == event.threshold
-        brain.absorb(event)
+        brain.apply(event)
     assert brain.log.trials == 30
     assert not brain.log.open
     for service in services:
@@ -161,7 +161,7 @@ def test_several_services_on_one_store_decide_as_one(storage):
 # --- hostile values -----------------------------------------------------------------------------
 
 extreme = st.one_of(
-    st.floats(0, values.MOST_JOULES), st.sampled_from([0.0, 5e-324, 1e-300, values.MOST_JOULES])
+    st.floats(0, values.MAX_JOULES), st.sampled_from([0.0, 5e-324, 1e-300, values.MAX_JOULES])
 )
 
 
@@ -170,15 +170,15 @@ extreme = st.one_of(
     policy=st.sampled_from(["zeus", "paper", "grid", "default"]),
     reports=st.lists(
         st.tuples(
-            st.floats(5e-324, values.MOST_SECONDS),
+            st.floats(5e-324, values.MAX_SECONDS),
             st.none() | extreme,
-            st.none() | st.floats(-values.MOST_METRIC, values.MOST_METRIC),
-            st.none() | st.floats(5e-324, values.MOST_WATTS),
+            st.none() | st.floats(-values.MAX_METRIC, values.MAX_METRIC),
+            st.none() | st.floats(5e-324, values.MAX_WATTS),
         ),
         min_size=1,
         max_size=25,
     ),
-    max_power=st.floats(5e-324, values.MOST_WATTS),
+    max_power=st.floats(5e-324, values.MAX_WATTS),
     eta=st.floats(0, 1),
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

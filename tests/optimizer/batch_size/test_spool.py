@@ -12,8 +12,8 @@ from tests.optimizer.batch_size.clients import job, opened, trials
 from zeus.errors import ServerError, StorageError, TokenError
 from zeus.optimizer.batch_size import notes as notes_module
 from zeus.optimizer.batch_size import spool as spool_module
-from zeus.optimizer.batch_size.notes import Notes
 from zeus.optimizer.batch_size.remote import RemoteJobs
+from zeus.optimizer.batch_size.run_report import RunReport
 from zeus.optimizer.batch_size.spool import Spool
 
 PLACE = "http://127.0.0.1:8420"
@@ -48,7 +48,7 @@ def written(at=1.0, epochs=2, metric=0.95, **changes):
         "place": PLACE, "spec": job(), "gpu": "V100", "gpus": 1, "max_power": 250.0,
         "batch_size": 32, "at": at,
     }  # fmt: skip
-    notes = Notes(**{**given, **changes})
+    notes = RunReport(**{**given, **changes})
     for number in range(1, epochs + 1):
         notes.note_epoch(10.0, 1500.0, metric if number == epochs else 0.1)
     return notes
@@ -165,8 +165,8 @@ def test_what_takes_too_long_is_told_bit_by_bit(spool, storage):
 
 
 def test_there_is_a_bound(spool, monkeypatch, caplog):
-    monkeypatch.setattr(spool_module, "MOST_FILES", 3)
-    monkeypatch.setattr(notes_module, "MOST_EPOCHS", 5)
+    monkeypatch.setattr(spool_module, "MAX_FILES", 3)
+    monkeypatch.setattr(notes_module, "MAX_EPOCHS", 5)
     for number in range(5):
         spool.save(written(request=str(number), epochs=9))
         for path in files(spool):  # file systems may not tell them apart otherwise

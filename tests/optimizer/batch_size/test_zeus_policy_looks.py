@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.optimizer.batch_size.trials import Lane
 
-from zeus.optimizer.batch_size.lanes import Role
-from zeus.optimizer.batch_size.policies import Standing
+from zeus.optimizer.batch_size.job_batch import Role
+from zeus.optimizer.batch_size.policies import ArmStatus
 from zeus.optimizer.batch_size.policies.assumptions import Assumptions
 from zeus.optimizer.batch_size.policies.zeus import ZeusPolicy
 
@@ -56,8 +56,8 @@ def test_an_epoch_that_costs_the_same_is_no_reason_to_leave_the_default():
 def test_what_is_hoped_for_is_not_proven():
     job = lane()
     job.note(job.begin(), 10.0)
-    found = job.policy.outlook(job.state, slice(None), np.array([0]))
-    assert (found.standing == Standing.UNKNOWN).all()
+    found = job.policy.beliefs(job.state, slice(None), np.array([0]))
+    assert (found.standing == ArmStatus.UNKNOWN).all()
     assert np.isnan(found.cost).all()
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import ALL, Choices, Lanes, Trials
-from zeus.optimizer.batch_size.policies import Notes, policy_named
+from zeus.optimizer.batch_size.job_batch import ALL, Choices, JobBatch, Trials
+from zeus.optimizer.batch_size.policies import FirstEpochs, policy_named
 from zeus.optimizer.batch_size.spec import JobSpec
 
 
@@ -25,7 +25,7 @@ class Lane:
             **options,
         )
         self.policy = policy_named(policy)
-        self.state = self.policy.begin(Lanes.of([self.spec]), 2)
+        self.state = self.policy.begin(JobBatch.of([self.spec]), 2)
 
     def choose(self, attempt: int = 0, gpu: int = 0) -> Choices:
         """What the policy wants."""
@@ -43,7 +43,7 @@ class Lane:
 
     def note(self, choices: Choices, epoch_cost: float, load: float = 1.0, gpu: int = 0) -> None:
         """Let its first epoch tell what one costs."""
-        notes = Notes(choices.arm, np.array([gpu]), np.array([epoch_cost]), np.array([load]))
+        notes = FirstEpochs(choices.arm, np.array([gpu]), np.array([epoch_cost]), np.array([load]))
         self.policy.noted(self.state, ALL, notes)
 
     def end(

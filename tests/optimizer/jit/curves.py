@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from zeus.device.simulated_models import MODELS
 from zeus.frontier import Frontier, Objective, Point
-from zeus.optimizer.jit.lengths import Lengths
-from zeus.optimizer.jit.stretch import Stretch, Taken
-from zeus.optimizer.jit.walk import Walk
+from zeus.optimizer.jit.segment import Segment, SegmentResult
+from zeus.optimizer.jit.segment_lengths import SegmentLengths
+from zeus.optimizer.jit.setting_sweep import SettingSweep
 
 MODEL_KEYS = tuple(MODELS)
 
@@ -100,10 +100,10 @@ class Training:
     ends: float = 0.0
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     cold: Sequence[float] = ()
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[Segment] = field(default_factory=list)
     steps: int = 0
 
-    def run(self, program: Generator[Stretch, Taken | None, Any]) -> Any:
+    def run(self, program: Generator[Segment, SegmentResult | None, Any]) -> Any:
         """Run it to its end; returns what it returns."""
         taken = None
         while True:
@@ -118,7 +118,7 @@ class Training:
             if not stretch.measured:
                 taken = None
 
-    def taken(self, stretch: Stretch) -> Taken:
+    def taken(self, stretch: Segment) -> SegmentResult:
         point = self.curve.frontier().at(stretch.setting)
         count = stretch.steps
         off = self.rng.gauss(0, self.noise / math.sqrt(count))
@@ -128,19 +128,19 @@ class Training:
             time += point.time * (self.cold[step] - 1)
         at_ends = self.ends * point.average_power
         energy = count * point.energy * (1 + off + more) + self.rng.gauss(0, at_ends / 1.96)
-        return Taken(count, time, energy, at_ends, energy / time)
+        return SegmentResult(count, time, energy, at_ends, energy / time)
 
     @property
-    def measured(self) -> list[Stretch]:
+    def measured(self) -> list[Segment]:
         return [stretch for stretch in self.stretches if stretch.measured]
 
 
 def walk(
     curve: Curve,
     objective: Objective | Callable[[Sequence[Point]], bool],
-    lengths: Lengths | None = None,
+    lengths: SegmentLengths | None = None,
     **options: Any,
-) -> Walk:
+) -> SettingSweep:
     """A walk down the curve's power limits."""
     settled = objective
     if isinstance(objective, Objective):
@@ -148,7 +148,7 @@ def walk(
         def settled(points: Sequence[Point]) -> bool:
             return objective.settled(curve.frontier(points))
 
-    return Walk(curve.knobs, settled, lengths or Lengths(), curve.knobs, **options)
+    return SettingSweep(curve.knobs, settled, lengths or SegmentLengths(), curve.knobs, **options)
 
 
 def visited(training: Training) -> list[Any]:

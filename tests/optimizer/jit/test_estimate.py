@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.optimizer.jit.estimate import Noise, Slice
-from zeus.optimizer.jit.stretch import Taken
+from zeus.optimizer.jit.estimate import Noise, SettingSamples
+from zeus.optimizer.jit.segment import SegmentResult
 
 STEP_TIME, STEP_ENERGY = 0.02, 4.0
 
@@ -19,18 +19,20 @@ def noisy_part(rng, steps, noise, off=0.0):
     """A window over steps that vary; its energy is also off by what measuring leaves open."""
     time = sum(STEP_TIME * (1 + rng.gauss(0, noise)) for _ in range(steps))
     energy = STEP_ENERGY / STEP_TIME * time * (1 + rng.gauss(0, noise / math.sqrt(steps)))
-    return Taken(steps, time, energy + rng.gauss(0, off / 1.96), off, energy / time)
+    return SegmentResult(steps, time, energy + rng.gauss(0, off / 1.96), off, energy / time)
 
 
 def test_a_slice_is_the_sum_of_its_parts():
-    piece = Slice([Taken(2, 1.0, 100.0, 3.0, 90.0), Taken(3, 2.0, 150.0, 4.0, 95.0)])
+    piece = SettingSamples(
+        [SegmentResult(2, 1.0, 100.0, 3.0, 90.0), SegmentResult(3, 2.0, 150.0, 4.0, 95.0)]
+    )
     assert (piece.steps, piece.time, piece.energy) == (5, 3.0, 250.0)
     assert piece.energy_uncertainty == 5.0
     assert piece.highest_power == 95.0
 
 
 def test_a_point_is_one_step():
-    piece = Slice([Taken(2, 1.0, 100.0, 3.0), Taken(3, 1.5, 150.0, 4.0)])
+    piece = SettingSamples([SegmentResult(2, 1.0, 100.0, 3.0), SegmentResult(3, 1.5, 150.0, 4.0)])
     point = Noise.of([piece]).point(250, piece)
     assert (point.knob, point.time, point.energy, point.repeats) == (250, 0.5, 50.0, 2)
     assert point.time_uncertainty == 0.0
@@ -39,7 +41,7 @@ def test_a_point_is_one_step():
 
 def test_what_nothing_tells_is_unknown():
     # One window tells nothing about how much steps vary: that is not 0.
-    piece = Slice([Taken(10, 1.0, 100.0, 3.0)])
+    piece = SettingSamples([SegmentResult(10, 1.0, 100.0, 3.0)])
     noise = Noise.of([piece])
     point = noise.point(250, piece)
     assert noise.time.per_step is None
@@ -50,8 +52,8 @@ def test_what_nothing_tells_is_unknown():
 
 def test_one_setting_tells_the_noise_of_another():
     rng = random.Random(2)
-    told = Slice([noisy_part(rng, 10, 0.05) for _ in range(8)])
-    once = Slice([noisy_part(rng, 10, 0.05)])
+    told = SettingSamples([noisy_part(rng, 10, 0.05) for _ in range(8)])
+    once = SettingSamples([noisy_part(rng, 10, 0.05)])
     noise = Noise.of([told, once])
     point = noise.point(225, once)
     assert point.time_uncertainty == pytest.approx(1.96 * 0.05 / math.sqrt(10) * 0.02, rel=0.5)
@@ -65,7 +67,8 @@ def test_uncertainties_hold_in_nineteen_of_twenty_cases(steps, off):
     cases = 400
     for _ in range(cases):
         slices = [
-            Slice([noisy_part(rng, steps, 0.03, off) for _ in range(count)]) for count in (4, 2, 2)
+            SettingSamples([noisy_part(rng, steps, 0.03, off) for _ in range(count)])
+            for count in (4, 2, 2)
         ]
         point = Noise.of(slices).point(200, slices[1])
         within_time += abs(point.time - STEP_TIME) <= point.time_uncertainty
@@ -78,7 +81,9 @@ def test_uncertainties_are_not_far_too_wide_either():
     rng = random.Random(4)
     shares = []
     for _ in range(200):
-        slices = [Slice([noisy_part(rng, 10, 0.03) for _ in range(count)]) for count in (4, 2, 2)]
+        slices = [
+            SettingSamples([noisy_part(rng, 10, 0.03) for _ in range(count)]) for count in (4, 2, 2)
+        ]
         point = Noise.of(slices).point(200, slices[1])
         shares.append(point.time_uncertainty / STEP_TIME)
     assert sorted(shares)[100] < 2 * 1.96 * 0.03 / math.sqrt(20)
@@ -93,7 +98,7 @@ def test_uncertainties_are_not_far_too_wide_either():
 )
 def test_as_many_steps_as_are_asked_for_suffice(noise, off, steps, precision, seed):
     rng = random.Random(seed)
-    piece = Slice([noisy_part(rng, steps, noise, off) for _ in range(3)])
+    piece = SettingSamples([noisy_part(rng, steps, noise, off) for _ in range(3)])
     all_noise = Noise.of([piece])
     if all_noise.doubt(piece) <= precision:
         return
@@ -102,12 +107,14 @@ def test_as_many_steps_as_are_asked_for_suffice(noise, off, steps, precision, se
     # both shares are made that small each, and what is left of them adds up.
     more = wanted - piece.steps
     mean = piece.time / piece.steps, piece.energy / piece.steps
-    extended = Slice([*piece.parts, Taken(more, more * mean[0], more * mean[1], off, 0)])
+    extended = SettingSamples(
+        [*piece.parts, SegmentResult(more, more * mean[0], more * mean[1], off, 0)]
+    )
     assert all_noise.doubt(extended) <= 1.5 * precision
 
 
 def test_no_energy_is_no_reason_to_divide_by_it():
-    piece = Slice([Taken(1, 1.0, 0.0, 0.0), Taken(1, 1.1, 0.0, 0.0)])
+    piece = SettingSamples([SegmentResult(1, 1.0, 0.0, 0.0), SegmentResult(1, 1.1, 0.0, 0.0)])
     noise = Noise.of([piece])
     assert noise.doubt(piece) > 0
     assert noise.steps_for(0.01, piece) > 2

@@ -10,15 +10,15 @@ from tests.device.clients import stand_in
 from zeus.device.base import ClockRange, SupportedClocks
 from zeus.device.simulated_models import MODELS
 from zeus.errors import KnobError
-from zeus.optimizer.jit.grip import Grip
-from zeus.optimizer.jit.knobs import Card, ClockKnob, Ladder, PowerLimitKnob
+from zeus.optimizer.jit.knob_controller import KnobController
+from zeus.optimizer.jit.knobs import ClockKnob, GpuKnobInfo, Ladder, PowerLimitKnob
 from zeus.testing import SimulatedNode
 
 ODD = 187.5
 
 
 def card(model="V", ladder=(250, 200, 150), present=250, max_power=250):
-    return Card(model, tuple(ladder), present, max_power)
+    return GpuKnobInfo(model, tuple(ladder), present, max_power)
 
 
 # --- Power limits -------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_no_gpu_or_nothing_in_common_is_told():
 def test_what_is_known_is_filled_up_with_what_is_not(known, expected):
     node = SimulatedNode("v100")
     knob = PowerLimitKnob(25)
-    ladder = Ladder({"a": Card.of(node.gpus[0], knob, simulated=True)})
+    ladder = Ladder({"a": GpuKnobInfo.of(node.gpus[0], knob, simulated=True)})
     assert ladder.along(known) == expected
 
 
@@ -184,8 +184,8 @@ def test_settings_that_gpus_do_not_accept_are_known():
 def test_a_card_of_a_simulated_gpu_says_so():
     gpu = SimulatedNode("v100").gpus[0]
     knob = PowerLimitKnob(25)
-    assert Card.of(gpu, knob, simulated=True).model == "Tesla V100-PCIE-32GB (simulated)"
-    assert Card.of(gpu, knob, simulated=False).model == "Tesla V100-PCIE-32GB"
+    assert GpuKnobInfo.of(gpu, knob, simulated=True).model == "Tesla V100-PCIE-32GB (simulated)"
+    assert GpuKnobInfo.of(gpu, knob, simulated=False).model == "Tesla V100-PCIE-32GB"
 
 
 # --- The hand on the knobs ----------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_a_grip_sets_all_gpus_and_puts_back_what_each_had():
     node = SimulatedNode("v100x3")
     for gpu, watts in zip(node.gpus, (250, ODD, 110), strict=True):
         gpu.driver.set_power_limit(watts)
-    grip = Grip(PowerLimitKnob(25), node.gpus, simulated=True)
+    grip = KnobController(PowerLimitKnob(25), node.gpus, simulated=True)
 
     def now():
         return [gpu.power_limit() for gpu in node.gpus]
@@ -215,7 +215,7 @@ def test_a_grip_sets_all_gpus_and_puts_back_what_each_had():
 
 def test_a_grip_sets_models_apart():
     node = SimulatedNode("v100,a40")
-    grip = Grip(PowerLimitKnob(25), node.gpus, simulated=False)
+    grip = KnobController(PowerLimitKnob(25), node.gpus, simulated=False)
     grip.apply({"Tesla V100-PCIE-32GB": 150, "NVIDIA A40": 200})
     assert [gpu.power_limit() for gpu in node.gpus if "V100" in gpu.name] == [150]
     assert [gpu.power_limit() for gpu in node.gpus if "A40" in gpu.name] == [200]
@@ -226,7 +226,7 @@ def test_a_setting_that_is_in_force_is_not_set_again():
     gpu, driver = stand_in()
     calls = []
     driver.before = lambda knob, value: calls.append(value)
-    grip = Grip(PowerLimitKnob(25), [gpu], simulated=False)
+    grip = KnobController(PowerLimitKnob(25), [gpu], simulated=False)
     for _ in range(3):
         grip.apply(200)
     assert calls == [200]

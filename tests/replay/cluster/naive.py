@@ -6,9 +6,9 @@ import heapq
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import Lanes, Trials
-from zeus.optimizer.batch_size.policies import Notes, policy_named
-from zeus.replay.engine import MOST_ATTEMPTS
+from zeus.optimizer.batch_size.job_batch import JobBatch, Trials
+from zeus.optimizer.batch_size.policies import FirstEpochs, policy_named
+from zeus.replay.engine import MAX_ATTEMPTS
 from zeus.replay.world import World
 
 END, START = 0, 1  # what ends at the instant of a start is known to it
@@ -29,7 +29,7 @@ def replayed(groups, tables, policy, **options):
 
 def _group(spec, table, jobs, groups):
     policy, world = policy_named(spec.policy), World.of([table])
-    state = policy.begin(Lanes.of([spec]))
+    state = policy.begin(JobBatch.of([spec]))
     start, weight, stretch = groups.start[jobs], groups.weight[jobs], groups.stretch[jobs]
     queue = [(float(when), START, number) for number, when in enumerate(start)]
     heapq.heapify(queue)
@@ -69,7 +69,7 @@ def _group(spec, table, jobs, groups):
             continue
         if told[job] is not None:
             choices, ran = running[job]
-            policy.noted(state, one, Notes(choices.arm, zero, ran.epoch_cost, ran.load))
+            policy.noted(state, one, FirstEpochs(choices.arm, zero, ran.epoch_cost, ran.load))
             profiled.add(int(choices.arm[0]))
             heapq.heappush(queue, (told[job], END, job))
             told[job] = None
@@ -88,7 +88,7 @@ def _group(spec, table, jobs, groups):
             profiled.add(int(choices.arm[0]))
         if ran.converged[0]:
             continue
-        if attempts[job] >= MOST_ATTEMPTS:
+        if attempts[job] >= MAX_ATTEMPTS:
             sums["unreached"] += 1
         else:
             begin(now, job)

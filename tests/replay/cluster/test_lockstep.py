@@ -12,7 +12,7 @@ from tests.replay.cluster.naive import replayed
 from tests.replay.tables import VALLEY, table
 
 from zeus.replay.cluster.lockstep import Groups, Sums, run_groups
-from zeus.replay.engine import MOST_ATTEMPTS
+from zeus.replay.engine import MAX_ATTEMPTS
 
 POLICIES = ("default", "grid", "paper", "zeus")
 TABLES = (
@@ -120,7 +120,7 @@ def test_a_job_that_never_converges_is_given_up():
     world = table({32: [4], 64: [np.inf]}, default=64)
     sums = run_groups(groups([2, 2], gap=10.0, tables=1), [world], "default", {})
     assert sums.unreached.tolist() == [2, 2]
-    assert sums.trials.tolist() == [2 * MOST_ATTEMPTS] * 2
+    assert sums.trials.tolist() == [2 * MAX_ATTEMPTS] * 2
 
 
 def test_progress_counts_jobs():

@@ -1,7 +1,7 @@
 """Recurring jobs: learns, run by run, which batch size reaches the target at the lowest cost.
 
 A job is its specification (`JobSpec`) and the event log of its trials. A policy is a pure function
-of the two; `Brain` folds the log into the policy's state.
+of the two; `JobState` folds the log into the policy's state.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from zeus._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from zeus.optimizer.batch_size.brain import Brain
     from zeus.optimizer.batch_size.client import BatchSizeOptimizer
+    from zeus.optimizer.batch_size.job_state import JobState
     from zeus.optimizer.batch_size.log import JobLog
     from zeus.optimizer.batch_size.spec import JobSpec
 
@@ -20,7 +20,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "BatchSizeOptimizer": "zeus.optimizer.batch_size.client",
-        "Brain": "zeus.optimizer.batch_size.brain",
+        "JobState": "zeus.optimizer.batch_size.job_state",
         "JobLog": "zeus.optimizer.batch_size.log",
         "JobSpec": "zeus.optimizer.batch_size.spec",
     },
@@ -28,7 +28,7 @@ __getattr__, __dir__ = lazy_names(
 
 __all__ = [
     "BatchSizeOptimizer",
-    "Brain",
     "JobLog",
     "JobSpec",
+    "JobState",
 ]

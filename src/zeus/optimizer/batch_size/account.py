@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from zeus.errors import FrontierError
 from zeus.frontier import Frontier, Point
-from zeus.optimizer.batch_size.answers import ProfileInfo
-from zeus.optimizer.batch_size.brain import Expected
+from zeus.optimizer.batch_size.api import ProfileInfo
 from zeus.optimizer.batch_size.events import CONVERGED, GpuModel
-from zeus.optimizer.batch_size.policies import Standing
+from zeus.optimizer.batch_size.job_state import Expected
+from zeus.optimizer.batch_size.policies import ArmStatus
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.store.history import Span, Total
 
@@ -94,12 +94,12 @@ def account(
         if each.batch_size == spec.default_batch_size
     }
     baselines = {}
-    for gpu, outlook in outlooks.items():
+    for gpu, beliefs in outlooks.items():
         # The other policies do not choose a single power limit.
         chooses = spec.policy in ("zeus", "paper")
         profile = of_default.get(gpu) if chooses else None
         factor = _full_power(spec, profile, max_power.get(gpu))
-        found = _baseline(spec, gpu, totals, outlook, factor)
+        found = _baseline(spec, gpu, totals, beliefs, factor)
         if found is not None:
             baselines[gpu] = found
     expected = None
@@ -130,7 +130,7 @@ def _baseline(
     spec: JobSpec,
     gpu: GpuModel,
     totals: Iterable[Total],
-    outlook: Sequence[Expected],
+    beliefs: Sequence[Expected],
     factor: float | None,
 ) -> Baseline | None:
     times = 1.0 if factor is None else factor
@@ -138,8 +138,8 @@ def _baseline(
         same = (total.gpu, total.gpus) == gpu and total.batch_size == spec.default_batch_size
         if same and total.state == CONVERGED:
             return Baseline(gpu, times * total.cost / total.trials, total.trials, factor)
-    for each in outlook:
-        believed = each.standing in (Standing.EXPECTED, Standing.PROVEN)
+    for each in beliefs:
+        believed = each.standing in (ArmStatus.EXPECTED, ArmStatus.PROVEN)
         if each.batch_size == spec.default_batch_size and believed and each.cost is not None:
             return Baseline(gpu, times * each.cost, 0, factor)
     return None

@@ -22,7 +22,7 @@ from zeus.errors import (
 )
 from zeus.frontier import Frontier
 from zeus.optimizer.batch_size import values
-from zeus.optimizer.batch_size.answers import Decision, JobInfo, ProfileInfo, Verdict
+from zeus.optimizer.batch_size.api import Decision, JobInfo, ProfileInfo, Verdict
 from zeus.optimizer.batch_size.cache import Cache
 from zeus.optimizer.batch_size.commands import (
     Command,
@@ -49,17 +49,17 @@ from zeus.optimizer.batch_size.events import (
     Profiled,
     Resumed,
 )
+from zeus.optimizer.batch_size.job_transaction import JobTransaction
 from zeus.optimizer.batch_size.leases import WatchedLeases
+from zeus.optimizer.batch_size.load import recalled
 from zeus.optimizer.batch_size.log import Trial
-from zeus.optimizer.batch_size.recall import recalled
-from zeus.optimizer.batch_size.recorded import decision, how, job_info, lease_until, verdict
+from zeus.optimizer.batch_size.rows import decision, how, job_info, lease_until, verdict
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.store import Changes, JobRow, Transaction
-from zeus.optimizer.batch_size.worked import Worked
 
-MOST_REQUEST = 128  # characters; leaves room for the suffix of skipped trials
-_MOST_SKIPPED = 20
-_MOST_POINTS = 1_000  # of a stored frontier
+MAX_REQUEST = 128  # characters; leaves room for the suffix of skipped trials
+_MAX_SKIPPED = 20
+_MAX_POINTS = 1_000  # of a stored frontier
 
 
 class Batch:
@@ -78,7 +78,7 @@ class Batch:
         self._leases = leases
         self._rows: dict[int, JobRow] = {}
         self._ids: dict[str, int] = {}
-        self._jobs: dict[int, Worked] = {}
+        self._jobs: dict[int, JobTransaction] = {}
         self._requested: dict[tuple[int, str], int] = {}
 
     def run(self, commands: Sequence[Command]) -> list[Any]:
@@ -157,14 +157,14 @@ class Batch:
         }
         self._requested = self._transaction.requested(sorted(pairs))
 
-    def _loaded(self, job_id: int) -> Worked:
+    def _loaded(self, job_id: int) -> JobTransaction:
         """Return a job with a brain that has absorbed its whole log."""
         job = self._jobs.get(job_id)
         if job is None:
             row = self._rows[job_id]
             # Taken out of the cache: uncommitted changes must not be visible to others.
             known = recalled(self._transaction, row, self._cache.take(job_id))
-            job = self._jobs[job_id] = Worked(row, known)
+            job = self._jobs[job_id] = JobTransaction(row, known)
         return job
 
     # --- commands -------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class Batch:
         _same_job(row.spec, spec)
         return job_info(row)
 
-    def _job(self, command: Command, name: str) -> Worked:
+    def _job(self, command: Command, name: str) -> JobTransaction:
         _within(command, name)
         if name not in self._ids:
             raise UnknownJobError(f"there is no job {name[:80]!r}")
@@ -212,7 +212,7 @@ class Batch:
 
     def _decide(self, command: Decide) -> Decision:
         job = self._job(command, command.job)
-        request = values.text("request", command.request, MOST_REQUEST)
+        request = values.text("request", command.request, MAX_REQUEST)
         before = None if command.retry_of is None else trial_key(command.retry_of)
         if before is not None and before[0] != job.row.id:
             raise UnknownJobError(f"job {command.job!r} has no trial {command.retry_of!r}")
@@ -222,23 +222,23 @@ class Batch:
             return self._given_before(job, command, given)
         gpu = GpuModel(
             values.text("gpu", command.gpu),
-            values.whole("gpus", command.gpus, 1, values.MOST_GPUS),
+            values.whole("gpus", command.gpus, 1, values.MAX_GPUS),
         )
         common = {
             "gpu": gpu.name,
             "gpus": gpu.number,
             "max_power": values.number(
-                "max_power", command.max_power, above=True, most=values.MOST_WATTS
+                "max_power", command.max_power, above=True, most=values.MAX_WATTS
             ),
             "lease": values.number(
-                "lease", command.lease, least=values.LEAST_LEASE, most=values.MOST_LEASE
+                "lease", command.lease, least=values.MIN_LEASE, most=values.MAX_LEASE
             ),
         }
         return self._begin(job, gpu, request, retry_of, common, default=command.default)
 
     def _begin(
         self,
-        job: Worked,
+        job: JobTransaction,
         gpu: GpuModel,
         request: str,
         retry_of: int | None,
@@ -248,11 +248,11 @@ class Batch:
     ) -> Decision:
         brain, log = job.brain, job.brain.log
         before = None if retry_of is None else log.retried(retry_of).decided
-        for skipped in range(_MOST_SKIPPED + 1):
+        for skipped in range(_MAX_SKIPPED + 1):
             recurrence = log.recurrences + 1 if before is None else before.recurrence
             attempt = 0 if before is None else before.attempt + 1
             choice = brain.decide(gpu, attempt, default=default)
-            stillborn = skipped < _MOST_SKIPPED and not brain.may_begin(gpu, choice)
+            stillborn = skipped < _MAX_SKIPPED and not brain.may_begin(gpu, choice)
             decided = Decided(
                 trial=log.trials + 1,
                 at=self._now,
@@ -271,7 +271,7 @@ class Batch:
             before = decided
         raise AssertionError("the last one is not skipped")
 
-    def _given_before(self, job: Worked, command: Decide, number: int) -> Decision:
+    def _given_before(self, job: JobTransaction, command: Decide, number: int) -> Decision:
         """Return the answer that this request got earlier."""
         decided = self._decided(job, number)
         asked = {
@@ -287,7 +287,7 @@ class Batch:
                 )
         return decision(job.row, job.brain.spec, decided)
 
-    def _decided(self, job: Worked, number: int) -> Decided:
+    def _decided(self, job: JobTransaction, number: int) -> Decided:
         trial = job.brain.log.open.get(number) or job.brain.log.over.get(number)
         if trial is not None:
             return trial.decided
@@ -296,14 +296,14 @@ class Batch:
                 return event
         raise UnknownJobError(f"there is no trial {trial_name(job.row.id, number)!r}")
 
-    def _history(self, job: Worked, number: int) -> list[Event]:
+    def _history(self, job: JobTransaction, number: int) -> list[Event]:
         """Return all events of a trial."""
         row = self._transaction.trial(job.row.id, number)
         first = 0 if row is None else row["sequence"]
         stored = self._transaction.events_of_trial(job.row.id, number, first)
         return [*stored, *(event for event in job.news if event.trial == number)]
 
-    def _of_trial(self, command: ReportEpoch | End | Renew) -> tuple[Worked, int]:
+    def _of_trial(self, command: ReportEpoch | End | Renew) -> tuple[JobTransaction, int]:
         job_id, number = command.trial_key()
         row = self._rows.get(job_id)
         if row is None and command.scope is None:
@@ -314,7 +314,7 @@ class Batch:
             raise UnknownJobError(f"there is no trial {command.trial!r}")
         return job, number
 
-    def _alive(self, job: Worked, number: int) -> Trial | None:
+    def _alive(self, job: JobTransaction, number: int) -> Trial | None:
         """Return a running trial, resuming it if its lease had expired; `None` if it has ended."""
         log = job.brain.log
         over = log.over.get(number)
@@ -347,11 +347,11 @@ class Batch:
             return Verdict(True, None, "")
         return self._stop(job, number, stop.outcome, stop.reason)
 
-    def _stop(self, job: Worked, number: int, outcome: str, reason: str) -> Verdict:
+    def _stop(self, job: JobTransaction, number: int, outcome: str, reason: str) -> Verdict:
         job.take(Ended(trial=number, at=self._now, outcome=outcome, note=reason))
         return Verdict(False, outcome, reason)
 
-    def _reported_before(self, job: Worked, number: int, event: EpochReported) -> Verdict:
+    def _reported_before(self, job: JobTransaction, number: int, event: EpochReported) -> Verdict:
         """Return the answer to an epoch that is already in the log."""
         name = trial_name(job.row.id, number)
         history = self._history(job, number)
@@ -395,7 +395,7 @@ class Batch:
         job.touched[number] = trial
         return Verdict(True, None, "")
 
-    def _standing(self, job: Worked, number: int) -> Verdict:
+    def _standing(self, job: JobTransaction, number: int) -> Verdict:
         """Return the verdict of a trial that has ended."""
         ends = [event for event in self._history(job, number) if isinstance(event, Ended)]
         return verdict(ends[-1])
@@ -474,6 +474,6 @@ def _frontier(record: Mapping[str, Any]) -> dict[str, Any]:
         FrontierError: If it breaks a rule.
     """
     points = record.get("points")
-    if isinstance(points, list) and len(points) > _MOST_POINTS:
-        raise JobLogError(f"a frontier has at most {_MOST_POINTS} points, but got {len(points)}")
+    if isinstance(points, list) and len(points) > _MAX_POINTS:
+        raise JobLogError(f"a frontier has at most {_MAX_POINTS} points, but got {len(points)}")
     return Frontier.from_dict(record).to_dict()

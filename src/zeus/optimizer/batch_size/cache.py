@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from zeus.optimizer.batch_size.brain import Brain
+from zeus.optimizer.batch_size.job_state import JobState
 
 
 @dataclass
-class Known:
+class CachedJob:
     """A job in memory.
 
     Attributes:
@@ -19,7 +19,7 @@ class Known:
         gpus: Number of GPU configurations at that time, on which the size depends most.
     """
 
-    brain: Brain
+    brain: JobState
     sequence: int
     size: int = 0
     gpus: int = -1
@@ -31,16 +31,16 @@ class Cache:
     def __init__(self, most_bytes: int = 256 * 1024 * 1024) -> None:
         self._most = most_bytes
         self._used = 0
-        self._known: OrderedDict[int, Known] = OrderedDict()
+        self._known: OrderedDict[int, CachedJob] = OrderedDict()
 
-    def take(self, job: int) -> Known | None:
+    def take(self, job: int) -> CachedJob | None:
         """Remove and return a job, if cached. The caller may change it and puts it back."""
         known = self._known.pop(job, None)
         if known is not None:
             self._used -= known.size
         return known
 
-    def put(self, job: int, known: Known) -> None:
+    def put(self, job: int, known: CachedJob) -> None:
         """Cache a job, evicting the least recently used ones."""
         self.take(job)
         if known.gpus != len(known.brain.gpus):

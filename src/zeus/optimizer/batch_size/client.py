@@ -19,7 +19,7 @@ import sys
 
 from zeus.errors import RunError
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.batch_size.answers import Decision
+from zeus.optimizer.batch_size.api import Decision
 from zeus.optimizer.batch_size.recurring_run import RecurringRun
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.values import DEFAULT_LEASE

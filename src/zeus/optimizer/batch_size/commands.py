@@ -14,7 +14,7 @@ from zeus.optimizer.batch_size import values
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.values import DEFAULT_LEASE
 
-MOST_TRIALS = 2**31
+MAX_TRIALS = 2**31
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +147,7 @@ def trial_key(name: object) -> tuple[int, int]:
         job, dash, number = name.partition("-")
         if dash and job.isdigit() and number.isdigit():
             key = int(job), int(number)
-            if trial_name(*key) == name and key[0] < 2**63 and key[1] < MOST_TRIALS:
+            if trial_name(*key) == name and key[0] < 2**63 and key[1] < MAX_TRIALS:
                 return key
     raise UnknownJobError(f"there is no trial {str(name)[:80]!r}")
 
@@ -160,11 +160,11 @@ def _check(spec: JobSpec) -> None:
     if "/" in spec.name or spec.name in (".", ".."):
         raise JobSpecError(f"`name` must have no / and not be . or .., but got {spec.name!r}")
     bounds = {
-        "batch_sizes": (spec.batch_sizes[-1], values.MOST_BATCH_SIZE),
-        "max_epochs": (spec.max_epochs, values.MOST_EPOCHS),
-        "window": (spec.window, values.MOST_WINDOW),
-        "pruning_rounds": (spec.pruning_rounds, values.MOST_ROUNDS),
-        "number of power_limits": (len(spec.power_limits), values.MOST_POWER_LIMITS),
+        "batch_sizes": (spec.batch_sizes[-1], values.MAX_BATCH_SIZE),
+        "max_epochs": (spec.max_epochs, values.MAX_EPOCHS),
+        "window": (spec.window, values.MAX_WINDOW),
+        "pruning_rounds": (spec.pruning_rounds, values.MAX_ROUNDS),
+        "number of power_limits": (len(spec.power_limits), values.MAX_POWER_LIMITS),
     }
     for name, (found, most) in bounds.items():
         if found > most:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zeus.optimizer.batch_size.answers import JobsApi
+from zeus.optimizer.batch_size.api import JobsApi
 
 
 def open_jobs(where: str, *, token: str | None = None, timeout: float = 5.0) -> JobsApi:

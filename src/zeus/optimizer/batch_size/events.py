@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from zeus.errors import JobLogError
 from zeus.optimizer.batch_size import values
-from zeus.optimizer.batch_size.lanes import OPTIMIZED, UNTOUCHED, Role
+from zeus.optimizer.batch_size.job_batch import OPTIMIZED, UNTOUCHED, Role
 
 CONVERGED, STOPPED, FAILED = "converged", "stopped", "failed"
 EXPIRED, CANCELLED = "expired", "cancelled"
@@ -121,9 +121,9 @@ class Decided(Event):
             "attempt": values.whole("attempt", self.attempt),
             "retry_of": None if before is None else values.whole("retry_of", before, 1),
             "gpu": values.text("gpu", self.gpu),
-            "gpus": values.whole("gpus", self.gpus, 1, values.MOST_GPUS),
+            "gpus": values.whole("gpus", self.gpus, 1, values.MAX_GPUS),
             "max_power": values.number(
-                "max_power", self.max_power, above=True, most=values.MOST_WATTS
+                "max_power", self.max_power, above=True, most=values.MAX_WATTS
             ),
             "batch_size": values.whole("batch_size", self.batch_size, 1),
             "role": _role(self.role),
@@ -134,7 +134,7 @@ class Decided(Event):
             ),
             "restart_cost": values.optional_number("restart_cost", self.restart_cost, most=1e300),
             "lease": values.number(
-                "lease", self.lease, least=values.LEAST_LEASE, most=values.MOST_LEASE
+                "lease", self.lease, least=values.MIN_LEASE, most=values.MAX_LEASE
             ),
         }
 
@@ -169,14 +169,14 @@ class EpochReported(Event):
 
     def _checked(self) -> dict[str, Any]:
         return {
-            "epoch": values.whole("epoch", self.epoch, 1, values.MOST_EPOCHS),
-            "time": values.number("time", self.time, above=True, most=values.MOST_SECONDS),
-            "energy": values.optional_number("energy", self.energy, most=values.MOST_JOULES),
+            "epoch": values.whole("epoch", self.epoch, 1, values.MAX_EPOCHS),
+            "time": values.number("time", self.time, above=True, most=values.MAX_SECONDS),
+            "energy": values.optional_number("energy", self.energy, most=values.MAX_JOULES),
             "metric": values.optional_number(
-                "metric", self.metric, least=-values.MOST_METRIC, most=values.MOST_METRIC
+                "metric", self.metric, least=-values.MAX_METRIC, most=values.MAX_METRIC
             ),
             "power_limit": values.optional_number(
-                "power_limit", self.power_limit, above=True, most=values.MOST_WATTS
+                "power_limit", self.power_limit, above=True, most=values.MAX_WATTS
             ),
         }
 
@@ -208,12 +208,12 @@ class Profiled(Event):
             raise JobLogError(f"`frontier` must be a mapping, but got {self.frontier!r}")
         return {
             "gpu": values.text("gpu", self.gpu),
-            "gpus": values.whole("gpus", self.gpus, 1, values.MOST_GPUS),
+            "gpus": values.whole("gpus", self.gpus, 1, values.MAX_GPUS),
             "batch_size": values.whole("batch_size", self.batch_size, 1),
             "epoch_cost": values.optional_number("epoch_cost", self.epoch_cost, most=1e18),
             "load": values.optional_number("load", self.load, most=1e3),
             "power_limit": values.optional_number(
-                "power_limit", self.power_limit, above=True, most=values.MOST_WATTS
+                "power_limit", self.power_limit, above=True, most=values.MAX_WATTS
             ),
         }
 
@@ -253,8 +253,8 @@ class Ended(Event):
                 f"`outcome` must be one of {', '.join(OUTCOMES)}, but got {self.outcome!r}"
             )
         return {
-            "time": values.number("time", self.time, most=values.MOST_SECONDS),
-            "energy": values.optional_number("energy", self.energy, most=values.MOST_JOULES),
+            "time": values.number("time", self.time, most=values.MAX_SECONDS),
+            "energy": values.optional_number("energy", self.energy, most=values.MAX_JOULES),
             "note": values.note(self.note),
         }
 

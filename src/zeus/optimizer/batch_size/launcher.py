@@ -17,12 +17,12 @@ from typing import Any
 
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor.measurement import GPU
-from zeus.optimizer.batch_size.answers import Decision, TrialInfo, Verdict
-from zeus.optimizer.batch_size.handover import Answer, Handover
-from zeus.optimizer.batch_size.notes import CANCELLED, CONVERGED, FAILED, STOPPED, Notes
-from zeus.optimizer.batch_size.place import Place
+from zeus.optimizer.batch_size.api import Decision, TrialInfo, Verdict
+from zeus.optimizer.batch_size.launch_context import Answer, LaunchContext
+from zeus.optimizer.batch_size.location import Location
 from zeus.optimizer.batch_size.recurring_run import Gpus
 from zeus.optimizer.batch_size.reporter import Reporter
+from zeus.optimizer.batch_size.run_report import CANCELLED, CONVERGED, FAILED, STOPPED, RunReport
 from zeus.optimizer.batch_size.spec import JobSpec
 
 
@@ -108,7 +108,7 @@ class Launcher:
     def __init__(
         self,
         spec: JobSpec,
-        place: Place,
+        place: Location,
         monitor: ZeusMonitor,
         program: Sequence[str],
         start: Callable[[Sequence[str], Mapping[str, str]], ProgramEnd],
@@ -153,7 +153,7 @@ class Launcher:
 
     def _reporter(self, retry_of: str | None) -> Reporter:
         gpus = self._gpus
-        notes = Notes(
+        notes = RunReport(
             place=self._place.url,
             spec=self._spec,
             gpu=gpus.name,
@@ -170,7 +170,7 @@ class Launcher:
         self._begun(decision)
         with tempfile.TemporaryDirectory(prefix="zeus-run-") as directory:
             path = Path(directory) / "answer.json"
-            handover = Handover(reporter.notes, decision, path, self._place.timeout)
+            handover = LaunchContext(reporter.notes, decision, path, self._place.timeout)
             window = self._monitor.open_scope("run", True)
             end = self._start(
                 filled(self._program, decision),

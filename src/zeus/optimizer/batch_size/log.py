@@ -23,7 +23,7 @@ from zeus.optimizer.batch_size.events import (
     Resumed,
     event_from,
 )
-from zeus.optimizer.batch_size.lanes import Role
+from zeus.optimizer.batch_size.job_batch import Role
 from zeus.optimizer.batch_size.spec import JobSpec
 
 # Trials that ended without success are kept so that they can be retried, or can go on after their

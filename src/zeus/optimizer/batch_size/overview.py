@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 from zeus.errors import UnknownJobError
 from zeus.optimizer.batch_size.account import Account, account
-from zeus.optimizer.batch_size.answers import JobInfo, ProfileInfo, TrialInfo
-from zeus.optimizer.batch_size.brain import Choice, Expected
+from zeus.optimizer.batch_size.api import JobInfo, ProfileInfo, TrialInfo
 from zeus.optimizer.batch_size.commands import trial_name
 from zeus.optimizer.batch_size.events import CONVERGED, GpuModel
-from zeus.optimizer.batch_size.recall import recalled
-from zeus.optimizer.batch_size.recorded import job_info, listed, profile_info
+from zeus.optimizer.batch_size.job_state import Choice, Expected
+from zeus.optimizer.batch_size.load import recalled
+from zeus.optimizer.batch_size.rows import job_info, listed, profile_info
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.store import JobRow, Row, Store, View
 from zeus.optimizer.batch_size.store.history import Span, Total
 
-MOST_GPUS = 12  # GPU configurations whose beliefs are computed, the latest used first
-_MOST_RUNNING = 20
-_MOST_COSTS = 400  # latest runs whose cost is listed individually
+MAX_GPUS = 12  # GPU configurations whose beliefs are computed, the latest used first
+_MAX_RUNNING = 20
+_MAX_COSTS = 400  # latest runs whose cost is listed individually
 _REMEMBERED = 64  # jobs whose beliefs are kept in memory
 
 
@@ -51,7 +51,7 @@ class Overview:
     gpus: Sequence[GpuModel]
     gpu: GpuModel | None
     next: Choice | None
-    outlook: Sequence[Expected]
+    beliefs: Sequence[Expected]
     costs: Sequence[tuple[int, float]]
     width: int
     spans: Sequence[Span]
@@ -203,15 +203,15 @@ class Overviews:
         profiles = [profile_info(row.name, each) for each in view.profiles(row.id)]
         power = {each: _max_power(view, row.id, last[each]) for each in believed.outlooks}
         width = max(1, -(-row.recurrences // stretches))
-        running = view.running(row.id, _MOST_RUNNING) if row.running else []
+        running = view.running(row.id, _MAX_RUNNING) if row.running else []
         return Overview(
             info=job_info(row),
             spec=spec,
             gpus=gpus,
             gpu=gpu,
             next=None if gpu is None else believed.next.get(gpu),
-            outlook=() if gpu is None else believed.outlooks.get(gpu, ()),
-            costs=() if gpu is None else view.costs(row.id, gpu, CONVERGED, _MOST_COSTS),
+            beliefs=() if gpu is None else believed.outlooks.get(gpu, ()),
+            costs=() if gpu is None else view.costs(row.id, gpu, CONVERGED, _MAX_COSTS),
             width=width,
             spans=view.spans(row.id, 0, width),
             totals=totals,
@@ -226,11 +226,11 @@ class Overviews:
             known = self._believed.get(row.id)
         if known is None or known.sequence != row.sequence:
             brain = recalled(view, row).brain
-            used = gpus[:MOST_GPUS]
+            used = gpus[:MAX_GPUS]
             known = _Believed(
                 row.sequence,
                 {gpu: brain.decide(gpu) for gpu in used},
-                {gpu: brain.outlook(gpu) for gpu in used},
+                {gpu: brain.beliefs(gpu) for gpu in used},
             )
         with self._lock:
             self._believed[row.id] = known

@@ -19,11 +19,11 @@ from zeus.device.state import job_wide, state_directory
 from zeus.errors import CapabilityError, ProfileError, RunError, ZeusError
 from zeus.frontier import ZeusCost
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.batch_size.answers import Decision, Verdict
-from zeus.optimizer.batch_size.handover import Answer, Handover, agreed
-from zeus.optimizer.batch_size.notes import CANCELLED, CONVERGED, FAILED, STOPPED, Notes
-from zeus.optimizer.batch_size.place import Place
+from zeus.optimizer.batch_size.api import Decision, Verdict
+from zeus.optimizer.batch_size.launch_context import Answer, LaunchContext, agreed
+from zeus.optimizer.batch_size.location import Location
 from zeus.optimizer.batch_size.reporter import Reporter, default_decision
+from zeus.optimizer.batch_size.run_report import CANCELLED, CONVERGED, FAILED, STOPPED, RunReport
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.spool import REFUSALS
 from zeus.optimizer.batch_size.values import DEFAULT_LEASE
@@ -113,8 +113,8 @@ class RecurringRun:
     Args:
         monitor: Measures time and energy.
         job: The job; not needed in a script started by `zeus run`.
-        server_url: URL of the server that keeps the job; see `Place.of`.
-        storage: URL of the store that keeps the job; see `Place.of`.
+        server_url: URL of the server that keeps the job; see `Location.of`.
+        storage: URL of the store that keeps the job; see `Location.of`.
         token: Token for a server that requires one.
         timeout: Seconds that one request to a server may take.
         lease: Seconds after which the trial expires without a report or renewal.
@@ -153,7 +153,7 @@ class RecurringRun:
             raise RunError("there is no job: give `job=JobSpec(...)`, or start by `zeus run`")
         else:
             self.spec = job
-            self._place = Place.of(server_url, storage, token=token, timeout=timeout)
+            self._place = Location.of(server_url, storage, token=token, timeout=timeout)
         self._lease = lease
         self._rank = rank or _launched_rank()
         self._rank_timeout = rank_timeout
@@ -222,7 +222,7 @@ class RecurringRun:
         notes = (
             given.notes
             if given is not None
-            else Notes(
+            else RunReport(
                 place=self._place.url,
                 spec=self.spec,
                 gpu=gpus.name,
@@ -421,9 +421,9 @@ class RecurringRun:
             logger.warning("the progress of the run cannot be reported to `zeus run`: %s", error)
 
 
-def _handed_over(job: JobSpec | None) -> Handover | None:
+def _handed_over(job: JobSpec | None) -> LaunchContext | None:
     """Return the trial that this process was started for, if of this job and not claimed yet."""
-    found = Handover.found()
+    found = LaunchContext.found()
     if found is None or (job is not None and job.name != found.notes.spec.name):
         return None
     if job is not None:

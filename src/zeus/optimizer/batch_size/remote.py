@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from zeus import errors
-from zeus.optimizer.batch_size.answers import Decision, JobInfo, ProfileInfo, TrialInfo, Verdict
+from zeus.optimizer.batch_size.api import Decision, JobInfo, ProfileInfo, TrialInfo, Verdict
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.values import DEFAULT_LEASE
-from zeus.optimizer.wire import Wire
+from zeus.optimizer.http_client import HttpClient
 
 _KINDS = (
     errors.DamagedJobError,
@@ -43,7 +43,7 @@ class RemoteJobs:
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 5.0) -> None:
-        self._ask = Wire(url, token, timeout, _KINDS).ask
+        self._ask = HttpClient(url, token, timeout, _KINDS).ask
 
     def create(self, spec: JobSpec) -> JobInfo:
         """Create a job unless it exists; see `JobsApi`."""

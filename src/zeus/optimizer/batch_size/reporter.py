@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from zeus.errors import JobConflictError, JobSpecError, MissingExtraError, ServerError
 from zeus.frontier import Frontier
-from zeus.optimizer.batch_size.answers import Decision, JobsApi, TrialInfo, Verdict
-from zeus.optimizer.batch_size.notes import Notes
-from zeus.optimizer.batch_size.place import Place
+from zeus.optimizer.batch_size.api import Decision, JobsApi, TrialInfo, Verdict
+from zeus.optimizer.batch_size.location import Location
+from zeus.optimizer.batch_size.run_report import RunReport
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.spool import REFUSALS, Spool
 
@@ -56,8 +56,8 @@ class Reporter:
 
     def __init__(
         self,
-        place: Place,
-        notes: Notes,
+        place: Location,
+        notes: RunReport,
         decision: Decision | None = None,
         spool: Spool | None = None,
     ) -> None:
@@ -312,7 +312,7 @@ class Reporter:
 class _Renewal:
     """A daemon thread that renews the lease of a trial periodically."""
 
-    def __init__(self, place: Place, trial: str, lease: float) -> None:
+    def __init__(self, place: Location, trial: str, lease: float) -> None:
         self._place = place
         self._trial = trial
         self._every = lease / 3

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from zeus.errors import StorageError, UnknownJobError, ZeusError
 from zeus.optimizer.batch_size import values
-from zeus.optimizer.batch_size.answers import Decision, JobInfo, ProfileInfo, TrialInfo, Verdict
+from zeus.optimizer.batch_size.api import Decision, JobInfo, ProfileInfo, TrialInfo, Verdict
 from zeus.optimizer.batch_size.batch import Batch
 from zeus.optimizer.batch_size.cache import Cache
 from zeus.optimizer.batch_size.commands import (
@@ -26,7 +26,7 @@ from zeus.optimizer.batch_size.commands import (
     trial_name,
 )
 from zeus.optimizer.batch_size.leases import WatchedLeases
-from zeus.optimizer.batch_size.recorded import job_info, listed, profile_info
+from zeus.optimizer.batch_size.rows import job_info, listed, profile_info
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.store import JobRow, Store, View
 from zeus.optimizer.batch_size.store.engine import may_be_tried_again

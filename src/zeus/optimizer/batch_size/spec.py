@@ -17,8 +17,8 @@ from zeus.optimizer.batch_size.values import shown
 POLICIES = ("zeus", "paper", "grid", "default")
 LEARNING_RATE_RULES = ("none", "square_root", "linear")
 
-_MOST_BATCH_SIZES = 256
-_MOST_SEED = 2**63
+_MAX_BATCH_SIZES = 256
+_MAX_SEED = 2**63
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class JobSpec:
         if not isinstance(name, str) or not name.strip():
             raise JobSpecError(f"`name` must be a text that is not empty, but got {name!r}")
         sizes = tuple(sorted(_whole("batch_sizes", b, 1) for b in _several(self, "batch_sizes")))
-        if not 1 <= len(sizes) <= _MOST_BATCH_SIZES:
+        if not 1 <= len(sizes) <= _MAX_BATCH_SIZES:
             raise JobSpecError(
-                f"`batch_sizes` must be 1 to {_MOST_BATCH_SIZES} numbers, but got {len(sizes)}"
+                f"`batch_sizes` must be 1 to {_MAX_BATCH_SIZES} numbers, but got {len(sizes)}"
             )
         if len(set(sizes)) != len(sizes):
             raise JobSpecError(f"`batch_sizes` must differ from each other, but got {sizes}")
@@ -102,7 +102,7 @@ class JobSpec:
             "beta": None if self.beta is None else _number("beta", self.beta, above=1),
             "window": _whole("window", self.window, 0),
             "pruning_rounds": _whole("pruning_rounds", self.pruning_rounds, 0),
-            "seed": _whole("seed", self.seed, 0, _MOST_SEED - 1),
+            "seed": _whole("seed", self.seed, 0, _MAX_SEED - 1),
         }
         for field, value in values.items():
             object.__setattr__(self, field, value)

@@ -31,13 +31,13 @@ from zeus.errors import (
     TokenError,
     UnknownJobError,
 )
-from zeus.optimizer.batch_size.answers import JobsApi
-from zeus.optimizer.batch_size.notes import Notes
+from zeus.optimizer.batch_size.api import JobsApi
+from zeus.optimizer.batch_size.run_report import RunReport
 
 logger = logging.getLogger(__name__)
 
 FORMAT, VERSION = "zeus-undelivered", 1
-MOST_FILES = 100
+MAX_FILES = 100
 """Maximum number of runs whose notes are kept; the oldest are dropped."""
 
 # Seconds until a failed delivery is retried; doubled each time.
@@ -75,7 +75,7 @@ class Spool:
         """
         return self._given or state_directory() / "undelivered"
 
-    def save(self, notes: Notes) -> None:
+    def save(self, notes: RunReport) -> None:
         """Save notes, replacing those saved earlier for the same run.
 
         Raises:
@@ -87,12 +87,12 @@ class Spool:
         with self._locked():
             write_atomically(path, _Kept(path, notes).text())
             others = sorted(directory.glob("*.json"), key=_changed)
-            for old in others[: max(len(others) - MOST_FILES, 0)]:
+            for old in others[: max(len(others) - MAX_FILES, 0)]:
                 if old != path:
                     old.unlink(missing_ok=True)
-                    logger.warning("%s was given up: more than %d runs wait", old, MOST_FILES)
+                    logger.warning("%s was given up: more than %d runs wait", old, MAX_FILES)
 
-    def find(self, request: str) -> Notes | None:
+    def find(self, request: str) -> RunReport | None:
         """Return the saved notes of a run, if any."""
         try:
             kept = _found(self._path_of(request))
@@ -100,7 +100,7 @@ class Spool:
         except (OSError, ValueError):
             return None
 
-    def remove(self, notes: Notes) -> None:
+    def remove(self, notes: RunReport) -> None:
         """Remove notes after everything was delivered."""
         self._path_of(notes.request).unlink(missing_ok=True)
 
@@ -229,7 +229,7 @@ class _Kept:
     """
 
     path: Path
-    notes: Notes
+    notes: RunReport
     read: str | None = None
     failures: int = 0
     not_before: float = 0.0
@@ -256,7 +256,7 @@ def _found(path: Path) -> _Kept | None:
     if record.pop("version", None) != VERSION:
         return None
     failures, not_before = (_count(record.pop(name, 0)) for name in ("failures", "not_before"))
-    return _Kept(path, Notes.from_dict(record), text, int(failures), not_before)
+    return _Kept(path, RunReport.from_dict(record), text, int(failures), not_before)
 
 
 def _count(value: Any) -> float:

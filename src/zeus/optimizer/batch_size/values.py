@@ -12,19 +12,19 @@ from typing import Any
 
 from zeus.errors import JobLogError
 
-MOST_NAME = 200  # characters of a name: of a job, a GPU model, a request
-MOST_NOTE = 2_000  # characters
-MOST_SECONDS = 1e9  # of one epoch
-MOST_JOULES = 1e15  # of one epoch
-MOST_WATTS = 1e9
-MOST_METRIC = 1e150
-MOST_GPUS = 1_000_000
-MOST_BATCH_SIZE = 2**31 - 1
-MOST_EPOCHS = 1_000_000
-MOST_WINDOW = 1_000
-MOST_ROUNDS = 1_000
-MOST_POWER_LIMITS = 256
-LEAST_LEASE, MOST_LEASE = 1.0, 30 * 86400.0  # seconds
+MAX_NAME = 200  # characters of a name: of a job, a GPU model, a request
+MAX_NOTE = 2_000  # characters
+MAX_SECONDS = 1e9  # of one epoch
+MAX_JOULES = 1e15  # of one epoch
+MAX_WATTS = 1e9
+MAX_METRIC = 1e150
+MAX_GPUS = 1_000_000
+MAX_BATCH_SIZE = 2**31 - 1
+MAX_EPOCHS = 1_000_000
+MAX_WINDOW = 1_000
+MAX_ROUNDS = 1_000
+MAX_POWER_LIMITS = 256
+MIN_LEASE, MAX_LEASE = 1.0, 30 * 86400.0  # seconds
 DEFAULT_LEASE = 600.0
 
 
@@ -75,7 +75,7 @@ def optional_number(
     return None if value is None else number(name, value, most=most, least=least, above=above)
 
 
-def text(name: str, value: Any, most: int = MOST_NAME, *, empty: bool = False) -> str:
+def text(name: str, value: Any, most: int = MAX_NAME, *, empty: bool = False) -> str:
     """Return the value as a text that can be printed and stored anywhere.
 
     Raises:
@@ -97,7 +97,7 @@ def note(value: Any) -> str:
     if not isinstance(value, str):
         raise JobLogError(f"`note` must be a text, but got note={shown(value)}")
     kept = "".join(c if c.isprintable() or c == "\n" else "�" for c in value)
-    return kept if len(kept) <= MOST_NOTE else kept[: MOST_NOTE - 1] + "…"
+    return kept if len(kept) <= MAX_NOTE else kept[: MAX_NOTE - 1] + "…"
 
 
 def shown(value: Any) -> str:

@@ -7,11 +7,11 @@ from typing import Any
 
 from zeus.errors import KnobError
 from zeus.frontier.point import is_real
-from zeus.optimizer.jit.lengths import Lengths
 from zeus.optimizer.jit.optimizer import Job
+from zeus.optimizer.jit.segment_lengths import SegmentLengths
 
 
-def checked_lengths(wait: int, warmup: int | None, profile: int | None) -> Lengths:
+def checked_lengths(wait: int, warmup: int | None, profile: int | None) -> SegmentLengths:
     """Validate numbers of steps.
 
     Raises:
@@ -22,7 +22,7 @@ def checked_lengths(wait: int, warmup: int | None, profile: int | None) -> Lengt
         _whole("warmup_steps", warmup, 0)
     if profile is not None:
         _whole("profile_steps", profile, 1)
-    return Lengths(wait, warmup, profile)
+    return SegmentLengths(wait, warmup, profile)
 
 
 def checked_job(

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from zeus.frontier import Point
 from zeus.frontier.point import student_factor
-from zeus.optimizer.jit.stretch import Taken
+from zeus.optimizer.jit.segment import SegmentResult
 
 # Standard deviations in the uncertainty of a measurement.
 _COVERAGE = 2.4
@@ -36,10 +36,10 @@ _EVEN = 0.01
 
 
 @dataclass
-class Slice:
+class SettingSamples:
     """The measurements of one stay at a setting."""
 
-    parts: list[Taken] = field(default_factory=list)
+    parts: list[SegmentResult] = field(default_factory=list)
 
     @property
     def steps(self) -> int:
@@ -73,7 +73,7 @@ class Slice:
         return abs(first - second) > _OUTLYING * min(first, second)
 
     @property
-    def typical(self) -> Slice:
+    def typical(self) -> SettingSamples:
         """The slice without outlying windows, if there are enough to identify them."""
         if len(self.parts) < 3:
             return self
@@ -81,7 +81,7 @@ class Slice:
         median = statistics.median(times)
         usual = statistics.median(abs(time - median) for time in times)
         bound = max(_OUTLYING * median, _OUTLYING_DEVIATIONS * usual)
-        return Slice(
+        return SettingSamples(
             [
                 part
                 for part, time in zip(self.parts, times, strict=True)
@@ -126,10 +126,12 @@ class Noise:
     waiting: float = 0.0
 
     @classmethod
-    def of(cls, slices: Iterable[Slice]) -> Noise:
+    def of(cls, slices: Iterable[SettingSamples]) -> Noise:
         """Estimate the noise from all slices together."""
         waiting = _waiting_power(slices := [piece.typical for piece in slices])
-        known = [Slice([_undelayed(part, waiting) for part in piece.parts]) for piece in slices]
+        known = [
+            SettingSamples([_undelayed(part, waiting) for part in piece.parts]) for piece in slices
+        ]
         times = _spread(known, lambda part: part.time)
         energies = _spread(
             known, lambda part: part.energy, lambda part: part.uncertainty / _COVERAGE
@@ -139,12 +141,12 @@ class Noise:
             energies = Spread(max(times.per_step, energies.per_step))
         return cls(times, energies, waiting)
 
-    def doubt(self, piece: Slice) -> float:
+    def doubt(self, piece: SettingSamples) -> float:
         """Return the larger of the relative uncertainties of a step's time and energy."""
         of_time = self.time.of_mean(piece.steps) or 0.0
         return max(of_time, self._energy_doubt(piece) / piece.energy if piece.energy else 0.0)
 
-    def steps_for(self, precision: float, piece: Slice) -> int:
+    def steps_for(self, precision: float, piece: SettingSamples) -> int:
         """Return the total steps after which a slice should be known to this share."""
         varying = max(
             self.time.of_mean(piece.steps) or 0.0, self.energy.of_mean(piece.steps) or 0.0
@@ -158,9 +160,9 @@ class Noise:
             needed = max(needed, at_ends / precision)
         return math.ceil(piece.steps * needed)
 
-    def point(self, knob: object, piece: Slice) -> Point:
+    def point(self, knob: object, piece: SettingSamples) -> Point:
         """Return a step at this setting by one stay there: typical windows, no late steps."""
-        piece = Slice([_undelayed(part, self.waiting) for part in piece.typical.parts])
+        piece = SettingSamples([_undelayed(part, self.waiting) for part in piece.typical.parts])
         steps = piece.steps
         time = piece.time / steps
         of_time = self.time.of_mean(steps)
@@ -173,7 +175,7 @@ class Noise:
             repeats=len(piece.parts),
         )
 
-    def _energy_doubt(self, piece: Slice) -> float:
+    def _energy_doubt(self, piece: SettingSamples) -> float:
         varying = (self.energy.of_mean(piece.steps) or 0.0) * piece.energy
         return math.hypot(varying, piece.energy_uncertainty)
 
@@ -196,7 +198,7 @@ class Stays:
     quiet: bool
 
     @classmethod
-    def of(cls, stays: Mapping[int, Sequence[Slice]], knobs: Sequence[object]) -> Stays:
+    def of(cls, stays: Mapping[int, Sequence[SettingSamples]], knobs: Sequence[object]) -> Stays:
         """Combine all stays, given by rung and in order of time."""
         noise = Noise.of(piece for pieces in stays.values() for piece in pieces)
         single = {
@@ -308,7 +310,7 @@ def _with_drift(point: Point, drift: float) -> Point:
     )
 
 
-def _undelayed(part: Taken, waiting: float) -> Taken:
+def _undelayed(part: SegmentResult, waiting: float) -> SegmentResult:
     """Return a window as if no step had been late."""
     if not part.late:
         return part
@@ -320,7 +322,7 @@ def _undelayed(part: Taken, waiting: float) -> Taken:
     )
 
 
-def _waiting_power(slices: Sequence[Slice]) -> float:
+def _waiting_power(slices: Sequence[SettingSamples]) -> float:
     """Return the watts while a step is late: regression of energy on lateness over windows."""
     above = below = power = 0.0
     for piece in slices:
@@ -335,9 +337,9 @@ def _waiting_power(slices: Sequence[Slice]) -> float:
 
 
 def _spread(
-    slices: Iterable[Slice],
-    value: Callable[[Taken], float],
-    off: Callable[[Taken], float] = lambda _: 0.0,
+    slices: Iterable[SettingSamples],
+    value: Callable[[SegmentResult], float],
+    off: Callable[[SegmentResult], float] = lambda _: 0.0,
 ) -> Spread:
     """Return how much steps vary.
 

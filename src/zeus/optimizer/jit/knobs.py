@@ -111,7 +111,7 @@ class ClockKnob:
 
 
 @dataclass(frozen=True)
-class Card:
+class GpuKnobInfo:
     """Data about one GPU that a process sends to the others.
 
     Attributes:
@@ -129,7 +129,7 @@ class Card:
     ceiling: float = math.inf
 
     @classmethod
-    def of(cls, gpu: Gpu, knob: Knob, *, simulated: bool, raise_limit: bool = False) -> Card:
+    def of(cls, gpu: Gpu, knob: Knob, *, simulated: bool, raise_limit: bool = False) -> GpuKnobInfo:
         """Query a GPU.
 
         Args:
@@ -163,7 +163,7 @@ class Ladder:
         untried: The highest setting that the GPUs accept, like `knobs`, if it may not be tried.
     """
 
-    def __init__(self, cards: Mapping[str, Card]) -> None:
+    def __init__(self, cards: Mapping[str, GpuKnobInfo]) -> None:
         """Build a ladder that every card supports.
 
         Args:
@@ -174,7 +174,7 @@ class Ladder:
         """
         if not cards:
             raise KnobError("there must be at least one GPU, but got none")
-        by_model: dict[str, list[Card]] = {}
+        by_model: dict[str, list[GpuKnobInfo]] = {}
         for key in sorted(cards):
             by_model.setdefault(cards[key].model, []).append(cards[key])
         self.models = tuple(sorted(by_model))
@@ -255,7 +255,7 @@ class Ladder:
         return " + ".join(f"{count} x {model}" for model, count in self._counts.items())
 
 
-def _common(model: str, cards: Iterable[Card]) -> tuple[float, ...]:
+def _common(model: str, cards: Iterable[GpuKnobInfo]) -> tuple[float, ...]:
     ladders = [card.ladder for card in cards]
     shared = set(ladders[0]).intersection(*map(set, ladders[1:]))
     if not shared:
@@ -266,7 +266,7 @@ def _common(model: str, cards: Iterable[Card]) -> tuple[float, ...]:
     return tuple(sorted(shared, reverse=True))
 
 
-def _below(ladder: tuple[float, ...], cards: Iterable[Card]) -> tuple[float, ...]:
+def _below(ladder: tuple[float, ...], cards: Iterable[GpuKnobInfo]) -> tuple[float, ...]:
     """Return the part of a ladder that may be tried: from the lowest ceiling down."""
     ceiling = min(card.ceiling for card in cards)
     if ceiling >= ladder[0]:

@@ -36,17 +36,17 @@ from zeus.frontier import (
 from zeus.frontier.point import freeze
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.callback import Callback
-from zeus.optimizer.jit.grip import Grip
-from zeus.optimizer.jit.knobs import Card, Knob, Ladder
-from zeus.optimizer.jit.ledger import Ledger
-from zeus.optimizer.jit.lengths import Lengths
+from zeus.optimizer.jit.drift import MISMATCH, look, watch
+from zeus.optimizer.jit.knob_controller import KnobController
+from zeus.optimizer.jit.knobs import GpuKnobInfo, Knob, Ladder
 from zeus.optimizer.jit.profiles import Profile, ProfileFile, ProfileKey
 from zeus.optimizer.jit.ranks import Alone, Ranks, job_ranks
 from zeus.optimizer.jit.report import Report, Spent, reference_point
 from zeus.optimizer.jit.runner import Program, Runner, TroubleElsewhere
-from zeus.optimizer.jit.stretch import Rest, Stretch, Taken
-from zeus.optimizer.jit.walk import Walk
-from zeus.optimizer.jit.watch import MISMATCH, look, watch
+from zeus.optimizer.jit.segment import Idle, Segment, SegmentResult
+from zeus.optimizer.jit.segment_lengths import SegmentLengths
+from zeus.optimizer.jit.setting_sweep import SettingSweep
+from zeus.optimizer.jit.training_meter import TrainingMeter
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ T = TypeVar("T")
 # Seconds of an epoch after which steps are checked for drift again: some jobs have only one epoch.
 _LOOK_AGAIN = 3600.0
 _FEWEST_TO_CHOOSE_FROM = 2  # settings, unless the first one is known to be the best
-_MOST_PROFILES = 3  # in one run: a job that keeps changing is not profiled forever
+_MAX_PROFILES = 3  # in one run: a job that keeps changing is not profiled forever
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class _Hello:
         trouble: Why it cannot take part at all, or an empty string.
     """
 
-    cards: dict[str, Card]
+    cards: dict[str, GpuKnobInfo]
     refusal: str = ""
     trouble: str = ""
 
@@ -115,7 +115,7 @@ class JitOptimizer(Callback):
         monitor: ZeusMonitor,
         objective: Any,
         *,
-        lengths: Lengths,
+        lengths: SegmentLengths,
         profile_path: str | Path | None,
         job: Job,
         observe: bool,
@@ -139,9 +139,9 @@ class JitOptimizer(Callback):
         self._raise_limit = raise_limit
         self._rank_timeout = rank_timeout
         self._file = _profile_file(profile_path, job)
-        self._ledger = Ledger(monitor)
+        self._ledger = TrainingMeter(monitor)
         self._ranks: Ranks = Alone()
-        self._grip: Grip | None = None
+        self._grip: KnobController | None = None
         self._ladder: Ladder | None = None
         self._runner: Runner | None = None
         self._idle = False  # steps need no handling
@@ -208,15 +208,15 @@ class JitOptimizer(Callback):
             return
         self._ledger.begin()
         if self._idle and not self._over:
-            self._carefully(self._wake)
+            self._guarded(self._wake)
 
     def on_step_begin(self) -> None:
         """Begin a step."""
         if self._steps == self._wake_at and self._idle and not self._over:
-            self._carefully(self._wake)
+            self._guarded(self._wake)
         if not self._idle:
             self._ledger.begin()  # for loops that report steps only
-            self._carefully(self._step)
+            self._guarded(self._step)
 
     def on_step_end(self) -> None:
         """End a step."""
@@ -230,7 +230,7 @@ class JitOptimizer(Callback):
     def pause(self) -> None:
         """Pause: other work than training follows."""
         if self._runner is not None and not self._idle:
-            self._carefully(self._runner.interrupt)
+            self._guarded(self._runner.interrupt)
         self._ledger.end()
 
     def resume(self) -> None:
@@ -250,7 +250,7 @@ class JitOptimizer(Callback):
 
     # --- error handling: training always continues ------------------------------------------
 
-    def _carefully(self, action: Callable[[], None]) -> None:
+    def _guarded(self, action: Callable[[], None]) -> None:
         try:
             action()
         except TroubleElsewhere as error:  # every process has it: only the first one warns
@@ -331,14 +331,14 @@ class JitOptimizer(Callback):
         (saved, *_) = self._ranks.share(self._saved() if self._ranks.rank == 0 else None)
         assert self._grip is not None
         self._runner = Runner(self.monitor, self._grip, self._ranks)
-        self._runner.start(self._life(saved, refusal), self._steps)
+        self._runner.start(self._profile_decide_watch(saved, refusal), self._steps)
 
     def _hello(self) -> _Hello:
         try:
             if not self.monitor.gpus:
                 raise KnobError("the monitor must have a GPU, but has none")
             simulated = bool(self.monitor.node.simulated)
-            self._grip = Grip(
+            self._grip = KnobController(
                 self._knob,
                 self.monitor.gpus,
                 simulated=simulated,
@@ -356,21 +356,21 @@ class JitOptimizer(Callback):
 
     # --- the phases of a run ----------------------------------------------------------------
 
-    def _life(self, saved: Frontier | None, refusal: str) -> Program:
+    def _profile_decide_watch(self, saved: Frontier | None, refusal: str) -> Program:
         """Profile, decide, watch; and again when the job has changed."""
         if refusal:
             self._say_refused(saved, refusal)
             if saved is None:
                 while True:
-                    yield Rest(None)
-        for _ in range(_MOST_PROFILES):
+                    yield Idle(None)
+        for _ in range(_MAX_PROFILES):
             walk = self._walk(saved)
             if not refusal:
                 walk = yield from self._profiled(walk)
                 if len(walk.points()) < _FEWEST_TO_CHOOSE_FROM and walk.next_rung() is not None:
                     self._say_too_short()
                     while True:
-                        yield Rest(None)
+                        yield Idle(None)
             yield from self._compared(walk)
             self._decide(self._frontier_of(walk.points()))
             if walk.slices:
@@ -384,12 +384,12 @@ class JitOptimizer(Callback):
                 self._say("the saved profile is not this job's: %s", drift)
                 self._frontier = self._selection = None
                 while True:
-                    yield Rest(None)
+                    yield Idle(None)
             self._say("profiling again: %s", drift)
         while True:
-            yield Rest(self._outcome()[0])
+            yield Idle(self._outcome()[0])
 
-    def _walk(self, saved: Frontier | None) -> Walk:
+    def _walk(self, saved: Frontier | None) -> SettingSweep:
         ladder = self._ladder
         assert ladder is not None
         known = {} if saved is None else {point.knob: point for point in saved.combine()}
@@ -402,7 +402,7 @@ class JitOptimizer(Callback):
             if len(ladder.models) == 1:
                 knobs.sort(reverse=True)
             aside = knobs.index(present)
-        return Walk(
+        return SettingSweep(
             knobs,
             self._settled,
             self._lengths,
@@ -413,7 +413,9 @@ class JitOptimizer(Callback):
             self._selected,
         )
 
-    def _profiled(self, walk: Walk) -> Generator[Stretch, Taken | None, Walk]:
+    def _profiled(
+        self, walk: SettingSweep
+    ) -> Generator[Segment, SegmentResult | None, SettingSweep]:
         """Continue a sweep, or start over if its known points no longer match this job."""
         if walk.known and walk.next_rung() is not None:
             last = walk.points()[-1]
@@ -424,7 +426,7 @@ class JitOptimizer(Callback):
         yield from self._counted(walk.run())
         return walk
 
-    def _compared(self, walk: Walk) -> Generator[Stretch, Taken | None, None]:
+    def _compared(self, walk: SettingSweep) -> Generator[Segment, SegmentResult | None, None]:
         """Measure the previous setting as well, with which the choice is compared."""
         if self._present is None:
             return
@@ -433,8 +435,8 @@ class JitOptimizer(Callback):
             yield from self._counted(walk.visit(rung, None))
 
     def _counted(
-        self, program: Generator[Stretch, Taken | None, T]
-    ) -> Generator[Stretch, Taken | None, T | None]:
+        self, program: Generator[Segment, SegmentResult | None, T]
+    ) -> Generator[Segment, SegmentResult | None, T | None]:
         """Run a program, count its steps as profiling, and end it if they are too many.
 
         Returns:

@@ -17,10 +17,10 @@ from zeus.errors import CapabilityError, KnobError
 from zeus.frontier.point import freeze
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor.measurement import GPU
-from zeus.optimizer.jit.grip import Grip
+from zeus.optimizer.jit.knob_controller import KnobController
 from zeus.optimizer.jit.late import late_time
 from zeus.optimizer.jit.ranks import Ranks
-from zeus.optimizer.jit.stretch import Rest, Stretch, Taken
+from zeus.optimizer.jit.segment import Idle, Segment, SegmentResult
 
 _VAGUE = 0.02  # of the energy of a segment: from this uncertainty on, wait for the next tick
 _TICK = 0.1  # seconds between ticks of an energy counter, on most GPUs
@@ -28,7 +28,7 @@ _SOME_TICKS = 2
 _LONGEST_WAIT = 0.3  # seconds
 
 #: A program of segments: yields what to do, is sent the result of each measured segment.
-Program = Generator[Stretch | Rest, Taken | None, None]
+Program = Generator[Segment | Idle, SegmentResult | None, None]
 
 
 class TroubleElsewhere(Exception):
@@ -42,12 +42,12 @@ class Runner:
         resting: Whether steps need not be reported until `wake`.
     """
 
-    def __init__(self, monitor: ZeusMonitor, grip: Grip, ranks: Ranks) -> None:
+    def __init__(self, monitor: ZeusMonitor, grip: KnobController, ranks: Ranks) -> None:
         self._monitor = monitor
         self._grip = grip
         self._ranks = ranks
         self._program: Program | None = None
-        self._stretch: Stretch | None = None
+        self._stretch: Segment | None = None
         self._end = 0  # the step count at which the segment ends
         self._setting: Any = None
         self._since = 0  # the step count at which the setting was applied
@@ -91,16 +91,16 @@ class Runner:
 
     # --- internal ---------------------------------------------------------------------------
 
-    def _order(self, taken: Taken | None, step: int) -> None:
+    def _order(self, taken: SegmentResult | None, step: int) -> None:
         assert self._program is not None
         self._tally, self._since = self.tally(step), step
         order = self._program.send(taken)
-        if isinstance(order, Rest) or not order.continues:
+        if isinstance(order, Idle) or not order.continues:
             self._stay.interrupt()
             self._apply(order.setting)
             label = "" if order.setting is None else f"setting {order.setting}"
             self._stay = _Stay(self._monitor, label)
-        if isinstance(order, Rest):
+        if isinstance(order, Idle):
             self.resting = True
         else:
             self._stretch, self._end = order, step + order.steps
@@ -114,7 +114,7 @@ class Runner:
             self._trouble = str(error)  # the others wait for our results: sent along with them
         self._setting = None if setting is None else freeze(setting)
 
-    def _reduced(self, stretch: Stretch) -> Taken:
+    def _reduced(self, stretch: Segment) -> SegmentResult:
         """Return the time and energy of the segment on all GPUs of the job."""
         try:
             self._grip.check_in_force()
@@ -149,7 +149,7 @@ class _Stay:
         self._stamps: list[float] = []  # when the steps of the window began
         self._step_times: list[float] = []  # seconds, of the segment so far
         self._trouble = ""
-        self._before = Taken(0, 0.0, 0.0)  # sum of the previous segments
+        self._before = SegmentResult(0, 0.0, 0.0)  # sum of the previous segments
         self._late = 0.0
 
     def step_begin(self) -> None:
@@ -176,7 +176,7 @@ class _Stay:
         self._step_times += [end - begin for begin, end in pairwise([*self._stamps, now])]
         self._stamps = []
 
-    def said(self, trouble: str) -> _Said:
+    def said(self, trouble: str) -> _RankReport:
         """Return the time and energy of the stay so far, in this process."""
         pieces = [*self._pieces]
         if self._window is not None:
@@ -188,7 +188,7 @@ class _Stay:
                 pieces.append(self._settled(so_far, pieces))
         self._late += late_time(self._step_times)
         self._step_times = []
-        return _Said.of(pieces, self._late, trouble or self._trouble)
+        return _RankReport.of(pieces, self._late, trouble or self._trouble)
 
     def _settled(self, so_far: Measurement, pieces: Sequence[Measurement]) -> Measurement:
         """Return the window's measurement, one counter tick later if it is too uncertain.
@@ -208,13 +208,13 @@ class _Stay:
         self._pieces.append(piece)
         return piece
 
-    def last_of(self, steps: int, answers: Sequence[_Said]) -> Taken:
+    def last_of(self, steps: int, answers: Sequence[_RankReport]) -> SegmentResult:
         """Return the time and energy of the last segment, from the results of all processes."""
         whole = _together(self._before.steps + steps, answers)
         before, self._before = self._before, whole
         time = whole.time - before.time
         energy = whole.energy - before.energy
-        return Taken(
+        return SegmentResult(
             steps,
             time,
             energy,
@@ -226,7 +226,7 @@ class _Stay:
 
 
 @dataclass(frozen=True)
-class _Said:
+class _RankReport:
     """Results of a segment that a process sends to the others.
 
     Attributes:
@@ -242,7 +242,7 @@ class _Said:
     energies: dict[str, tuple[float, float]]
 
     @classmethod
-    def of(cls, pieces: Iterable[Measurement], late: float, trouble: str) -> _Said:
+    def of(cls, pieces: Iterable[Measurement], late: float, trouble: str) -> _RankReport:
         """Sum consecutive pieces."""
         time = 0.0
         energies: dict[str, tuple[float, float]] = {}
@@ -264,13 +264,13 @@ class _Said:
         return cls(trouble, time, late, energies)
 
 
-def _together(steps: int, answers: Sequence[_Said]) -> Taken:
+def _together(steps: int, answers: Sequence[_RankReport]) -> SegmentResult:
     time, late = max((answer.time, answer.late) for answer in answers)
     energies: dict[str, tuple[float, float]] = {}
     for answer in answers:
         for key, energy in answer.energies.items():
             energies[key] = max(energy, energies.get(key, energy))  # seen twice, it counts once
-    return Taken(
+    return SegmentResult(
         steps,
         time,
         math.fsum(joules for joules, _ in energies.values()),

@@ -23,7 +23,7 @@ CACHE_VARIABLE = "ZEUS_CACHE_DIR"
 
 _I32, _I64, _DOUBLE = ctypes.c_int32, ctypes.c_int64, ctypes.c_double
 _CHOICE = ctypes.c_uint16
-MOST_OPTIONS = 1 << 16  # per operation
+MAX_OPTIONS = 1 << 16  # per operation
 _CANCELLED = 3  # as in `c/pipeline.h`
 _SHORTEST = 1e-3  # seconds: 0 would mean no limit
 

@@ -252,7 +252,7 @@ SCHEDULES: dict[str, Callable[[Shape], Order]] = {
     "zbv": zero_bubble_v,
 }
 """Schedules by their names on the command line."""
-MOST_OPERATIONS = 200_000  # per iteration; takes minutes and a gigabyte
+MAX_OPERATIONS = 200_000  # per iteration; takes minutes and a gigabyte
 _CHUNKS = {"zbv": 2}  # stages per rank, where there is no choice
 
 
@@ -306,9 +306,9 @@ def build(
             f"{profile.stages} stages"
         )
     shape = Shape(profile.stages // chunks, profile.stages, microbatches)
-    if 2 * shape.stages * shape.microbatches > MOST_OPERATIONS:
+    if 2 * shape.stages * shape.microbatches > MAX_OPERATIONS:
         raise PipelineError(
-            f"an iteration must have at most {MOST_OPERATIONS} operations, but forwards and "
+            f"an iteration must have at most {MAX_OPERATIONS} operations, but forwards and "
             f"backwards of {shape.stages} stages and {shape.microbatches} microbatches are "
             f"{2 * shape.stages * shape.microbatches}"
         )

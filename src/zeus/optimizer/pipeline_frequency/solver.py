@@ -22,7 +22,7 @@ from zeus.optimizer.pipeline_frequency.plan import Menu, Plan
 
 PLANS = 500
 _ROUNDS = 3
-_MOST_PLANS = 1_000_000
+_MAX_PLANS = 1_000_000
 _COST_BITS = 60
 _STEEPEST = 1 << 61
 
@@ -123,14 +123,14 @@ def solve(pipeline: Pipeline, plans: int = PLANS, limit: Limit | None = None) ->
         SolvingCancelledError: If the limit was cancelled.
         NativeCodeError: If the solver is missing and cannot be built.
     """
-    if counted("plans", plans) > _MOST_PLANS:
-        raise PipelineError(f"`1 <= plans <= {_MOST_PLANS}` must hold, but got plans={plans!r}")
+    if counted("plans", plans) > _MAX_PLANS:
+        raise PipelineError(f"`1 <= plans <= {_MAX_PLANS}` must hold, but got plans={plans!r}")
     pipeline.completed()
     curves = curves_of(pipeline)
     for number, curve in zip(curves.of_operation, pipeline.operations, strict=True):
-        if len(curves.curves[number].options) >= native.MOST_OPTIONS:
+        if len(curves.curves[number].options) >= native.MAX_OPTIONS:
             raise PipelineError(
-                f"an operation must have fewer than {native.MOST_OPTIONS} useful options, but "
+                f"an operation must have fewer than {native.MAX_OPTIONS} useful options, but "
                 f"{curve} has {len(curves.curves[number].options)}"
             )
     limit = limit or Limit()

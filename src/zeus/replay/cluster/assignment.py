@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from zeus.errors import TraceError
-from zeus.optimizer.batch_size.lanes import Floats, Ints
+from zeus.optimizer.batch_size.job_batch import Floats, Ints
 from zeus.replay.cluster.kmeans import kmeans
 from zeus.replay.cluster.trace import ClusterTrace
 from zeus.replay.table import JobTable

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import Bools, Floats, Ints
+from zeus.optimizer.batch_size.job_batch import Bools, Floats, Ints
 from zeus.replay.cluster.files import JOBS, TAGS
 from zeus.replay.cluster.trace import SUCCESSFUL, ClusterTrace, collected, hashed
 

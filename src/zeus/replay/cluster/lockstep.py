@@ -14,9 +14,9 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import ALL, Floats, Ints, Lanes, Rows, Trials
-from zeus.optimizer.batch_size.policies import Notes, Policy, policy_named
-from zeus.replay.engine import MOST_ATTEMPTS
+from zeus.optimizer.batch_size.job_batch import ALL, Floats, Ints, JobBatch, Rows, Trials
+from zeus.optimizer.batch_size.policies import FirstEpochs, Policy, policy_named
+from zeus.replay.engine import MAX_ATTEMPTS
 from zeus.replay.table import JobTable
 from zeus.replay.world import World
 
@@ -137,7 +137,7 @@ class _Replay:
         self.world = World.of(tables)
         self.policy = policy_named(policy) if instead is None else instead
         used, kind = np.unique(groups.table, return_inverse=True)
-        kinds = Lanes.of([tables[number].spec(policy, 0, **options) for number in used])
+        kinds = JobBatch.of([tables[number].spec(policy, 0, **options) for number in used])
         lanes = replace(kinds.take(kind), seed=groups.seed)
         self.state = self.policy.begin(lanes)
         count, jobs = len(groups.table), len(groups.start)
@@ -286,7 +286,7 @@ class _Replay:
         )
         self.profiled[rows, arm] |= epochs > 0
         self._advance(rows)
-        over = converged | (self.attempt[job] >= MOST_ATTEMPTS)
+        over = converged | (self.attempt[job] >= MAX_ATTEMPTS)
         done, again = rows[over], ~over
         self.flying[done] -= 1
         self.sums.unreached[self.origin[done]] += ~converged[over]
@@ -299,7 +299,7 @@ class _Replay:
         self.policy.noted(
             self.state,
             ALL if len(rows) == len(self.origin) else rows,
-            Notes(arm, np.zeros_like(rows), trial.epoch_cost[job], trial.load[job]),
+            FirstEpochs(arm, np.zeros_like(rows), trial.epoch_cost[job], trial.load[job]),
         )
         self.profiled[rows, arm] = True
         end = trial.final[job]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import Floats, Ints
+from zeus.optimizer.batch_size.job_batch import Floats, Ints
 from zeus.replay.cluster.assignment import Assignment, Scale, assigned
 from zeus.replay.cluster.engines import run_tasks
 from zeus.replay.cluster.lockstep import Sums

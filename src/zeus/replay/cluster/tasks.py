@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import Ints
+from zeus.optimizer.batch_size.job_batch import Ints
 from zeus.optimizer.batch_size.randomness import uniform
 from zeus.replay.cluster.assignment import Assignment
 from zeus.replay.cluster.lockstep import Groups, Options, Sums, run_groups

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import Bools, Choices, Floats, Ints, Lanes, Rows, Trials
+from zeus.optimizer.batch_size.job_batch import Bools, Choices, Floats, Ints, JobBatch, Rows, Trials
 from zeus.optimizer.batch_size.policies.paper import PaperPolicy, PaperState
 
 
@@ -73,7 +73,7 @@ class WithoutJitProfiling(PaperPolicy):
 
     name: ClassVar[str] = "paper-without-jit-profiling"
 
-    def begin(self, lanes: Lanes, gpus: int = 1) -> UnprofiledState:
+    def begin(self, lanes: JobBatch, gpus: int = 1) -> UnprofiledState:
         """Return the initial state of jobs."""
         plain = super().begin(lanes, gpus)
         known = {field.name: getattr(plain, field.name) for field in fields(plain)}

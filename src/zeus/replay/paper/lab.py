@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeus.errors import TraceError
-from zeus.optimizer.batch_size.lanes import Choices, Ints, Lanes, Rows, Trials
+from zeus.optimizer.batch_size.job_batch import Choices, Ints, JobBatch, Rows, Trials
 from zeus.optimizer.batch_size.policies import Policy, policy_named
 from zeus.replay.engine import Job, replay
 from zeus.replay.table import JobTable, job_table
@@ -237,7 +237,7 @@ class _Witness(Policy):
         self.policy = policy
         self.seen: list[Trial] = []
 
-    def begin(self, lanes: Lanes, gpus: int = 1) -> Any:
+    def begin(self, lanes: JobBatch, gpus: int = 1) -> Any:
         return self.policy.begin(lanes, gpus)
 
     def choose(self, state: Any, rows: Rows, gpu: Ints, attempt: Ints) -> Choices:

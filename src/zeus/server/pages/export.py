@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from zeus.errors import UnknownJobError
-from zeus.optimizer.batch_size.answers import JobInfo
+from zeus.optimizer.batch_size.api import JobInfo
 from zeus.optimizer.batch_size.service import Jobs
 from zeus.server.pages.job import check_scope
 from zeus.server.pages.layout import HEADERS

@@ -14,10 +14,10 @@ from zeus.frontier import Frontier, Point
 from zeus.frontier.layout import lay_out
 from zeus.frontier.show import rows
 from zeus.optimizer.batch_size.account import course
-from zeus.optimizer.batch_size.answers import ProfileInfo
+from zeus.optimizer.batch_size.api import ProfileInfo
 from zeus.optimizer.batch_size.events import CONVERGED, FAILED, STOPPED, GpuModel
 from zeus.optimizer.batch_size.overview import Overview, Overviews
-from zeus.optimizer.batch_size.recorded import REASONS
+from zeus.optimizer.batch_size.rows import REASONS
 from zeus.server.pages import job_charts as charts
 from zeus.server.pages import job_tables as tables
 from zeus.server.pages.job_list import job_address
@@ -225,7 +225,7 @@ class _Page:
 
     def beliefs(self) -> Markup:
         overview = self.overview
-        if not overview.costs and all(each.cost is None for each in overview.outlook):
+        if not overview.costs and all(each.cost is None for each in overview.beliefs):
             unknown = "Unknown until a run has converged."
             return section("Cost of each batch size", name="costs", about=unknown)
         where = tables.gpu_name(overview.gpu) if overview.gpu else ""
@@ -234,7 +234,7 @@ class _Page:
             f"with η = {digits(self.spec.eta_knob)}."
         )
         kinds = charts.belief_kinds(overview)
-        crowded = len(overview.outlook) > charts.CROWD
+        crowded = len(overview.beliefs) > charts.CROWD
         legend: list[tuple[Sample, str]] = [
             (charts.EXPECTED if kind == "other" and crowded else kind, text)
             for kind, text in _BELIEFS

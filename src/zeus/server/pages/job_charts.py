@@ -10,10 +10,10 @@ from typing import Literal
 from zeus.drawing.axes import Axis, Steps, axes
 from zeus.drawing.shapes import Frame, Kind, Mark, Path, Picture, Shape, Text
 from zeus.drawing.units import Unit, energy_unit
-from zeus.optimizer.batch_size.brain import Expected
 from zeus.optimizer.batch_size.events import CONVERGED
+from zeus.optimizer.batch_size.job_state import Expected
 from zeus.optimizer.batch_size.overview import Overview
-from zeus.optimizer.batch_size.policies import Standing
+from zeus.optimizer.batch_size.policies import ArmStatus
 from zeus.optimizer.batch_size.store.history import Span
 from zeus.server.pages.outcomes import WORDS, kind_of
 from zeus.server.pages.units import joules
@@ -107,10 +107,10 @@ def _said(span: Span, width: int) -> str:
 
 def beliefs(overview: Overview, frame: Frame) -> Picture:
     """Draw measured and expected costs at each batch size."""
-    known = [each for each in overview.outlook if each.cost is not None]
+    known = [each for each in overview.beliefs if each.cost is not None]
     seen = [cost for _, cost in overview.costs]
     least = min([each.cost for each in known if each.cost] + seen, default=1.0)
-    highs = [each.high or each.cost or 0.0 for each in known if each.standing == Standing.PROVEN]
+    highs = [each.high or each.cost or 0.0 for each in known if each.standing == ArmStatus.PROVEN]
     means = [each.cost or 0.0 for each in known]
     top = min(max([*highs, *means, *seen], default=1.0), _REACH * least) * 1.06 or 1.0
     unit = energy_unit(top)
@@ -123,11 +123,11 @@ def beliefs(overview: Overview, frame: Frame) -> Picture:
         "the table below has the same data"
     )
     shapes: list[Shape] = [*axes(frame, x, y, "batch size", f"cost of a run ({unit.name})")]
-    crowded = len(overview.outlook) > CROWD
+    crowded = len(overview.beliefs) > CROWD
     if crowded:
         shapes += _curves(overview, x, y)
     shapes += _runs(overview, x, y)
-    for index, each in enumerate(overview.outlook):
+    for index, each in enumerate(overview.beliefs):
         if not crowded or _belief_kind(overview, each) not in ("other", "unknown"):
             shapes += _belief(overview, each, x.place(index), y)
     return Picture(name, frame.width, frame.height, tuple(shapes))
@@ -138,7 +138,7 @@ def _curves(overview: Overview, x: Steps, y: Axis) -> Iterator[Shape]:
     for pick in ("cost", "low", "high"):
         corners = [
             (x.place(index), y.place(value))
-            for index, each in enumerate(overview.outlook)
+            for index, each in enumerate(overview.beliefs)
             if (value := getattr(each, pick)) is not None
         ]
         if len(corners) > 1:
@@ -159,17 +159,17 @@ def _runs(overview: Overview, x: Steps, y: Axis) -> Iterator[Shape]:
 
 def belief_kinds(overview: Overview) -> set[Kind | Literal["unknown"]]:
     """Return the kinds of marks in the chart, for its legend."""
-    return {_belief_kind(overview, each) for each in overview.outlook}
+    return {_belief_kind(overview, each) for each in overview.beliefs}
 
 
 def _belief_kind(overview: Overview, each: Expected) -> Kind | Literal["unknown"]:
-    if each.standing in (Standing.PRUNED, Standing.MISSED, Standing.UNFIT):
+    if each.standing in (ArmStatus.PRUNED, ArmStatus.MISSED, ArmStatus.UNFIT):
         return "failed"
     if each.cost is None:
         return "unknown"
     if overview.next is not None and overview.next.batch_size == each.batch_size:
         return "chosen"
-    return "best" if each.standing == Standing.PROVEN else "other"
+    return "best" if each.standing == ArmStatus.PROVEN else "other"
 
 
 def _belief(overview: Overview, each: Expected, x: float, y: Axis) -> Iterator[Shape]:
@@ -184,7 +184,7 @@ def _belief(overview: Overview, each: Expected, x: float, y: Axis) -> Iterator[S
     colour = {"chosen": "chosen", "best": "line"}.get(kind, "other")
     if each.low is not None and each.high is not None:
         ends = (x, y.place(each.low)), (x, y.place(each.high))
-        yield Path(ends, colour, 2.2, dashed=each.standing != Standing.PROVEN)
+        yield Path(ends, colour, 2.2, dashed=each.standing != ArmStatus.PROVEN)
         for value, (_, end) in zip((each.low, each.high), ends, strict=True):
             if value / y.unit.size <= y.high:  # else it extends beyond the edge
                 yield Path(((x - 5, end), (x + 5, end)), colour, 1.6)
@@ -194,12 +194,12 @@ def _belief(overview: Overview, each: Expected, x: float, y: Axis) -> Iterator[S
 
 
 _STANDINGS = {
-    Standing.UNKNOWN: "not tried yet",
-    Standing.EXPECTED: "not tried yet",
-    Standing.PROVEN: "converges",
-    Standing.MISSED: "not converged",
-    Standing.PRUNED: "pruned",
-    Standing.UNFIT: "fails to run",
+    ArmStatus.UNKNOWN: "not tried yet",
+    ArmStatus.EXPECTED: "not tried yet",
+    ArmStatus.PROVEN: "converges",
+    ArmStatus.MISSED: "not converged",
+    ArmStatus.PRUNED: "pruned",
+    ArmStatus.UNFIT: "fails to run",
 }
 
 
@@ -214,7 +214,7 @@ def standing_words(each: Expected) -> str:
     return words
 
 
-def standing_label(standing: Standing) -> str:
+def standing_label(standing: ArmStatus) -> str:
     """Describe the state of a batch size, without numbers."""
     return _STANDINGS[standing]
 

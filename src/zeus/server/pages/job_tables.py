@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zeus.optimizer.batch_size.account import Baseline
-from zeus.optimizer.batch_size.answers import ProfileInfo, TrialInfo
-from zeus.optimizer.batch_size.brain import Expected
+from zeus.optimizer.batch_size.api import ProfileInfo, TrialInfo
 from zeus.optimizer.batch_size.events import CONVERGED, GpuModel
+from zeus.optimizer.batch_size.job_state import Expected
 from zeus.optimizer.batch_size.overview import Overview
-from zeus.optimizer.batch_size.policies import Standing
+from zeus.optimizer.batch_size.policies import ArmStatus
 from zeus.optimizer.batch_size.store import RUNNING
 from zeus.optimizer.batch_size.store.history import Total
 from zeus.server.pages.job_charts import CROWD, standing_label
@@ -75,14 +75,14 @@ def batch_sizes(overview: Overview) -> Markup:
     profiles = {each.batch_size: each for each in overview.profiles if _here(overview, each)}
     rows: list[Row] = []
     rest: list[Row] = []
-    for each in overview.outlook:
+    for each in overview.beliefs:
         mine = [
             total
             for total in overview.totals
             if total.batch_size == each.batch_size and (total.gpu, total.gpus) == overview.gpu
         ]
         chosen = overview.next is not None and overview.next.batch_size == each.batch_size
-        proven = each.standing == Standing.PROVEN
+        proven = each.standing == ArmStatus.PROVEN
         limit = profiles[each.batch_size].power_limit if each.batch_size in profiles else None
         runs = {total.state for total in mine}
         row = Row(
@@ -96,7 +96,7 @@ def batch_sizes(overview: Overview) -> Markup:
             ],
             "chosen" if chosen else "" if proven else "muted",
         )
-        plain = len(overview.outlook) > CROWD and not (mine or chosen or proven)
+        plain = len(overview.beliefs) > CROWD and not (mine or chosen or proven)
         (rest if plain else rows).append(row)
     look = {"numbers": (1, 2, 4, 5, 6, 7), "optional": (2, 4, 5, 6)}
     known = table("Batch sizes", head, rows, **look)
@@ -114,10 +114,10 @@ def _here(overview: Overview, profile: ProfileInfo) -> bool:
 def _labels(overview: Overview, each: Expected, runs: set[str], *, chosen: bool) -> Markup | None:
     default = each.batch_size == overview.spec.default_batch_size
     words = ["default"] * default + ["next"] * chosen
-    known = each.standing not in (Standing.UNKNOWN, Standing.EXPECTED)
+    known = each.standing not in (ArmStatus.UNKNOWN, ArmStatus.EXPECTED)
     if not known and runs:
         words += [] if CONVERGED in runs else ["not converged"]
-    elif each.standing != Standing.PROVEN:
+    elif each.standing != ArmStatus.PROVEN:
         words.append(standing_label(each.standing))
     return tag("span", f" ({', '.join(words)})", class_="why") if words else None
 

@@ -26,10 +26,10 @@ from zeus.server.pages.units import ago, counted, digits, joules, percent, secon
 
 PATH = "/pipelines"
 _REFRESH = 5.0  # seconds, while ranks are alive
-_MOST_MARKS = 60  # on a frontier
-_MOST_TOOLTIPS = 1_500
-_MOST_OPERATIONS = 6_000  # in a picture
-_MOST_ROWS = 500
+_MAX_MARKS = 60  # on a frontier
+_MAX_TOOLTIPS = 1_500
+_MAX_OPERATIONS = 6_000  # in a picture
+_MAX_ROWS = 500
 _EVENTS = 20
 _AS_PLANNED = 5e-3  # relative difference up to which a step counts as planned
 
@@ -237,14 +237,14 @@ class _Page:
     def plan(self, planned: Planned) -> Markup:
         operations = len(planned.before.pipeline.operations)
         about = f"Timeline of pipeline {self.number}, colored by power."
-        if operations > _MOST_OPERATIONS:
+        if operations > _MAX_OPERATIONS:
             return section(
                 "The pipeline before and now",
                 words(f"With {operations} operations the plan is too large to draw here."),
                 name="plan",
             )
         after = self.points[self.number].knob.execute()
-        drawing = draw_pipeline(planned.before, after, tooltips=operations <= _MOST_TOOLTIPS)
+        drawing = draw_pipeline(planned.before, after, tooltips=operations <= _MAX_TOOLTIPS)
         picture = tag(
             "div",
             drawn(drawing),
@@ -281,7 +281,7 @@ class _Page:
 
     def pipelines(self) -> Markup:
         rows = []
-        for number, point in list(enumerate(self.points))[:_MOST_ROWS]:
+        for number, point in list(enumerate(self.points))[:_MAX_ROWS]:
             straggler = self.stragglers.get(number)
             state = "keeps pace" if straggler is None else str(straggler).partition(" takes ")[2]
             rows.append(
@@ -322,7 +322,7 @@ class _Page:
                 )
         head = ("PP rank", "computation", "lowest", "mean", "highest")
         inner = table(
-            "Clocks of the plan", head, rows[:_MOST_ROWS], numbers=(2, 3, 4), optional=(0,)
+            "Clocks of the plan", head, rows[:_MAX_ROWS], numbers=(2, 3, 4), optional=(0,)
         )
         title = f"Clocks of pipeline {self.number}"
         return section(title, inner, name="clocks")
@@ -344,7 +344,7 @@ class _Page:
                 ],
                 "muted" if rank["state"] in ("ended", "lost") else "",
             )
-            for rank in own[:_MOST_ROWS]
+            for rank in own[:_MAX_ROWS]
         ]
         head = ("rank", "PP rank", "TP rank", "GPU", "state", "instructions", "clocks measured")
         inner: Content = table("Ranks", head, rows, numbers=(1, 2, 5, 6), optional=(2, 3, 5))
@@ -366,8 +366,8 @@ def _state(rank: Mapping[str, Any]) -> Content:
 
 
 def _thinned(points: Sequence[Point], kept: Sequence[Point]) -> list[Point]:
-    """Return at most about `_MOST_MARKS` points, and all of `kept`."""
-    step = max(1, len(points) // _MOST_MARKS)
+    """Return at most about `_MAX_MARKS` points, and all of `kept`."""
+    step = max(1, len(points) // _MAX_MARKS)
     chosen = {*points[::step], points[-1], *kept}
     return [_marked(point) for point in sorted(chosen, key=lambda point: point.time)]
 

@@ -13,10 +13,10 @@ from zeus.optimizer.pipeline_frequency import Option
 from zeus.optimizer.pipeline_frequency.running.job import PipelineJob
 from zeus.optimizer.pipeline_frequency.running.messages import (
     Instruction,
-    Kind,
+    InstructionKind,
     Measured,
-    Passage,
-    Seat,
+    RankPlace,
+    StepTimes,
     Straggler,
 )
 
@@ -52,7 +52,7 @@ def job():
 )
 def test_places_that_cannot_be(numbers, said):
     with pytest.raises(PipelineError, match=said):
-        Seat(*numbers)
+        RankPlace(*numbers)
 
 
 def test_registering_again_takes_the_place_and_withdraws_the_plan(job):
@@ -119,7 +119,9 @@ def test_who_is_not_registered_is_unknown(job):
     ],
 )
 def test_measurements_that_cannot_be(job, option, said):
-    wrong = Measured({**measured([F, B]).options, Kind("forward", 0): (option,)}, None, 1)
+    wrong = Measured(
+        {**measured([F, B]).options, InstructionKind("forward", 0): (option,)}, None, 1
+    )
     before = job.ranks[0].measured
     with pytest.raises(PipelineError, match=said):
         job.put_measurements(0, "session 0", wrong, 5.0)
@@ -136,9 +138,9 @@ def test_measurements_of_other_instructions_than_those_of_the_step(job):
 @pytest.mark.parametrize(
     ("passage", "said"),
     [
-        (Passage(3, (0.0,), (1.0,)), "of 2 in step 3 1 begin and 1 end"),
-        (Passage(3, (0.0, 2.0), (1.0,)), "2 begin and 1 end"),
-        (Passage(3, (0.0, 0.5), (1.0, 2.0)), "one after the other, but do not in step 3"),
+        (StepTimes(3, (0.0,), (1.0,)), "of 2 in step 3 1 begin and 1 end"),
+        (StepTimes(3, (0.0, 2.0), (1.0,)), "2 begin and 1 end"),
+        (StepTimes(3, (0.0, 0.5), (1.0, 2.0)), "one after the other, but do not in step 3"),
     ],
 )
 def test_instants_that_cannot_be(job, passage, said):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zeus.optimizer.pipeline_frequency.running.messages import Passage
+from zeus.optimizer.pipeline_frequency.running.messages import StepTimes
 from zeus.optimizer.pipeline_frequency.running.transit import Dependency, message_times
 
 # Two microbatches of two places: the second needs forwards 0 and 1, the first backwards 2 and 3.
@@ -19,7 +19,7 @@ SECOND = ((1.25, 2.25, 4.25, 5.25), (2.25, 4.25, 5.25, 7.25))
 
 def passage(step, instants, ahead=0.0):
     begins, ends = instants
-    return Passage(step, tuple(b + ahead for b in begins), tuple(e + ahead for e in ends))
+    return StepTimes(step, tuple(b + ahead for b in begins), tuple(e + ahead for e in ends))
 
 
 @pytest.mark.parametrize("ahead", [0.0, 1000.0, -1000.0])
@@ -44,5 +44,5 @@ def test_what_is_not_known_both_ways_in_one_step_is_not_known():
 
 
 def test_no_time_at_all_is_no_message():
-    at_once = Passage(1, (0.0,) * 4, (0.0,) * 4)
+    at_once = StepTimes(1, (0.0,) * 4, (0.0,) * 4)
     assert message_times(NEEDS, {0: [[at_once], [at_once]]}) == {}

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from zeus.optimizer.pipeline_frequency.running.messages import Kind
-from zeus.optimizer.pipeline_frequency.running.walk import FIRST_STEPS, MOST_STEPS, Walk
+from zeus.optimizer.pipeline_frequency.running.clock_sweep import FIRST_STEPS, MAX_STEPS, ClockSweep
+from zeus.optimizer.pipeline_frequency.running.messages import InstructionKind
 
-FORWARD, BACKWARD = Kind("forward", 0), Kind("backward", 0)
+FORWARD, BACKWARD = InstructionKind("forward", 0), InstructionKind("backward", 0)
 LADDER = tuple(range(1400, 300, -100))
 
 
@@ -18,7 +18,9 @@ def energy(clock: float, best: float) -> float:
     return 10.0 + ((clock - best) / 100) ** 2
 
 
-def walked(walk: Walk, best: dict[Kind, float], noise: float = 0.0, seed: int = 1) -> Walk:
+def walked(
+    walk: ClockSweep, best: dict[InstructionKind, float], noise: float = 0.0, seed: int = 1
+) -> ClockSweep:
     """To the end, three instructions of each kind per step."""
     draws = random.Random(seed)
     for _ in range(1000):
@@ -34,7 +36,7 @@ def walked(walk: Walk, best: dict[Kind, float], noise: float = 0.0, seed: int = 
 
 
 def test_it_ends_one_clock_after_the_energy_of_the_last_kind_has_risen():
-    walk = walked(Walk(LADDER, [FORWARD, BACKWARD]), {FORWARD: 1200, BACKWARD: 1000})
+    walk = walked(ClockSweep(LADDER, [FORWARD, BACKWARD]), {FORWARD: 1200, BACKWARD: 1000})
     options = walk.options()
     assert [option.frequency for option in options[FORWARD]] == [1400, 1300, 1200, 1100, 1000, 900]
     assert options[BACKWARD][4].energy == pytest.approx(10.0)
@@ -44,12 +46,12 @@ def test_it_ends_one_clock_after_the_energy_of_the_last_kind_has_risen():
 
 def test_noise_is_not_taken_for_a_rise_and_is_averaged_away():
     for seed in range(5):
-        walk = walked(Walk(LADDER, [FORWARD]), {FORWARD: 900}, noise=0.4, seed=seed)
+        walk = walked(ClockSweep(LADDER, [FORWARD]), {FORWARD: 900}, noise=0.4, seed=seed)
         measured = walk.options()[FORWARD]
         assert measured[-1].frequency < 900
         best = min(measured, key=lambda option: option.energy)
         assert abs(best.frequency - 900) <= 100
-        assert len(measured) < walk.steps <= MOST_STEPS * len(measured)
+        assert len(measured) < walk.steps <= MAX_STEPS * len(measured)
 
 
 def test_what_a_whole_step_has_more_or_less_is_not_taken_for_a_rise():
@@ -58,13 +60,13 @@ def test_what_a_whole_step_has_more_or_less_is_not_taken_for_a_rise():
 
     def reached(seed: int) -> float:
         draws = random.Random(seed)
-        walk = Walk(ladder, [FORWARD])
+        walk = ClockSweep(ladder, [FORWARD])
         while not walk.done:
             joules = (50 + energy(walk.clock, 900)) * (1 + draws.gauss(0, 0.015))
             for _ in range(12):
                 walk.add(FORWARD, 100.0 / walk.clock, joules * (1 + draws.gauss(0, 0.002)), 0.0)
             walk.end_of_step()
-        assert walk.steps <= MOST_STEPS * len(walk.options()[FORWARD])
+        assert walk.steps <= MAX_STEPS * len(walk.options()[FORWARD])
         return min(option.frequency for option in walk.options()[FORWARD])
 
     assert max(map(reached, range(10))) < 900
@@ -72,7 +74,7 @@ def test_what_a_whole_step_has_more_or_less_is_not_taken_for_a_rise():
 
 def test_a_small_rise_must_be_seen_twice():
     def clocks(energies: list[float]) -> int:
-        walk = Walk(LADDER, [FORWARD], steps_per_clock=1)
+        walk = ClockSweep(LADDER, [FORWARD], steps_per_clock=1)
         for joules in energies:
             walk.add(FORWARD, 0.1, joules, 0.02)
             walk.end_of_step()
@@ -85,12 +87,12 @@ def test_a_small_rise_must_be_seen_twice():
 
 
 def test_gpus_that_compute_together_measure_equally_long():
-    walk = walked(Walk(LADDER, [FORWARD], steps_per_clock=3), {FORWARD: 1200}, noise=0.0)
+    walk = walked(ClockSweep(LADDER, [FORWARD], steps_per_clock=3), {FORWARD: 1200}, noise=0.0)
     assert walk.steps == 3 * len(walk.options()[FORWARD])
 
 
 def test_a_hiccup_does_not_count():
-    walk = Walk((1400,), [FORWARD], steps_per_clock=1)
+    walk = ClockSweep((1400,), [FORWARD], steps_per_clock=1)
     for seconds in (0.1, 0.1, 0.1, 9.0):
         walk.add(FORWARD, seconds, 100 * seconds, 0.0)
     walk.end_of_step()
@@ -99,8 +101,8 @@ def test_a_hiccup_does_not_count():
 
 
 def test_what_takes_its_time_has_one_option_without_a_clock():
-    kinds = [FORWARD, Kind("communication", 0)]
-    walk = Walk(LADDER[:2], kinds)
+    kinds = [FORWARD, InstructionKind("communication", 0)]
+    walk = ClockSweep(LADDER[:2], kinds)
     for seconds in (0.3, 0.3, 0.3, 0.1):
         walk.add(FORWARD, 0.1, 10.0, 0.0)
         walk.add(kinds[1], seconds, 1.0, 0.9)
@@ -111,8 +113,8 @@ def test_what_takes_its_time_has_one_option_without_a_clock():
 
 
 def test_a_meter_that_knows_nothing_is_a_trouble_and_not_a_measurement():
-    walk = Walk(LADDER, [FORWARD])
-    for _ in range(MOST_STEPS):
+    walk = ClockSweep(LADDER, [FORWARD])
+    for _ in range(MAX_STEPS):
         assert walk.trouble == ""
         walk.add(FORWARD, 0.1, 10.0, 9.0)
         walk.end_of_step()
@@ -121,7 +123,7 @@ def test_a_meter_that_knows_nothing_is_a_trouble_and_not_a_measurement():
 
 
 def test_it_does_not_slow_training_down_beyond_any_use():
-    walk = Walk(tuple(range(1400, 100, -100)), [FORWARD])
+    walk = ClockSweep(tuple(range(1400, 100, -100)), [FORWARD])
     while not walk.done:
         walk.add(FORWARD, 100.0 / walk.clock, walk.clock, 0.0)  # the slower the less, for ever
         walk.end_of_step()
@@ -129,8 +131,8 @@ def test_it_does_not_slow_training_down_beyond_any_use():
 
 
 def test_a_step_without_all_kinds_does_not_count():
-    walk = Walk(LADDER, [FORWARD, BACKWARD])
+    walk = ClockSweep(LADDER, [FORWARD, BACKWARD])
     walk.add(FORWARD, 0.1, 1.0, 0.0)
-    walk.add(Kind("evaluation", 0), 0.1, 1.0, 0.0)
+    walk.add(InstructionKind("evaluation", 0), 0.1, 1.0, 0.0)
     walk.end_of_step()
     assert (walk.steps, walk.clock) == (0, 1400)

@@ -9,11 +9,11 @@ from zeus.optimizer.pipeline_frequency import Option
 from zeus.optimizer.pipeline_frequency.running.job import PipelineJob
 from zeus.optimizer.pipeline_frequency.running.messages import (
     Instruction,
-    Kind,
+    InstructionKind,
     Measured,
-    Passage,
+    RankPlace,
     Registration,
-    Seat,
+    StepTimes,
 )
 from zeus.optimizer.pipeline_frequency.schedules import Step
 
@@ -25,7 +25,7 @@ def registration(
 ) -> Registration:
     """Of a rank, in the order dp, pp, tp."""
     dp, pp, tp = degrees
-    seat = Seat(rank, rank // (pp * tp), rank // tp % pp, rank % tp, dp, pp, tp, dp * pp * tp)
+    seat = RankPlace(rank, rank // (pp * tp), rank // tp % pp, rank % tp, dp, pp, tp, dp * pp * tp)
     return Registration(session or f"session {rank}", seat, "NVIDIA A100", CLOCKS, **other)
 
 
@@ -61,11 +61,13 @@ def measured(
     kinds = dict.fromkeys(each.kind for each in sequence)
     at_once = (0.0,) * len(sequence)
     return Measured(
-        {kind: taken(kind, loads) for kind in kinds}, power, 7, (Passage(1, at_once, at_once),)
+        {kind: taken(kind, loads) for kind in kinds}, power, 7, (StepTimes(1, at_once, at_once),)
     )
 
 
-def taken(kind: Kind, loads: Mapping[tuple[str, int], float] | None = None) -> tuple[Option, ...]:
+def taken(
+    kind: InstructionKind, loads: Mapping[tuple[str, int], float] | None = None
+) -> tuple[Option, ...]:
     """By one kind; a backward takes twice as long as a forward."""
     seconds = 0.1 if kind.name == "forward" else 0.2
     seconds *= (loads or {}).get((kind.name, kind.chunk), 1.0)

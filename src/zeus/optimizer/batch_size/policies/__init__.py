@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zeus.optimizer.batch_size.policies.base import Notes, Policy, Standing, State
+from zeus.optimizer.batch_size.policies.base import ArmStatus, FirstEpochs, Policy, State
 from zeus.optimizer.batch_size.policies.default import DefaultPolicy
 from zeus.optimizer.batch_size.policies.grid import GridPolicy
 from zeus.optimizer.batch_size.policies.paper import PaperPolicy
@@ -18,4 +18,4 @@ def policy_named(name: str) -> Policy:
     return _POLICIES[name]
 
 
-__all__ = ["Notes", "Policy", "Standing", "State", "policy_named"]
+__all__ = ["ArmStatus", "FirstEpochs", "Policy", "State", "policy_named"]

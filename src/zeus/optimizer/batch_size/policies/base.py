@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import (
+from zeus.optimizer.batch_size.job_batch import (
     OPTIMIZED,
     Arrays,
     Choices,
     Floats,
     Ints,
-    Lanes,
+    JobBatch,
     Role,
     Rows,
     Trials,
@@ -37,11 +37,11 @@ class State(Arrays):
         decisions: Number of decisions so far, by lane; it is a counter of the random draws.
     """
 
-    lanes: Lanes
+    lanes: JobBatch
     decisions: Ints
 
 
-class Standing(IntEnum):
+class ArmStatus(IntEnum):
     """State of knowledge about a batch size."""
 
     UNKNOWN = 0  # nothing known yet
@@ -53,13 +53,13 @@ class Standing(IntEnum):
 
 
 @dataclass
-class Outlook(Arrays):
+class Beliefs(Arrays):
     """Expected cost until the target is reached, for users.
 
     Attributes:
         cost: Expected cost in joules, by lane and arm; NaN if unknown.
         low: Lower end of its 95 % interval; `high` is the upper end. NaN if unknown.
-        standing: See `Standing`.
+        standing: See `ArmStatus`.
     """
 
     cost: Floats
@@ -69,7 +69,7 @@ class Outlook(Arrays):
 
 
 @dataclass
-class Notes(Arrays):
+class FirstEpochs(Arrays):
     """Measurements of the first epoch of running trials, one entry for each lane involved.
 
     Attributes:
@@ -101,7 +101,7 @@ class Policy(ABC):
     crosses_gpus: ClassVar[bool] = False
 
     @abstractmethod
-    def begin(self, lanes: Lanes, gpus: int = 1) -> Any:
+    def begin(self, lanes: JobBatch, gpus: int = 1) -> Any:
         """Return the initial state of new jobs.
 
         Args:
@@ -127,14 +127,14 @@ class Policy(ABC):
         """Update the state for trials that begin."""
         state.decisions[rows] += 1
 
-    def noted(self, state: Any, rows: Rows, notes: Notes) -> None:  # noqa: B027
+    def noted(self, state: Any, rows: Rows, notes: FirstEpochs) -> None:  # noqa: B027
         """Update the state for the first epoch of new batch sizes; their trials go on."""
 
     @abstractmethod
     def ended(self, state: Any, rows: Rows, trials: Trials) -> None:
         """Update the state for trials that ended."""
 
-    def outlook(self, state: Any, rows: Rows, gpu: Ints) -> Outlook:  # noqa: ARG002
+    def beliefs(self, state: Any, rows: Rows, gpu: Ints) -> Beliefs:  # noqa: ARG002
         """Return the expected cost of every batch size; unknown unless a policy overrides this.
 
         Args:
@@ -143,8 +143,8 @@ class Policy(ABC):
             gpu: GPU model that each would run on.
         """
         nothing = np.full(state.lanes.valid[rows].shape, np.nan)
-        standing = np.full(nothing.shape, Standing.UNKNOWN, dtype=np.int64)
-        return Outlook(nothing, nothing, nothing, standing)
+        standing = np.full(nothing.shape, ArmStatus.UNKNOWN, dtype=np.int64)
+        return Beliefs(nothing, nothing, nothing, standing)
 
 
 def simple_choices(arm: Ints, role: Role | Ints, threshold: Floats | float = np.inf) -> Choices:

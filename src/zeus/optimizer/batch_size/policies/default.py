@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import UNTOUCHED, Choices, Ints, Lanes, Role, Rows, Trials
+from zeus.optimizer.batch_size.job_batch import (
+    UNTOUCHED,
+    Choices,
+    Ints,
+    JobBatch,
+    Role,
+    Rows,
+    Trials,
+)
 from zeus.optimizer.batch_size.policies.base import Policy, State, simple_choices
 
 
@@ -15,7 +23,7 @@ class DefaultPolicy(Policy):
 
     name = "default"
 
-    def begin(self, lanes: Lanes, gpus: int = 1) -> State:  # noqa: ARG002
+    def begin(self, lanes: JobBatch, gpus: int = 1) -> State:  # noqa: ARG002
         """Return the initial state of new jobs."""
         return State(lanes=lanes, decisions=np.zeros(len(lanes), dtype=np.int64))
 

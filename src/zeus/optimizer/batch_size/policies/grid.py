@@ -10,20 +10,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import (
+from zeus.optimizer.batch_size.job_batch import (
     Bools,
     Choices,
     Floats,
     Ints,
-    Lanes,
+    JobBatch,
     Role,
     Rows,
     Trials,
 )
 from zeus.optimizer.batch_size.policies.base import (
-    Outlook,
+    ArmStatus,
+    Beliefs,
     Policy,
-    Standing,
     State,
     simple_choices,
 )
@@ -49,7 +49,7 @@ class GridPolicy(Policy):
 
     name = "grid"
 
-    def begin(self, lanes: Lanes, gpus: int = 1) -> GridState:  # noqa: ARG002
+    def begin(self, lanes: JobBatch, gpus: int = 1) -> GridState:  # noqa: ARG002
         """Return the initial state of new jobs."""
         limits = max(int(lanes.power_limits.max()), 1)
         arm = np.arange(lanes.arms)
@@ -100,11 +100,11 @@ class GridPolicy(Policy):
         killed = trials.void & (trials.role == Role.EXPLORE)
         state.open[lanes[killed], trials.arm[killed], trials.power[killed]] = True
 
-    def outlook(self, state: GridState, rows: Rows, gpu: Ints) -> Outlook:  # noqa: ARG002
+    def beliefs(self, state: GridState, rows: Rows, gpu: Ints) -> Beliefs:  # noqa: ARG002
         """Return the lowest cost at any power limit; grid search has no intervals."""
         least, opened = state.cost[rows].min(axis=2), state.open[rows].any(axis=2)
         seen = np.isfinite(least)
         nothing = np.full(least.shape, np.nan)
-        standing = np.where(opened, Standing.UNKNOWN, Standing.MISSED)
-        standing = np.where(seen, Standing.PROVEN, standing)
-        return Outlook(np.where(seen, least, np.nan), nothing, nothing, standing)
+        standing = np.where(opened, ArmStatus.UNKNOWN, ArmStatus.MISSED)
+        standing = np.where(seen, ArmStatus.PROVEN, standing)
+        return Beliefs(np.where(seen, least, np.nan), nothing, nothing, standing)

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import (
+from zeus.optimizer.batch_size.job_batch import (
     Bools,
     Choices,
     Floats,
     Ints,
-    Lanes,
+    JobBatch,
     Role,
     Rows,
     Trials,
@@ -28,9 +28,9 @@ from zeus.optimizer.batch_size.lanes import (
 )
 from zeus.optimizer.batch_size.policies.base import (
     WITHIN,
-    Outlook,
+    ArmStatus,
+    Beliefs,
     Policy,
-    Standing,
     State,
     simple_choices,
 )
@@ -90,7 +90,7 @@ class PaperPolicy(Policy):
 
     name = "paper"
 
-    def begin(self, lanes: Lanes, gpus: int = 1) -> PaperState:  # noqa: ARG002
+    def begin(self, lanes: JobBatch, gpus: int = 1) -> PaperState:  # noqa: ARG002
         """Return the initial state of new jobs."""
         shape, jobs = lanes.valid.shape, len(lanes)
         window = int(lanes.window.max()) if jobs else 0
@@ -158,16 +158,16 @@ class PaperPolicy(Policy):
         spread: Floats = np.sqrt(variance / enough)
         return spread
 
-    def outlook(self, state: PaperState, rows: Rows, gpu: Ints) -> Outlook:  # noqa: ARG002
+    def beliefs(self, state: PaperState, rows: Rows, gpu: Ints) -> Beliefs:  # noqa: ARG002
         """Return the mean cost of the runs that converged, with its 95 % interval."""
         seen = state.count[rows] > 0
         mean = np.where(seen, state.mean[rows], np.nan)
         reach = WITHIN * self._spread(state, rows)
         missed = state.tried[rows] & ~state.converged[rows] & ~seen
-        standing = np.where(seen, Standing.PROVEN, Standing.UNKNOWN)
-        standing = np.where(missed, Standing.MISSED, standing)
-        standing = np.where(state.kept[rows], standing, Standing.PRUNED)
-        return Outlook(mean, np.maximum(mean - reach, 0.0), mean + reach, standing)
+        standing = np.where(seen, ArmStatus.PROVEN, ArmStatus.UNKNOWN)
+        standing = np.where(missed, ArmStatus.MISSED, standing)
+        standing = np.where(state.kept[rows], standing, ArmStatus.PRUNED)
+        return Beliefs(mean, np.maximum(mean - reach, 0.0), mean + reach, standing)
 
     def decided(self, state: PaperState, rows: Rows, choices: Choices) -> None:
         """Pin later trials while a batch size is being explored."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import Ints, any_arm
+from zeus.optimizer.batch_size.job_batch import Ints, any_arm
 from zeus.optimizer.batch_size.policies.assumptions import Assumptions
-from zeus.optimizer.batch_size.policies.base import Notes
+from zeus.optimizer.batch_size.policies.base import FirstEpochs
 from zeus.optimizer.batch_size.policies.belief import Belief
 from zeus.optimizer.batch_size.policies.zeus_state import LEVEL, ZeusState
 
 
-def learn_prices(assume: Assumptions, state: ZeusState, every: Ints, notes: Notes) -> None:
+def learn_prices(assume: Assumptions, state: ZeusState, every: Ints, notes: FirstEpochs) -> None:
     """Learn EpochCost from a first profile; a later one means that data have grown or shrunk.
 
     Args:

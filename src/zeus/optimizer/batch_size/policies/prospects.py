@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import Bools, Floats, Ints, Rows, any_arm
+from zeus.optimizer.batch_size.job_batch import Bools, Floats, Ints, Rows, any_arm
 from zeus.optimizer.batch_size.policies.assumptions import Assumptions
 from zeus.optimizer.batch_size.policies.belief import nearest
 from zeus.optimizer.batch_size.policies.zeus_state import View, ZeusState

@@ -15,21 +15,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import (
+from zeus.optimizer.batch_size.job_batch import (
     ALL,
     OPTIMIZED,
     Bools,
     Choices,
     Floats,
     Ints,
-    Lanes,
+    JobBatch,
     Role,
     Rows,
     Trials,
     any_arm,
 )
 from zeus.optimizer.batch_size.policies.assumptions import Assumptions
-from zeus.optimizer.batch_size.policies.base import WITHIN, Notes, Outlook, Policy, Standing
+from zeus.optimizer.batch_size.policies.base import WITHIN, ArmStatus, Beliefs, FirstEpochs, Policy
 from zeus.optimizer.batch_size.policies.belief import (
     Belief,
     fitted,
@@ -76,7 +76,7 @@ class ZeusPolicy(Policy):
     def __init__(self, assumptions: Assumptions | None = None) -> None:
         self.assume = Assumptions() if assumptions is None else assumptions
 
-    def begin(self, lanes: Lanes, gpus: int = 1) -> ZeusState:
+    def begin(self, lanes: JobBatch, gpus: int = 1) -> ZeusState:
         """Return the initial state of new jobs."""
         assume = self.assume
         jobs, arms = lanes.valid.shape
@@ -310,7 +310,7 @@ class ZeusPolicy(Policy):
         state.decisions[rows] += 1
         state.flying[np.arange(len(state.lanes))[rows], choices.arm] += 1
 
-    def noted(self, state: ZeusState, rows: Rows, notes: Notes) -> None:
+    def noted(self, state: ZeusState, rows: Rows, notes: FirstEpochs) -> None:
         """Learn the cost of an epoch before the trial ends, for decisions until then."""
         every = np.arange(len(state.lanes))[rows]
         at = every, notes.gpu, notes.arm
@@ -326,7 +326,7 @@ class ZeusPolicy(Policy):
         state.ended[rows] += 1
         state.unfit[every, trials.gpu, arm] += trials.unfit
         cost = np.where(trials.epochs >= 1, trials.epoch_cost, np.nan)
-        learn_prices(self.assume, state, every, Notes(arm, trials.gpu, cost, trials.load))
+        learn_prices(self.assume, state, every, FirstEpochs(arm, trials.gpu, cost, trials.load))
         state.tentative[every, trials.gpu, arm] = False
         converged = trials.converged
         missed = ~converged & ~trials.void
@@ -498,7 +498,7 @@ class ZeusPolicy(Policy):
         view.look, view.look_after = another_look(self.assume, state, rows, view)
         return view
 
-    def outlook(self, state: ZeusState, rows: Rows, gpu: Ints) -> Outlook:
+    def beliefs(self, state: ZeusState, rows: Rows, gpu: Ints) -> Beliefs:
         """Return Epochs times EpochCost with 95 % intervals, once a run has shown both."""
         view = self._look(state, rows, gpu)
         every = np.arange(len(state.lanes))[rows]
@@ -512,10 +512,10 @@ class ZeusPolicy(Policy):
         reach = WITHIN * np.sqrt(np.maximum(variance, 0.0))
         proven = view.proven & view.some[:, None]
         missed = ~proven & (state.failed[rows] > _FADED)
-        standing = np.where(known, Standing.EXPECTED, Standing.UNKNOWN)
-        standing = np.where(missed, Standing.MISSED, standing)
-        standing = np.where(proven, Standing.PROVEN, standing)
+        standing = np.where(known, ArmStatus.EXPECTED, ArmStatus.UNKNOWN)
+        standing = np.where(missed, ArmStatus.MISSED, standing)
+        standing = np.where(proven, ArmStatus.PROVEN, standing)
         unfit = state.unfit[every, gpu] > state.weight[rows]
-        standing = np.where(unfit, Standing.UNFIT, standing)
+        standing = np.where(unfit, ArmStatus.UNFIT, standing)
         ends = np.exp(np.clip((mean - reach, mean + reach), -300.0, 300.0))
-        return Outlook(np.exp(mean), ends[0], ends[1], standing)
+        return Beliefs(np.exp(mean), ends[0], ends[1], standing)

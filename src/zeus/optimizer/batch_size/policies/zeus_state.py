@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from zeus.optimizer.batch_size.lanes import Arrays, Bools, Floats, Ints, Rows
+from zeus.optimizer.batch_size.job_batch import Arrays, Bools, Floats, Ints, Rows
 from zeus.optimizer.batch_size.policies.base import State
 from zeus.optimizer.batch_size.policies.belief import Belief
 

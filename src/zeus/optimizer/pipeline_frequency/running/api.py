@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from zeus.optimizer.pipeline_frequency.running.messages import (
+    Directive,
     Instruction,
     Measured,
     Registration,
-    Standing,
     Straggler,
 )
 
@@ -22,18 +22,18 @@ class PipelinesApi(Protocol):
     one, `PipelineError` if a value is invalid, and `ServerError` if the server does not answer.
     """
 
-    def register(self, job: str, registration: Registration) -> Standing:
+    def register(self, job: str, registration: Registration) -> Directive:
         """Register a rank in a job, which is created if it does not exist."""
 
     def put_sequence(
         self, job: str, rank: int, session: str, sequence: Sequence[Instruction]
-    ) -> Standing:
+    ) -> Directive:
         """Report the instructions of a rank's step, in order."""
 
-    def put_measurements(self, job: str, rank: int, session: str, measured: Measured) -> Standing:
+    def put_measurements(self, job: str, rank: int, session: str, measured: Measured) -> Directive:
         """Report the measurements of a rank's instructions."""
 
-    def report_trouble(self, job: str, rank: int, session: str, said: str) -> Standing:
+    def report_trouble(self, job: str, rank: int, session: str, said: str) -> Directive:
         """Report that a rank cannot measure or set clocks; `said` is the reason."""
 
     def standing(
@@ -45,7 +45,7 @@ class PipelinesApi(Protocol):
         version: int = 0,
         wait: float = 0.0,
         step_time: float | None = None,
-    ) -> Standing:
+    ) -> Directive:
         """Return what a rank should do, as soon as its version is not `version` any more.
 
         Args:

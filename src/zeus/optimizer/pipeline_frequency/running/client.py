@@ -20,16 +20,17 @@ from zeus.monitor.sync import synchronizer
 from zeus.monitor.windows import ZeusMonitor
 from zeus.optimizer.callback import Callback
 from zeus.optimizer.pipeline_frequency.running.api import PipelinesApi
+from zeus.optimizer.pipeline_frequency.running.clock_sweep import ClockSweep
 from zeus.optimizer.pipeline_frequency.running.clocks import ClockSetter, thinned
 from zeus.optimizer.pipeline_frequency.running.link import Link
 from zeus.optimizer.pipeline_frequency.running.messages import (
-    MOST_CHUNKS,
-    MOST_KINDS,
-    MOST_WATTS,
+    MAX_CHUNKS,
+    MAX_KINDS,
+    MAX_WATTS,
+    Directive,
     Instruction,
+    RankPlace,
     Registration,
-    Seat,
-    Standing,
     Straggler,
     bounded,
     worded,
@@ -42,7 +43,6 @@ from zeus.optimizer.pipeline_frequency.running.phases import (
     Watching,
 )
 from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
-from zeus.optimizer.pipeline_frequency.running.walk import Walk
 
 if TYPE_CHECKING:
     from zeus.device.node import Node
@@ -130,13 +130,13 @@ class PipelineFrequencyOptimizer(Callback):
         node: Node | None = None,
         api: PipelinesApi | None = None,
     ) -> None:
-        self.seat = Seat(
+        self.seat = RankPlace(
             rank, dp_rank, pp_rank, tp_rank, dp_degree, pp_degree, tp_degree, world_size
         )
         self.job = _job_name(job, job_metadata)
         self.trouble = ""
         if blocking_power is not None:
-            bounded("blocking_power", blocking_power, MOST_WATTS)
+            bounded("blocking_power", blocking_power, MAX_WATTS)
         bounded("clock_stride", clock_stride, 1e4)
         bounded("warm_up_steps", warm_up_steps, 1e6, least=2)
         if steps_per_clock is not None:
@@ -157,7 +157,7 @@ class PipelineFrequencyOptimizer(Callback):
         self._phase: Phase = self._watching
         self._sequence: tuple[Instruction, ...] = ()
         self._measured = False
-        self._followed: Standing | None = None
+        self._followed: Directive | None = None
         self._open: Instruction | None = None
         self._in_step = self._closed = False
         self._told_covered = False
@@ -300,7 +300,7 @@ class PipelineFrequencyOptimizer(Callback):
                 f"`0 <= dp_rank < {self.seat.dp_degree}` must hold, but got dp_rank={which!r}"
             )
         straggler = Straggler(which, slowdown, iteration_time, healthy)
-        self._link.tell_straggler(straggler)
+        self._link.report_straggler(straggler)
 
     def close(self) -> None:
         """Restore the previous clocks, and report to the server that this rank has ended."""
@@ -318,7 +318,7 @@ class PipelineFrequencyOptimizer(Callback):
         return names.get(type(self._phase), "waiting")
 
     @property
-    def standing(self) -> Standing | None:
+    def standing(self) -> Directive | None:
         """The server's latest answer; `None` until it has answered."""
         return self._link.standing
 
@@ -339,7 +339,7 @@ class PipelineFrequencyOptimizer(Callback):
         if trouble or link.refused:
             self._give_up(trouble or link.refused)
             return
-        self._tell_covered()
+        self._report_covered()
         if isinstance(self._phase, Watching) and self._watching.sequence:
             self._know_sequence(self._watching.sequence)
         if isinstance(self._phase, Measuring):
@@ -347,9 +347,9 @@ class PipelineFrequencyOptimizer(Callback):
         # Until the server has the sequence, its answers are not about this rank yet.
         standing = link.standing if link.sequence_is_told else None
         if not self._closed and standing is not None:
-            self._heed(standing)
+            self._apply_directive(standing)
 
-    def _tell_covered(self) -> None:
+    def _report_covered(self) -> None:
         """Warn once that another process's hold keeps this rank's clock from being set."""
         if self._told_covered or self._setter is None or not self._setter.covered:
             return
@@ -366,13 +366,13 @@ class PipelineFrequencyOptimizer(Callback):
         kinds = {each.kind for each in sequence}
         for kind in kinds:
             worded("name", kind.name)
-            bounded("chunk", kind.chunk, MOST_CHUNKS)
-        if len(kinds) > MOST_KINDS:
+            bounded("chunk", kind.chunk, MAX_CHUNKS)
+        if len(kinds) > MAX_KINDS:
             raise PipelineError(
-                f"a step must have at most {MOST_KINDS} kinds of instructions, but has {len(kinds)}"
+                f"a step must have at most {MAX_KINDS} kinds of instructions, but has {len(kinds)}"
             )
         self._sequence = sequence
-        self._link.tell_sequence(sequence)
+        self._link.report_sequence(sequence)
         self._enter(Phase())
 
     def _look_at(self, meter: Meter) -> None:
@@ -380,10 +380,10 @@ class PipelineFrequencyOptimizer(Callback):
             self._give_up(meter.trouble)
         elif meter.done:
             self._measured = True
-            self._link.tell_measurements(meter.measured())
+            self._link.report_measurements(meter.measured())
             self._rest()
 
-    def _heed(self, standing: Standing) -> None:
+    def _apply_directive(self, standing: Directive) -> None:
         """Act on the server's answer."""
         if standing.state == "plan" and standing.clocks is not None:
             if standing is not self._followed and standing != self._followed:
@@ -412,11 +412,11 @@ class PipelineFrequencyOptimizer(Callback):
             )
         self._setter.begin()
         kinds = list(dict.fromkeys(each.kind for each in self._sequence))
-        walk = Walk(self._ladder, kinds, self._steps_per_clock)
+        walk = ClockSweep(self._ladder, kinds, self._steps_per_clock)
         meter = Meter(self._monitor, self._setter, walk, len(self._sequence), self._steps)
         self._enter(Measuring(meter, self._setter))
 
-    def _follow(self, standing: Standing) -> None:
+    def _follow(self, standing: Directive) -> None:
         assert self._setter is not None
         assert standing.clocks is not None
         wrong = [clock for clock in standing.clocks if clock and clock not in self._setter.ladder]
@@ -475,7 +475,7 @@ class PipelineFrequencyOptimizer(Callback):
         self.trouble = said
         logger.warning("rank %d keeps its previous clocks: %s", self.seat.rank, said)
         if tell:
-            self._link.tell_trouble(said)
+            self._link.report_trouble(said)
         self._end()
 
     def _end(self) -> None:

@@ -13,21 +13,21 @@ from itertools import pairwise
 from zeus.errors import JobConflictError, PipelineError, UnknownJobError
 from zeus.optimizer.pipeline_frequency.running.messages import (
     FIXED,
-    LEAST_SECONDS,
-    MOST_CHUNKS,
-    MOST_INSTRUCTIONS,
-    MOST_JOULES,
-    MOST_KINDS,
-    MOST_MEGAHERTZ,
-    MOST_SECONDS,
-    MOST_STAGES,
-    MOST_WATTS,
+    MAX_CHUNKS,
+    MAX_INSTRUCTIONS,
+    MAX_JOULES,
+    MAX_KINDS,
+    MAX_MEGAHERTZ,
+    MAX_SECONDS,
+    MAX_STAGES,
+    MAX_WATTS,
+    MIN_SECONDS,
     Instruction,
-    Kind,
+    InstructionKind,
     Measured,
-    Passage,
+    RankPlace,
     Registration,
-    Seat,
+    StepTimes,
     Straggler,
     bounded,
     worded,
@@ -56,7 +56,7 @@ class Rank:
         late: Whether its measurements came after the current plan, which does not use them.
     """
 
-    seat: Seat
+    seat: RankPlace
     session: str
     gpu: str
     clocks: tuple[int, ...]
@@ -81,7 +81,7 @@ class Rank:
 
 
 @dataclass
-class Happening:
+class JobEvent:
     """An event of a job.
 
     Attributes:
@@ -127,7 +127,7 @@ class PipelineJob:
     failure: str = ""
     ranks: dict[int, Rank] = field(default_factory=dict)
     stragglers: dict[int, Straggler] = field(default_factory=dict)
-    happenings: list[Happening] = field(default_factory=list)
+    happenings: list[JobEvent] = field(default_factory=list)
     dirty: set[int] = field(default_factory=set)
 
     # --- reports ----------------------------------------------------------------------------------
@@ -188,21 +188,21 @@ class PipelineJob:
         """
         record = self.at(rank, session)
         given = tuple(sequence)
-        if not 1 <= len(given) <= MOST_INSTRUCTIONS:
+        if not 1 <= len(given) <= MAX_INSTRUCTIONS:
             raise PipelineError(
-                f"a step must have 1 to {MOST_INSTRUCTIONS} instructions, but got {len(given)}"
+                f"a step must have 1 to {MAX_INSTRUCTIONS} instructions, but got {len(given)}"
             )
         for each in given:
             worded("name", each.name)
-            bounded("chunk", each.chunk, MOST_CHUNKS)
+            bounded("chunk", each.chunk, MAX_CHUNKS)
             if each.microbatch is not None:
-                bounded("microbatch", each.microbatch, MOST_INSTRUCTIONS)
+                bounded("microbatch", each.microbatch, MAX_INSTRUCTIONS)
             if each.stage is not None:
-                bounded("stage", each.stage, MOST_STAGES)
+                bounded("stage", each.stage, MAX_STAGES)
         kinds = {each.kind for each in given}
-        if len(kinds) > MOST_KINDS:
+        if len(kinds) > MAX_KINDS:
             raise PipelineError(
-                f"a step must have at most {MOST_KINDS} kinds of instructions, but got {len(kinds)}"
+                f"a step must have at most {MAX_KINDS} kinds of instructions, but got {len(kinds)}"
             )
         if record.sequence == given:
             return
@@ -225,7 +225,7 @@ class PipelineJob:
                 f"{rank} lacks {missing} and has in addition {unknown}"
             )
         if measured.blocking_power is not None:
-            bounded("blocking_power", measured.blocking_power, MOST_WATTS)
+            bounded("blocking_power", measured.blocking_power, MAX_WATTS)
         for kind in kinds:
             _check_options(kind, measured, set(record.clocks))
         for passage in measured.passages:
@@ -401,9 +401,9 @@ class PipelineJob:
         worded("gpu", registration.gpu)
         worded("note", registration.note, 2_000, empty=True)
         for clock in registration.clocks:
-            bounded("clock", clock, MOST_MEGAHERTZ, above=True)
+            bounded("clock", clock, MAX_MEGAHERTZ, above=True)
         if registration.blocking_power is not None:
-            bounded("blocking_power", registration.blocking_power, MOST_WATTS)
+            bounded("blocking_power", registration.blocking_power, MAX_WATTS)
 
     def _begin_anew(self, at: float) -> None:
         """Start a new run: no rank of the previous one is left, and its measurements are void."""
@@ -434,16 +434,16 @@ class PipelineJob:
             self.dirty.add(rank)
 
     def _happen(self, at: float, kind: str, message: str) -> None:
-        self.happenings.append(Happening(at, kind, message))
+        self.happenings.append(JobEvent(at, kind, message))
 
 
-def _check_options(kind: Kind, measured: Measured, clocks: set[int]) -> None:
+def _check_options(kind: InstructionKind, measured: Measured, clocks: set[int]) -> None:
     options = measured.options[kind]
     if not options:
         raise PipelineError(f"{kind} must be measured at one clock at least, but got none")
     for option in options:
-        bounded(f"time of {kind}", option.time, MOST_SECONDS, least=LEAST_SECONDS)
-        bounded(f"energy of {kind}", option.energy, MOST_JOULES)
+        bounded(f"time of {kind}", option.time, MAX_SECONDS, least=MIN_SECONDS)
+        bounded(f"energy of {kind}", option.energy, MAX_JOULES)
         if kind.name in FIXED:
             if option.frequency is not None or len(options) > 1:
                 raise PipelineError(f"{kind} has no clock to choose, but got {option.frequency}")
@@ -456,7 +456,7 @@ def _check_options(kind: Kind, measured: Measured, clocks: set[int]) -> None:
         raise PipelineError(f"each clock must be reported once, but {kind} has one twice")
 
 
-def _check_passage(passage: Passage, instructions: int) -> None:
+def _check_passage(passage: StepTimes, instructions: int) -> None:
     instants = [each for both in zip(passage.begins, passage.ends, strict=False) for each in both]
     if not len(passage.begins) == len(passage.ends) == instructions:
         raise PipelineError(

@@ -23,10 +23,10 @@ from zeus.errors import (
 )
 from zeus.optimizer.pipeline_frequency.running.api import PipelinesApi
 from zeus.optimizer.pipeline_frequency.running.messages import (
+    Directive,
     Instruction,
     Measured,
     Registration,
-    Standing,
     Straggler,
 )
 
@@ -36,7 +36,7 @@ POLL = 20.0  # seconds of a long poll for the plan
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # seconds
 _LAST_WORDS = 2.0  # seconds to wait for the last reports when closing
 
-_Telling = Callable[[], Standing]
+_Telling = Callable[[], Directive]
 
 
 class Link:
@@ -59,7 +59,7 @@ class Link:
     def __init__(
         self, api: PipelinesApi, job: str, registration: Registration, *, virtual: bool
     ) -> None:
-        self.standing: Standing | None = None
+        self.standing: Directive | None = None
         self.replaced = ""
         self.refused = ""
         self.step_time: float | None = None
@@ -87,7 +87,7 @@ class Link:
 
     # --- called by the training thread ------------------------------------------------------------
 
-    def tell_sequence(self, sequence: Sequence[Instruction]) -> None:
+    def report_sequence(self, sequence: Sequence[Instruction]) -> None:
         """Report the instructions of the rank's step."""
         ask = self._api.put_sequence
         self._tell("sequence", lambda: ask(self._job, self._rank, self._session, sequence))
@@ -99,18 +99,18 @@ class Link:
         with self._lock:
             return "sequence" in self._facts and "sequence" not in self._untold
 
-    def tell_measurements(self, measured: Measured) -> None:
+    def report_measurements(self, measured: Measured) -> None:
         """Report the measurements."""
         ask = self._api.put_measurements
         self._tell("measurements", lambda: ask(self._job, self._rank, self._session, measured))
 
-    def tell_trouble(self, said: str) -> None:
+    def report_trouble(self, said: str) -> None:
         """Report that this rank cannot take part."""
         ask = self._api.report_trouble
         self._tell("trouble", lambda: ask(self._job, self._rank, self._session, said))
         self.step()  # in virtual time, `step` is not called any more
 
-    def tell_straggler(self, straggler: Straggler) -> None:
+    def report_straggler(self, straggler: Straggler) -> None:
         """Report a pipeline that is slow, or is not any more."""
         self._stragglers.append(straggler)
         self._news.set()
@@ -199,7 +199,7 @@ class Link:
             self._stragglers.popleft()
         return True
 
-    def _register(self) -> Standing:
+    def _register(self) -> Directive:
         standing = self._api.register(self._job, self._registration)
         self._registered.set()
         return standing
@@ -276,7 +276,7 @@ class Link:
         self._warned = False
         return True
 
-    def _newer(self, heard: Standing, *, strictly: bool = False) -> Standing:
+    def _newer(self, heard: Directive, *, strictly: bool = False) -> Directive:
         """Return the newer of an answer and `standing`: the other thread may have been faster."""
         known = self.standing
         return heard if known is None or heard.version >= known.version + strictly else known

@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 from zeus.errors import PipelineError, ServerError
 from zeus.optimizer.pipeline_frequency.profile import Option
 
-MOST_NAME = 200  # characters in the name of a job, a GPU model or an instruction
-MOST_RANKS = 100_000
-MOST_INSTRUCTIONS = 10_000  # in one step of a rank
-MOST_KINDS = 64  # kinds of instructions per rank
-MOST_CLOCKS = 1_000
-MOST_PASSAGES = 8
-MOST_CHUNKS = 1_000
-MOST_STAGES = 1_000_000  # in the whole model
-MOST_SECONDS, MOST_JOULES, MOST_WATTS, MOST_MEGAHERTZ = 1e6, 1e9, 1e6, 1e5
-LEAST_SECONDS = 1e-9  # per instruction: near 0 s, its power would be unbounded
-MOST_SLOWDOWN = 1_000.0
+MAX_NAME = 200  # characters in the name of a job, a GPU model or an instruction
+MAX_RANKS = 100_000
+MAX_INSTRUCTIONS = 10_000  # in one step of a rank
+MAX_KINDS = 64  # kinds of instructions per rank
+MAX_CLOCKS = 1_000
+MAX_PASSAGES = 8
+MAX_CHUNKS = 1_000
+MAX_STAGES = 1_000_000  # in the whole model
+MAX_SECONDS, MAX_JOULES, MAX_WATTS, MAX_MEGAHERTZ = 1e6, 1e9, 1e6, 1e5
+MIN_SECONDS = 1e-9  # per instruction: near 0 s, its power would be unbounded
+MAX_SLOWDOWN = 1_000.0
 
 FORWARD = "forward"
 GRADIENTS = ("backward", "backward_input")
@@ -45,12 +45,12 @@ class Instruction(NamedTuple):
     stage: int | None = None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> InstructionKind:
         """Kind of the instruction: all of one kind take the same time and energy."""
-        return Kind(self.name, self.chunk)
+        return InstructionKind(self.name, self.chunk)
 
 
-class Kind(NamedTuple):
+class InstructionKind(NamedTuple):
     """A kind of instruction; all instructions of a kind are measured together."""
 
     name: str
@@ -61,7 +61,7 @@ class Kind(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Seat:
+class RankPlace:
     """The position of a rank in its job.
 
     Attributes:
@@ -102,9 +102,9 @@ class Seat:
                 "`dp_degree * pp_degree * tp_degree == world_size` must hold, each 1 or more, "
                 f"but got ({degrees}, world_size={self.world_size})"
             )
-        if self.world_size > MOST_RANKS:
+        if self.world_size > MAX_RANKS:
             raise PipelineError(
-                f"`world_size <= {MOST_RANKS}` must hold, but got world_size={self.world_size}"
+                f"`world_size <= {MAX_RANKS}` must hold, but got world_size={self.world_size}"
             )
         bounds = {
             "rank": self.world_size,
@@ -143,7 +143,7 @@ class Registration:
     """
 
     session: str
-    seat: Seat
+    seat: RankPlace
     gpu: str
     clocks: tuple[int, ...]
     blocking_power: float | None = None
@@ -155,7 +155,7 @@ class Registration:
 
 
 @dataclass(frozen=True)
-class Passage:
+class StepTimes:
     """When the instructions of a step began and ended, each synchronized with the accelerator.
 
     Attributes:
@@ -180,10 +180,10 @@ class Measured:
         passages: Start and end times of some of these steps.
     """
 
-    options: Mapping[Kind, Sequence[Option]]
+    options: Mapping[InstructionKind, Sequence[Option]]
     blocking_power: float | None
     steps: int
-    passages: tuple[Passage, ...] = ()
+    passages: tuple[StepTimes, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -213,9 +213,9 @@ class Measured:
         Raises:
             PipelineError: If the record is invalid.
         """
-        options: dict[Kind, Sequence[Option]] = {}
+        options: dict[InstructionKind, Sequence[Option]] = {}
         for each in record["options"]:
-            kind = Kind(each["name"], each["chunk"])
+            kind = InstructionKind(each["name"], each["chunk"])
             columns = each["clocks"], each["times"], each["energies"]
             if len({len(column) for column in columns}) > 1:
                 lengths = ", ".join(str(len(column)) for column in columns)
@@ -226,14 +226,14 @@ class Measured:
                 raise PipelineError(f"each kind must be reported once, but got {kind} twice")
             options[kind] = tuple(Option(*row) for row in zip(*columns, strict=True))
         passages = tuple(
-            Passage(each["step"], tuple(each["begins"]), tuple(each["ends"]))
+            StepTimes(each["step"], tuple(each["begins"]), tuple(each["ends"]))
             for each in record.get("passages", ())
         )
         return cls(options, record["blocking_power"], record["steps"], passages)
 
 
 @dataclass(frozen=True)
-class Standing:
+class Directive:
     """The server's answer to a rank.
 
     Attributes:
@@ -260,7 +260,7 @@ class Standing:
         return {**asdict(self), "clocks": clocks}
 
     @classmethod
-    def from_dict(cls, record: Any) -> Standing:
+    def from_dict(cls, record: Any) -> Directive:
         """Return the answer from its JSON form; the inverse of `to_dict`.
 
         Raises:
@@ -284,7 +284,7 @@ def _clock(value: Any) -> float | None:
     if value is None:
         return None
     clock = float(value)
-    if not 0 < clock <= MOST_MEGAHERTZ:
+    if not 0 < clock <= MAX_MEGAHERTZ:
         raise ValueError(f"a clock of {clock} MHz")
     return clock
 
@@ -319,9 +319,9 @@ class Straggler:
                 f"healthy={self.healthy!r})"
             )
         if self.slowdown is not None:
-            bounded("slowdown", self.slowdown, MOST_SLOWDOWN, least=1.0)
+            bounded("slowdown", self.slowdown, MAX_SLOWDOWN, least=1.0)
         if self.iteration_time is not None:
-            bounded("iteration_time", self.iteration_time, MOST_SECONDS, least=LEAST_SECONDS)
+            bounded("iteration_time", self.iteration_time, MAX_SECONDS, least=MIN_SECONDS)
 
     def __str__(self) -> str:
         if self.healthy:
@@ -348,7 +348,7 @@ def bounded(
     )
 
 
-def worded(name: str, value: object, most: int = MOST_NAME, *, empty: bool = False) -> str:
+def worded(name: str, value: object, most: int = MAX_NAME, *, empty: bool = False) -> str:
     """Return the value if it is a printable text of allowed length.
 
     Raises:

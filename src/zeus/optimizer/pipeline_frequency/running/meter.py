@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from zeus.monitor.measurement import GPU, Measurement
 from zeus.monitor.windows import ZeusMonitor
+from zeus.optimizer.pipeline_frequency.running.clock_sweep import ClockSweep
 from zeus.optimizer.pipeline_frequency.running.clocks import ClockSetter, InForce
-from zeus.optimizer.pipeline_frequency.running.messages import Kind, Measured, Passage
-from zeus.optimizer.pipeline_frequency.running.walk import Walk
+from zeus.optimizer.pipeline_frequency.running.messages import InstructionKind, Measured, StepTimes
 
 logger = logging.getLogger(__name__)
 
@@ -24,14 +24,14 @@ _SETTLE = 0.005  # seconds from setting a clock in the driver until the GPU runs
 _SHORTEST_GAP = 1e-3  # seconds; shorter gaps cannot be separated from the instructions around them
 _WAITING = "zeus pipeline, waiting"
 _PASSAGES = 4  # steps whose start and end times are kept
-_MOST_INSTANTS = 2_000  # per step, to keep the message small
+_MAX_INSTANTS = 2_000  # per step, to keep the message small
 
 
 @dataclass
 class _StepWindows:
     """Windows of one step, not evaluated yet."""
 
-    instructions: list[tuple[Kind, Measurement, InForce]] = field(default_factory=list)
+    instructions: list[tuple[InstructionKind, Measurement, InForce]] = field(default_factory=list)
     gaps: list[Measurement] = field(default_factory=list)
 
 
@@ -53,7 +53,7 @@ class Meter:
         self,
         monitor: ZeusMonitor,
         setter: ClockSetter,
-        walk: Walk,
+        walk: ClockSweep,
         instructions: int = 0,
         step: int = 0,
     ) -> None:
@@ -66,7 +66,7 @@ class Meter:
         self._number, self._instructions = step, instructions
         self._begins: list[float] = []
         self._ends: list[float] = []
-        self._passages: list[Passage] = []
+        self._passages: list[StepTimes] = []
         self._begun: tuple[InForce, float] | None = None
         self._gap_is_open = False
         self._waiting_energy = self._waiting_time = 0.0
@@ -86,7 +86,7 @@ class Meter:
         power = self._waiting_energy / self._waiting_time if self._waiting_time else None
         return Measured(self._walk.options(), power, self._walk.steps, tuple(self._passages))
 
-    def begin_instruction(self, kind: Kind) -> None:
+    def begin_instruction(self, kind: InstructionKind) -> None:
         """Open the window of an instruction."""
         self._end_gap()
         set_ = self._setter.in_force
@@ -94,7 +94,7 @@ class Meter:
         self._monitor.begin_window(_window(kind), restart=True)
         self._begins.append(self._now())
 
-    def end_instruction(self, kind: Kind) -> None:
+    def end_instruction(self, kind: InstructionKind) -> None:
         """Close the window of the instruction, and open that of the gap after it."""
         measurement = self._monitor.end_window(_window(kind))
         self._ends.append(self._now())
@@ -130,8 +130,8 @@ class Meter:
         begins, ends = self._begins, self._ends
         self._begins, self._ends = [], []
         whole = len(begins) == len(ends) == self._instructions
-        if whole and 2 * len(begins) <= _MOST_INSTANTS and len(self._passages) < _PASSAGES:
-            self._passages.append(Passage(self._number, tuple(begins), tuple(ends)))
+        if whole and 2 * len(begins) <= _MAX_INSTANTS and len(self._passages) < _PASSAGES:
+            self._passages.append(StepTimes(self._number, tuple(begins), tuple(ends)))
         self._number += 1
 
     @property
@@ -182,7 +182,7 @@ class Meter:
             self._setter.want(walk.clock)
 
 
-def _window(kind: Kind) -> str:
+def _window(kind: InstructionKind) -> str:
     return f"zeus pipeline, {kind}"
 
 

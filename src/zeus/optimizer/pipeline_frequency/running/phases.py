@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from zeus.errors import PipelineError
 from zeus.optimizer.pipeline_frequency.running.clocks import ClockSetter
 from zeus.optimizer.pipeline_frequency.running.messages import (
-    MOST_INSTRUCTIONS,
+    MAX_INSTRUCTIONS,
     Instruction,
 )
 from zeus.optimizer.pipeline_frequency.running.meter import Meter
@@ -58,9 +58,9 @@ class Watching(Phase):
 
     def begin(self, instruction: Instruction) -> None:
         """Record the instruction."""
-        if len(self._now) >= MOST_INSTRUCTIONS:
+        if len(self._now) >= MAX_INSTRUCTIONS:
             raise PipelineError(
-                f"a step must have at most {MOST_INSTRUCTIONS} instructions, but has more"
+                f"a step must have at most {MAX_INSTRUCTIONS} instructions, but has more"
             )
         self._now.append(instruction)
 

@@ -25,15 +25,15 @@ from zeus.optimizer.pipeline_frequency.running.messages import (
     FORWARD,
     GRADIENTS,
     Instruction,
-    Kind,
-    Passage,
+    InstructionKind,
+    StepTimes,
     Straggler,
 )
 from zeus.optimizer.pipeline_frequency.running.transit import Dependency, message_times
 from zeus.optimizer.pipeline_frequency.schedules import COMMUNICATION
 from zeus.optimizer.pipeline_frequency.solver import PLANS, Solution, solve
 
-MOST_OPERATIONS = 50_000
+MAX_OPERATIONS = 50_000
 ROOM = 64 << 20  # maximum bytes of the plans of one job
 _FEWEST_PLANS = 50
 _CHECKED = 1_000  # instructions between two checks of the limit
@@ -180,9 +180,9 @@ def assemble(
     sequences = tuple(
         _same_sequence(place, pipelines) for place, pipelines in enumerate(contributions)
     )
-    if sum(map(len, sequences)) > MOST_OPERATIONS:
+    if sum(map(len, sequences)) > MAX_OPERATIONS:
         raise PipelineError(
-            f"an iteration must have at most {MOST_OPERATIONS} instructions, but has "
+            f"an iteration must have at most {MAX_OPERATIONS} instructions, but has "
             f"{sum(map(len, sequences))}"
         )
     power = blocking_power(job)
@@ -217,10 +217,10 @@ def blocking_power(job: PipelineJob) -> float | None:
 
 def _passages(
     job: PipelineJob, sequences: Sequence[tuple[Instruction, ...]]
-) -> dict[Hashable, list[tuple[Passage, ...]]]:
+) -> dict[Hashable, list[tuple[StepTimes, ...]]]:
     """Return the passages of the first GPU of each place, by pipeline."""
     pipelines, places, _ = job.degrees
-    found: dict[Hashable, list[tuple[Passage, ...]]] = {
+    found: dict[Hashable, list[tuple[StepTimes, ...]]] = {
         pipeline: [()] * places for pipeline in range(pipelines)
     }
     for rank in job.ranks.values():
@@ -242,7 +242,9 @@ def _same_sequence(place: int, pipelines: Sequence[Sequence[Rank]]) -> tuple[Ins
     return first.sequence
 
 
-def _merged(place: int, kind: Kind, pipelines: Sequence[Sequence[Rank]]) -> tuple[Option, ...]:
+def _merged(
+    place: int, kind: InstructionKind, pipelines: Sequence[Sequence[Rank]]
+) -> tuple[Option, ...]:
     """Return the options of a kind at a place, at the clocks that all ranks measured.
 
     Of tensor-parallel GPUs, the longest time and the mean energy; of pipelines, the mean of both.
@@ -263,7 +265,7 @@ def _merged(place: int, kind: Kind, pipelines: Sequence[Sequence[Rank]]) -> tupl
     return tuple(merged)
 
 
-def _table(rank: Rank, kind: Kind) -> dict[float | None, Option]:
+def _table(rank: Rank, kind: InstructionKind) -> dict[float | None, Option]:
     assert rank.measured is not None
     return {option.frequency: option for option in rank.measured.options[kind]}
 
@@ -275,7 +277,7 @@ class _Assembly:
         self,
         pipeline: Pipeline,
         sequences: Sequence[Sequence[Instruction]],
-        profiles: Sequence[Mapping[Kind, tuple[Option, ...]]],
+        profiles: Sequence[Mapping[InstructionKind, tuple[Option, ...]]],
         limit: Limit,
     ) -> None:
         self._pipeline = pipeline
@@ -299,7 +301,7 @@ class _Assembly:
             for number, step in enumerate(steps)
         }
 
-    def count_messages(self, passages: Mapping[Hashable, Sequence[Sequence[Passage]]]) -> None:
+    def count_messages(self, passages: Mapping[Hashable, Sequence[Sequence[StepTimes]]]) -> None:
         """Estimate message times, unless ranks report communication as instructions."""
         if any(step.instruction.name in FIXED for steps in self._steps for step in steps):
             return

@@ -10,10 +10,10 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from zeus.optimizer.batch_size.store.tables import pipeline_events, pipeline_ranks, pipelines
 from zeus.optimizer.batch_size.store.view import damaged
-from zeus.optimizer.pipeline_frequency.running.job import Happening, PipelineJob, Rank
+from zeus.optimizer.pipeline_frequency.running.job import JobEvent, PipelineJob, Rank
 from zeus.optimizer.pipeline_frequency.running.messages import (
     Measured,
-    Seat,
+    RankPlace,
     Straggler,
     sequence_from,
 )
@@ -88,7 +88,7 @@ def _load(connection: Connection, number: int) -> PipelineJob:
     return job
 
 
-def events(connection: Connection, number: int, most: int) -> list[Happening]:
+def events(connection: Connection, number: int, most: int) -> list[JobEvent]:
     """Return up to `most` events of a job, the latest first."""
     columns = pipeline_events.c.at, pipeline_events.c.kind, pipeline_events.c.message
     statement = (
@@ -97,7 +97,7 @@ def events(connection: Connection, number: int, most: int) -> list[Happening]:
         .order_by(pipeline_events.c.sequence.desc())
         .limit(most)
     )
-    return [Happening(*row) for row in connection.execute(statement)]
+    return [JobEvent(*row) for row in connection.execute(statement)]
 
 
 def create(connection: Connection, job: PipelineJob) -> int:
@@ -202,7 +202,7 @@ def _rank(row: Any) -> Rank:
     return Rank(
         **{
             **record,
-            "seat": Seat(**record["seat"]),
+            "seat": RankPlace(**record["seat"]),
             "clocks": tuple(record["clocks"]),
             "sequence": sequence_from(json.loads(row["sequence"] or "[]")),
             "measured": None if measured is None else Measured.from_dict(json.loads(measured)),

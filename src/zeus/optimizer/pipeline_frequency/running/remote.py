@@ -7,14 +7,14 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from zeus import errors
+from zeus.optimizer.http_client import HttpClient
 from zeus.optimizer.pipeline_frequency.running.messages import (
+    Directive,
     Instruction,
     Measured,
     Registration,
-    Standing,
     Straggler,
 )
-from zeus.optimizer.wire import Wire
 
 _KINDS = (
     errors.JobConflictError,
@@ -42,27 +42,27 @@ class RemotePipelines:
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 5.0) -> None:
-        self._wire = Wire(url, token, timeout, _KINDS)
+        self._wire = HttpClient(url, token, timeout, _KINDS)
 
-    def register(self, job: str, registration: Registration) -> Standing:
+    def register(self, job: str, registration: Registration) -> Directive:
         """Take a place in a job; see `PipelinesApi`."""
         rank = registration.seat.rank
         return self._standing("PUT", _rank(job, rank), registration.to_dict())
 
     def put_sequence(
         self, job: str, rank: int, session: str, sequence: Sequence[Instruction]
-    ) -> Standing:
+    ) -> Directive:
         """Report the instruction sequence of a rank; see `PipelinesApi`."""
         rows = [list(each if each.stage is not None else each[:3]) for each in sequence]
         body = {"session": session, "instructions": rows}
         return self._standing("PUT", _rank(job, rank, "sequence"), body)
 
-    def put_measurements(self, job: str, rank: int, session: str, measured: Measured) -> Standing:
+    def put_measurements(self, job: str, rank: int, session: str, measured: Measured) -> Directive:
         """Report the measurements of a rank; see `PipelinesApi`."""
         body = {"session": session, **measured.to_dict()}
         return self._standing("PUT", _rank(job, rank, "measurements"), body)
 
-    def report_trouble(self, job: str, rank: int, session: str, said: str) -> Standing:
+    def report_trouble(self, job: str, rank: int, session: str, said: str) -> Directive:
         """Report that a rank cannot take part; see `PipelinesApi`."""
         body = {"session": session, "message": said}
         return self._standing("POST", _rank(job, rank, "trouble"), body)
@@ -76,13 +76,13 @@ class RemotePipelines:
         version: int = 0,
         wait: float = 0.0,
         step_time: float | None = None,
-    ) -> Standing:
+    ) -> Directive:
         """Return what a rank should do; see `PipelinesApi`."""
         query: dict[str, Any] = {"session": session, "version": version, "wait": wait}
         if step_time is not None:
             query["step_time"] = step_time
         path = f"{_rank(job, rank, 'plan')}?{urlencode(query)}"
-        return Standing.from_dict(self._wire.ask("GET", path, patience=wait))
+        return Directive.from_dict(self._wire.ask("GET", path, patience=wait))
 
     def leave(self, job: str, rank: int, session: str) -> None:
         """Report that a rank has ended; see `PipelinesApi`."""
@@ -119,8 +119,8 @@ class RemotePipelines:
     def close(self) -> None:
         """Do nothing: no connection is kept open."""
 
-    def _standing(self, method: str, path: str, body: dict[str, Any]) -> Standing:
-        return Standing.from_dict(self._wire.ask(method, path, body))
+    def _standing(self, method: str, path: str, body: dict[str, Any]) -> Directive:
+        return Directive.from_dict(self._wire.ask(method, path, body))
 
 
 def _job(name: str, part: str = "") -> str:

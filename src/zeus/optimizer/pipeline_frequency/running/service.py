@@ -27,13 +27,13 @@ from zeus.optimizer.batch_size.store.store import Store
 from zeus.optimizer.pipeline_frequency.limit import Limit, SolvingCancelledError
 from zeus.optimizer.pipeline_frequency.plan import Plan
 from zeus.optimizer.pipeline_frequency.running import records
-from zeus.optimizer.pipeline_frequency.running.job import Happening, PipelineJob, Rank
+from zeus.optimizer.pipeline_frequency.running.job import JobEvent, PipelineJob, Rank
 from zeus.optimizer.pipeline_frequency.running.messages import (
-    MOST_SECONDS,
+    MAX_SECONDS,
+    Directive,
     Instruction,
     Measured,
     Registration,
-    Standing,
     Straggler,
     bounded,
     worded,
@@ -44,8 +44,8 @@ logger = logging.getLogger(__name__)
 
 LEASE = 60.0  # seconds without a request after which a rank is lost
 _FRESH = 0.5  # seconds for which a cached job is used without checking the store
-_MOST_JOBS = 256  # cached in memory
-_MOST_PLANS = 64  # jobs whose plans are cached in memory
+_MAX_JOBS = 256  # cached in memory
+_MAX_PLANS = 64  # jobs whose plans are cached in memory
 _MAX_PLAN_BYTES = 512 << 20  # of all cached plans
 PLANNING_SECONDS = 30.0  # for the plans of one job
 
@@ -96,7 +96,7 @@ class Pipelines:
 
     # --- requests of ranks ------------------------------------------------------------------------
 
-    def register(self, job: str, registration: Registration) -> Standing:
+    def register(self, job: str, registration: Registration) -> Directive:
         """Take a place in a job; see `PipelinesApi`."""
         worded("job", job)
         if "/" in job or job in (".", ".."):  # the name is a part of URLs
@@ -113,20 +113,20 @@ class Pipelines:
 
     def put_sequence(
         self, job: str, rank: int, session: str, sequence: Sequence[Instruction]
-    ) -> Standing:
+    ) -> Directive:
         """Report the instruction sequence of a rank; see `PipelinesApi`."""
         return self._change(
             job, lambda found, at: found.put_sequence(rank, session, sequence, at), rank
         )
 
-    def put_measurements(self, job: str, rank: int, session: str, measured: Measured) -> Standing:
+    def put_measurements(self, job: str, rank: int, session: str, measured: Measured) -> Directive:
         """Report the measurements of a rank; see `PipelinesApi`."""
         standing = self._change(
             job, lambda found, at: found.put_measurements(rank, session, measured, at), rank
         )
         return self.standing(job, rank, session) if self._see_to_plan(job) else standing
 
-    def report_trouble(self, job: str, rank: int, session: str, said: str) -> Standing:
+    def report_trouble(self, job: str, rank: int, session: str, said: str) -> Directive:
         """Report that a rank cannot take part; see `PipelinesApi`."""
         return self._change(job, lambda found, at: found.put_trouble(rank, session, said, at), rank)
 
@@ -144,10 +144,10 @@ class Pipelines:
         version: int = 0,
         wait: float = 0.0,
         step_time: float | None = None,
-    ) -> Standing:
+    ) -> Directive:
         """Return what a rank should do; see `PipelinesApi`."""
         if step_time is not None:
-            bounded("step_time", step_time, MOST_SECONDS)
+            bounded("step_time", step_time, MAX_SECONDS)
         deadline = time.monotonic() + wait
         while True:
             with self._lock:
@@ -254,7 +254,7 @@ class Pipelines:
         followed: Plan = planned.point(stragglers, pipeline, self.step_time(name)).knob
         return followed.to_list()
 
-    def events(self, name: str, most: int = 100) -> list[Happening]:
+    def events(self, name: str, most: int = 100) -> list[JobEvent]:
         """Return up to `most` events of a job, the latest first."""
         with reading(self._engine) as connection:
             number, _ = _known(records.changes(connection, name), name)
@@ -427,7 +427,7 @@ class Pipelines:
     def _keep(self, name: str, planned: Planned) -> None:
         with self._lock:
             self._plans.pop(name, None)
-            while len(self._plans) >= _MOST_PLANS:
+            while len(self._plans) >= _MAX_PLANS:
                 del self._plans[next(iter(self._plans))]
             # Evict large pipelines first, so that only they pay for their long planning again.
             sizes = {known: each.size for known, each in self._plans.items()}
@@ -445,7 +445,7 @@ class Pipelines:
         rank: int | None,
         *,
         create: tuple[int, int, int] | None = None,
-    ) -> Standing:
+    ) -> Directive:
         """Change a job in a transaction; return what the calling rank should do."""
         at = self._now()
         with self._lock:
@@ -475,7 +475,7 @@ class Pipelines:
         if moved:
             self._notify(name)
         if rank is None:
-            return Standing(job.version, "")
+            return Directive(job.version, "")
         return self._standing(name, rank, session)
 
     def _read(self, name: str) -> PipelineJob:
@@ -496,12 +496,12 @@ class Pipelines:
 
     def _remember(self, name: str, number: int, job: PipelineJob) -> None:
         self._jobs.pop(name, None)
-        while len(self._jobs) >= _MOST_JOBS:
+        while len(self._jobs) >= _MAX_JOBS:
             del self._jobs[next(iter(self._jobs))]  # read again when needed
         self._jobs[name] = number, job
         self._checked[name] = time.monotonic()
 
-    def _standing(self, name: str, rank: int, session: str) -> Standing:
+    def _standing(self, name: str, rank: int, session: str) -> Directive:
         planned = self.planned(name)
         with self._lock:
             job = self._read(name)
@@ -509,17 +509,17 @@ class Pipelines:
             version = job.version
             trouble = job.trouble()
             if trouble:
-                return Standing(version, "cannot plan", trouble)
+                return Directive(version, "cannot plan", trouble)
             place = record.seat.pp_rank
             if planned is not None and planned.sequences[place] == record.sequence:
                 stragglers = dict(job.stragglers)
             elif record.measured is None:
-                return Standing(version, "measure")
+                return Directive(version, "measure")
             else:
-                return Standing(version, "wait", job.status())
+                return Directive(version, "wait", job.status())
         point = planned.point(stragglers, record.seat.dp_rank, self.step_time(name))
         clocks = planned.clocks(point, place)
-        return Standing(version, "plan", "", clocks, point.time, point.energy)
+        return Directive(version, "plan", "", clocks, point.time, point.energy)
 
     def _see_to_plan(self, name: str) -> bool:
         """Plan a job that needs it, or schedule that; return whether it was planned here."""

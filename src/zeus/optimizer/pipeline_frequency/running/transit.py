@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
-from zeus.optimizer.pipeline_frequency.running.messages import MOST_SECONDS, Passage
+from zeus.optimizer.pipeline_frequency.running.messages import MAX_SECONDS, StepTimes
 
 SHORTEST = 1e-5  # seconds; shorter messages get no operation of their own
 
@@ -33,7 +33,7 @@ class Dependency(NamedTuple):
 
 def message_times(
     dependencies: Sequence[Sequence[Dependency]],
-    passages: Mapping[Hashable, Sequence[Sequence[Passage]]],
+    passages: Mapping[Hashable, Sequence[Sequence[StepTimes]]],
 ) -> dict[tuple[int, int], float]:
     """Return seconds of a message by pair of places, the lower first; unknown ones are absent.
 
@@ -57,4 +57,4 @@ def message_times(
             if sender < receiver and back is not None:
                 pair = sender, receiver
                 found[pair] = min((gap + back) / 2, found.get(pair, (gap + back) / 2))
-    return {pair: each for pair, each in found.items() if SHORTEST <= each <= MOST_SECONDS}
+    return {pair: each for pair, each in found.items() if SHORTEST <= each <= MAX_SECONDS}

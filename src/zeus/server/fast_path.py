@@ -51,7 +51,7 @@ _LANES = (
 )
 
 
-class ShortCut:
+class FastPath:
     """ASGI middleware; all other requests are passed to the application.
 
     Args:

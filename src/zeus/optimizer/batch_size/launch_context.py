@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from zeus.errors import JobConflictError, RunError
-from zeus.optimizer.batch_size.answers import Decision
-from zeus.optimizer.batch_size.notes import Notes
-from zeus.optimizer.batch_size.place import Place
+from zeus.optimizer.batch_size.api import Decision
+from zeus.optimizer.batch_size.location import Location
+from zeus.optimizer.batch_size.run_report import RunReport
 from zeus.optimizer.batch_size.spec import JobSpec
 
 VARIABLE = "ZEUS_TRIAL_NOTES"
@@ -25,7 +25,7 @@ VARIABLE = "ZEUS_TRIAL_NOTES"
 
 
 @dataclass(frozen=True)
-class Handover:
+class LaunchContext:
     """A trial as passed to a script.
 
     Attributes:
@@ -35,12 +35,12 @@ class Handover:
         timeout: Seconds that one request to a server may take.
     """
 
-    notes: Notes
+    notes: RunReport
     decision: Decision
     answer: Path
     timeout: float = 5.0
 
-    def variables(self, place: Place) -> dict[str, str]:
+    def variables(self, place: Location) -> dict[str, str]:
         """Return environment variables for the script."""
         decision = self.decision
         machine = {
@@ -61,7 +61,7 @@ class Handover:
         }
 
     @classmethod
-    def found(cls, environment: Mapping[str, str] | None = None) -> Handover | None:
+    def found(cls, environment: Mapping[str, str] | None = None) -> LaunchContext | None:
         """Return the trial of this process; `None` if it was not started by `zeus run`.
 
         Raises:
@@ -73,7 +73,7 @@ class Handover:
         try:
             record = json.loads(text)
             return cls(
-                Notes.from_dict(record["notes"]),
+                RunReport.from_dict(record["notes"]),
                 Decision.from_dict(record["decision"]),
                 Path(record["answer"]),
                 float(record["timeout"]),
@@ -82,11 +82,11 @@ class Handover:
             raise RunError(f"{VARIABLE} must be as `zeus run` has set it: {error!r}") from error
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Location:
         """Where the job is kept."""
         url = self.notes.place
         is_server = url.startswith("http")
-        return Place.of(
+        return Location.of(
             url if is_server else None, None if is_server else url, timeout=self.timeout
         )
 

@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zeus.optimizer.pipeline_frequency.profile import Option
-from zeus.optimizer.pipeline_frequency.running.messages import FIXED, Kind
+from zeus.optimizer.pipeline_frequency.running.messages import FIXED, InstructionKind
 
 PRECISION = 0.01  # relative, of a mean energy, at about 95 % confidence
-MOST_STEPS = 8  # at one clock, however noisy
+MAX_STEPS = 8  # at one clock, however noisy
 FIRST_STEPS = 3  # at the highest clock, where they cost nothing, to estimate how much steps differ
 _VAGUE = 0.25  # relative uncertainty of a mean energy above which it is unusable
 _SLOWEST = 2.0  # times as long as at the highest clock: slower than any plan would use
@@ -94,7 +94,7 @@ class _StepNoise:
         return factor * math.sqrt(self.squares / self.freedom / steps)
 
 
-class Walk:
+class ClockSweep:
     """A sweep down a ladder of clocks.
 
     Args:
@@ -112,7 +112,7 @@ class Walk:
     def __init__(
         self,
         ladder: Sequence[float],
-        kinds: Collection[Kind],
+        kinds: Collection[InstructionKind],
         steps_per_clock: int | None = None,
     ) -> None:
         self._ladder = tuple(ladder)
@@ -121,9 +121,11 @@ class Walk:
         self._fixed_steps = steps_per_clock
         self._rung = 0
         self._steps_here = 0
-        self._samples: dict[Kind, _Samples] = {kind: _Samples() for kind in self._kinds}
-        self._means: list[dict[Kind, _Mean]] = []
-        self._noise: dict[Kind, _StepNoise] = {kind: _StepNoise() for kind in self._kinds}
+        self._samples: dict[InstructionKind, _Samples] = {kind: _Samples() for kind in self._kinds}
+        self._means: list[dict[InstructionKind, _Mean]] = []
+        self._noise: dict[InstructionKind, _StepNoise] = {
+            kind: _StepNoise() for kind in self._kinds
+        }
         self.steps = 0
         self.done = False
         self.trouble = ""
@@ -133,7 +135,7 @@ class Walk:
         """MHz at which to measure now."""
         return self._ladder[min(self._rung, len(self._ladder) - 1)]
 
-    def add(self, kind: Kind, time: float, energy: float, uncertainty: float) -> None:
+    def add(self, kind: InstructionKind, time: float, energy: float, uncertainty: float) -> None:
         """Add the measurement of an instruction that ran at `clock`.
 
         Args:
@@ -180,9 +182,9 @@ class Walk:
         self._rung += 1
         self.done = self._rung == len(self._ladder) or self._risen() or self._too_slow()
 
-    def options(self) -> Mapping[Kind, tuple[Option, ...]]:
+    def options(self) -> Mapping[InstructionKind, tuple[Option, ...]]:
         """Return the mean time and energy of each kind at each clock, the highest clock first."""
-        found: dict[Kind, tuple[Option, ...]] = {}
+        found: dict[InstructionKind, tuple[Option, ...]] = {}
         for kind in self._kinds:
             if kind.name in FIXED:
                 found[kind] = (self._fixed(kind),)
@@ -193,17 +195,17 @@ class Walk:
             )
         return found
 
-    def _fixed(self, kind: Kind) -> Option:
+    def _fixed(self, kind: InstructionKind) -> Option:
         # Any time above the minimum was spent waiting for other ranks.
         fastest = min((means[kind] for means in self._means), key=lambda mean: mean.time)
         return Option(None, fastest.time, fastest.energy)
 
-    def _enough(self, means: Mapping[Kind, _Mean]) -> bool:
+    def _enough(self, means: Mapping[InstructionKind, _Mean]) -> bool:
         if self._fixed_steps is not None:
             return self._steps_here >= self._fixed_steps
         if not self._means and self._steps_here < FIRST_STEPS:
             return False
-        return self._steps_here >= MOST_STEPS or all(
+        return self._steps_here >= MAX_STEPS or all(
             means[kind].uncertainty <= PRECISION * means[kind].energy for kind in self._chosen
         )
 
@@ -211,7 +213,7 @@ class Walk:
         """Whether every kind clearly takes more energy now than at a higher clock."""
         return all(map(self._kind_has_risen, self._chosen))
 
-    def _kind_has_risen(self, kind: Kind) -> bool:
+    def _kind_has_risen(self, kind: InstructionKind) -> bool:
         """Whether its energy rose by far, or, to rule out noise, at two clocks in a row."""
         found = [means[kind] for means in self._means]
         rise, noise = _rise(found)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from zeus.frontier import Point
-from zeus.optimizer.jit.stretch import Rest, Stretch, Taken
-from zeus.optimizer.jit.watch import MISMATCH, look, watch
+from zeus.optimizer.jit.drift import MISMATCH, look, watch
+from zeus.optimizer.jit.segment import Idle, Segment, SegmentResult
 
 POINT = Point(200, 0.05, 10.0)
 
@@ -20,7 +20,7 @@ class Watched:
         self.drift = None
         self._taken = None
 
-    def go(self, time=1.0, energy=1.0, until=Rest):
+    def go(self, time=1.0, energy=1.0, until=Idle):
         """Go on until an order of this kind, or the end."""
         while self.drift is None:
             try:
@@ -30,8 +30,8 @@ class Watched:
                 break
             self.orders.append(order)
             self._taken = None
-            if isinstance(order, Stretch) and order.measured:
-                self._taken = Taken(
+            if isinstance(order, Segment) and order.measured:
+                self._taken = SegmentResult(
                     order.steps,
                     order.steps * POINT.time * time,
                     order.steps * POINT.energy * energy,
@@ -43,17 +43,17 @@ class Watched:
 
 def test_it_rests_until_an_epoch_begins_and_looks_at_some_steps_of_it():
     watched = Watched(watch(POINT, 200, at_once=False))
-    assert watched.go() == Rest(200)
+    assert watched.go() == Idle(200)
     for _ in range(3):
-        assert watched.go(1.05, 0.95) == Rest(200)
-    looks = [order for order in watched.orders if isinstance(order, Stretch)]
-    assert looks == [Stretch(40, 200)] * 3, "two seconds of each"
+        assert watched.go(1.05, 0.95) == Idle(200)
+    looks = [order for order in watched.orders if isinstance(order, Segment)]
+    assert looks == [Segment(40, 200)] * 3, "two seconds of each"
 
 
 def test_a_profile_from_another_run_is_looked_at_at_once_but_not_from_the_cold():
     watched = Watched(watch(POINT, 200, at_once=True))
     watched.go()
-    assert watched.orders == [Stretch(20, 200, measured=False), Stretch(40, 200), Rest(200)]
+    assert watched.orders == [Segment(20, 200, measured=False), Segment(40, 200), Idle(200)]
 
 
 @pytest.mark.parametrize("off", [{"time": 1.2}, {"time": 0.8}, {"energy": 1.2}, {"energy": 0.8}])
@@ -67,7 +67,7 @@ def test_two_looks_in_a_row_make_a_drift(off, at_once):
     said = {"time": f"{0.05 * factor:.4g} s where its profile says 0.05 s",
             "energy": f"{10 * factor:.4g} J where its profile says 10 J"}  # fmt: skip
     assert said[what] in watched.drift
-    looks = [o for o in watched.orders if isinstance(o, Stretch) and o.measured]
+    looks = [o for o in watched.orders if isinstance(o, Segment) and o.measured]
     assert len(looks) == (3 if at_once else 2)
 
 
@@ -75,16 +75,16 @@ def test_one_look_that_met_a_checkpoint_is_forgotten():
     watched = Watched(watch(POINT, 200, at_once=False))
     watched.go()
     for _ in range(4):
-        watched.go(2.0, until=Stretch)
-        watched.go(1.0, until=Stretch)
-        assert watched.go() == Rest(200)
+        watched.go(2.0, until=Segment)
+        watched.go(1.0, until=Segment)
+        assert watched.go() == Idle(200)
     assert watched.drift is None
 
 
 def test_a_step_longer_than_a_look_is_looked_at_once():
     program = watch(Point(200, 300.0, 5e4), None, at_once=True)
-    assert program.send(None) == Stretch(1, None, measured=False)
-    assert program.send(None) == Stretch(1, None)
+    assert program.send(None) == Segment(1, None, measured=False)
+    assert program.send(None) == Segment(1, None)
 
 
 def test_what_is_to_be_continued_must_match_closely():

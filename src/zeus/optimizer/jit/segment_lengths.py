@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from zeus.optimizer.jit.estimate import Noise, Slice
+from zeus.optimizer.jit.estimate import Noise, SettingSamples
 
 #: A step's time and energy known to this share are known well enough to choose by.
 PRECISION = 0.002
@@ -25,7 +25,7 @@ WARM_UP = 1.0
 
 
 @dataclass(frozen=True)
-class Lengths:
+class SegmentLengths:
     """Numbers of steps.
 
     Attributes:
@@ -54,7 +54,7 @@ class Lengths:
 
     def next_part(
         self,
-        piece: Slice,
+        piece: SettingSamples,
         step_time: float | None,
         noise: Noise,
         *,

@@ -8,7 +8,7 @@ from zeus.monitor import ZeusMonitor
 from zeus.monitor.measurement import GPU
 
 
-class Ledger:
+class TrainingMeter:
     """Adds up the windows of training.
 
     Attributes:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from zeus.errors import DamagedJobError
-from zeus.optimizer.batch_size.answers import Decision, JobInfo, ProfileInfo, Verdict
+from zeus.optimizer.batch_size.api import Decision, JobInfo, ProfileInfo, Verdict
 from zeus.optimizer.batch_size.commands import trial_name
 from zeus.optimizer.batch_size.events import EXPIRED, Decided, Ended, Resumed
-from zeus.optimizer.batch_size.lanes import OPTIMIZED, Role
+from zeus.optimizer.batch_size.job_batch import OPTIMIZED, Role
 from zeus.optimizer.batch_size.log import Trial
 from zeus.optimizer.batch_size.spec import JobSpec
 from zeus.optimizer.batch_size.store import RUNNING, JobRow, Row

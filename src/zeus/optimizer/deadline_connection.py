@@ -18,7 +18,7 @@ from typing import Any
 _Address = tuple[Any, ...]
 
 
-class Way:
+class DeadlineConnection:
     """Opens connections to a host.
 
     Args:

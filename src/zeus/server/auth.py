@@ -28,8 +28,8 @@ from zeus.server.pages.routes import OPEN
 from zeus.server.pages.sign_in import cookie_pass, to_sign_in
 from zeus.server.responses import refusal_of
 
-MOST_BODY = 1024 * 1024  # bytes
-_TOO_LARGE = f"a request body must have at most {MOST_BODY} bytes"
+MAX_BODY = 1024 * 1024  # bytes
+_TOO_LARGE = f"a request body must have at most {MAX_BODY} bytes"
 _OPEN = ("/healthz", "/openapi.json", *OPEN)
 _LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}
 _ONCE = (b"host", b"authorization", b"content-length")  # headers that must not be repeated
@@ -44,10 +44,10 @@ _NO_LOCAL_TOKEN = (
     "content of that file"
 )
 _CACHED = 2.0  # seconds for which a token is cached
-_MOST_CACHED = 1_000
+_MAX_CACHED = 1_000
 
 
-class Doorkeeper:
+class TokenCache:
     """Checks tokens against the store, with a short cache.
 
     Args:
@@ -88,13 +88,13 @@ class Doorkeeper:
         if not 0 <= time.monotonic() - at < _CACHED or token is None:
             token = await run_sync(find, secret.strip().decode("latin-1"))
             with self._lock:
-                if len(self._seen) >= _MOST_CACHED:
+                if len(self._seen) >= _MAX_CACHED:
                     self._seen.clear()
                 self._seen[key] = time.monotonic(), token
         return token if token is not None and token.good(self._now()) else None
 
 
-class Gate:
+class AuthMiddleware:
     """ASGI middleware; the outermost, so that no work is done for rejected requests.
 
     Args:
@@ -109,7 +109,7 @@ class Gate:
         self,
         app: ASGIApp,
         metrics: Metrics,
-        doorkeeper: Doorkeeper | None,
+        doorkeeper: TokenCache | None,
         host: str,
         *,
         local: bool = False,
@@ -213,7 +213,7 @@ def _check_headers(scope: Scope) -> Any:
 
 def _check_length(scope: Scope, headers: dict[bytes, bytes]) -> Any:
     length = headers.get(b"content-length", b"0")
-    if length.isdigit() and int(length[:20]) > MOST_BODY:
+    if length.isdigit() and int(length[:20]) > MAX_BODY:
         return refusal_of(scope, 413, "TooLargeError", _TOO_LARGE)
     return None
 
@@ -226,7 +226,7 @@ def _bounded(receive: Receive) -> Receive:
         nonlocal total
         message = await receive()
         total += len(message.get("body", b""))
-        if total > MOST_BODY:
+        if total > MAX_BODY:
             raise HTTPException(413, _TOO_LARGE)
         return message
 

@@ -14,12 +14,12 @@ from typing import Any
 from zeus.device.base import Gpu
 from zeus.device.hold import Hold
 from zeus.errors import CapabilityError, Reason
-from zeus.optimizer.jit.knobs import Card, Knob
+from zeus.optimizer.jit.knobs import GpuKnobInfo, Knob
 
 logger = logging.getLogger(__name__)
 
 
-class Grip:
+class KnobController:
     """Sets one knob of some GPUs, under holds that restore the previous setting.
 
     Attributes:
@@ -54,7 +54,7 @@ class Grip:
         self._ousted = ousted
         _take_over(knob.name, self._gpus)
         self.cards = {
-            gpu.key: Card.of(gpu, knob, simulated=simulated, raise_limit=raise_limit)
+            gpu.key: GpuKnobInfo.of(gpu, knob, simulated=simulated, raise_limit=raise_limit)
             for gpu in self._gpus
         }
         self._holds: dict[str, Hold] = {}
@@ -141,7 +141,7 @@ class Grip:
 
 
 #: The grips of this process with active holds.
-_gripping: weakref.WeakSet[Grip] = weakref.WeakSet()
+_gripping: weakref.WeakSet[KnobController] = weakref.WeakSet()
 
 
 def _take_over(knob_name: str, gpus: Sequence[Gpu]) -> None:

@@ -15,9 +15,17 @@ from typing import Any
 
 from zeus.frontier import Point
 from zeus.frontier.point import combined_uncertainty
-from zeus.optimizer.jit.estimate import Noise, Slice, Stays
-from zeus.optimizer.jit.lengths import BUDGET, LONGEST, PRECISION, SETTLE, STAY, WARM_UP, Lengths
-from zeus.optimizer.jit.stretch import Stretch, Taken
+from zeus.optimizer.jit.estimate import Noise, SettingSamples, Stays
+from zeus.optimizer.jit.segment import Segment, SegmentResult
+from zeus.optimizer.jit.segment_lengths import (
+    BUDGET,
+    LONGEST,
+    PRECISION,
+    SETTLE,
+    STAY,
+    WARM_UP,
+    SegmentLengths,
+)
 
 # Two settings are the same to the job if time and energy differ by no more than this share, or by
 # no more than twice the uncertainty: they should be the same, and on a plateau noise alone would
@@ -44,9 +52,9 @@ _DRAWING_LESS = 0.88
 _SLOWED = 1.03
 # A first part that is off by more than this share of the following ones was still warming up.
 _UNSTEADY = 0.03
-_MOST_UNSTEADY = 20
+_MAX_UNSTEADY = 20
 # Maximum number of settings measured again because they were slower than a lower one.
-_MOST_FORGOTTEN = 4
+_MAX_FORGOTTEN = 4
 # Maximum rungs of a first sweep; on a longer ladder, those around the best are filled in later.
 _MAX_RUNGS = 13
 # A stay may have been disturbed throughout by about this share, until a second one agrees, or until
@@ -61,7 +69,7 @@ _MIN_VISITS_AGAIN = 2
 
 
 @dataclass
-class Walk:
+class SettingSweep:
     """A sweep down a ladder of settings.
 
     Attributes:
@@ -79,29 +87,29 @@ class Walk:
 
     knobs: Sequence[Any]
     settled: Callable[[Sequence[Point]], bool]
-    lengths: Lengths
+    lengths: SegmentLengths
     limits: Sequence[float] | None = None
     known: Mapping[int, Point] = field(default_factory=dict)
     aside: int | None = None
     gpus: int = 1
     select: Callable[[Sequence[Point]], Point] | None = None
-    slices: dict[int, list[Slice]] = field(default_factory=dict)
+    slices: dict[int, list[SettingSamples]] = field(default_factory=dict)
     _step_time: float | None = field(default=None, init=False)  # seconds, of the latest steps
     _spent: float = field(default=0.0, init=False)  # seconds of steps so far
     _stays: Stays | None = field(default=None, init=False)  # cache, until slices change
 
-    def run(self) -> Generator[Stretch, Taken | None, None]:
+    def run(self) -> Generator[Segment, SegmentResult | None, None]:
         """Yield segments, receive their results, and end when the best setting is known."""
         first = self.next_rung()
         if first is None:
             return
         if self.lengths.wait:
-            yield Stretch(self.lengths.wait, self.knobs[first], measured=False)
+            yield Segment(self.lengths.wait, self.knobs[first], measured=False)
         forgotten = 0
         while (rung := self.next_rung()) is not None:
             yield from self.visit(rung, self.knobs[rung])
             if self.lengths.profile is None:
-                for slower in self._slower_above(rung)[: _MOST_FORGOTTEN - forgotten]:
+                for slower in self._slower_above(rung)[: _MAX_FORGOTTEN - forgotten]:
                     forgotten += 1
                     yield from self.visit(slower, self.knobs[slower])
                     self._forget_disturbed(slower)
@@ -114,7 +122,7 @@ class Walk:
         above = max((known for known in points if known <= rung), default=None)
         return rung in points or (above is not None and self._between_equals(rung, above, points))
 
-    def visit(self, rung: int, setting: Any) -> Generator[Stretch, Taken | None, None]:
+    def visit(self, rung: int, setting: Any) -> Generator[Segment, SegmentResult | None, None]:
         """Let the GPUs settle at a setting, then measure it.
 
         Args:
@@ -129,7 +137,7 @@ class Walk:
                 # The very first steps are skipped as well, but show how long steps are.
                 unknown = self._step_time is None and self.lengths.profile is None
                 self._spent += settling * (self._step_time or 0.0)
-                taken = yield Stretch(settling, setting, measured=unknown)
+                taken = yield Segment(settling, setting, measured=unknown)
                 if unknown and taken is not None:
                     self._step_time = taken.time / taken.steps
         yield from self._measure(rung, setting)
@@ -178,7 +186,7 @@ class Walk:
         # Settings without effect are not past the valley, and fewer than three points show none.
         return len(prefix) < 3 or not _same(points[prefix[0]], points[prefix[-1]])
 
-    def _surely_worse(self, rung: int, piece: Slice, noise: Noise) -> bool:
+    def _surely_worse(self, rung: int, piece: SettingSamples, noise: Noise) -> bool:
         """Return whether a setting is worse than another: one more like it would end the sweep."""
         if self.lengths.profile is not None or not piece.parts:
             return False
@@ -224,7 +232,7 @@ class Walk:
 
     # --- settings that may be the best ------------------------------------------------------
 
-    def _compare(self) -> Generator[Stretch, Taken | None, None]:
+    def _compare(self) -> Generator[Segment, SegmentResult | None, None]:
         """Revisit settings that may be the best, in turns, until one of them is known to be."""
         again = 0
         while (rung := self._next_contender()) is not None:
@@ -298,11 +306,11 @@ class Walk:
 
     # --- one setting ------------------------------------------------------------------------
 
-    def _warm_up(self, setting: Any) -> Generator[Stretch, Taken | None, float]:
+    def _warm_up(self, setting: Any) -> Generator[Segment, SegmentResult | None, float]:
         """Run steps until the job is warm; returns the seconds of one."""
         steps, spent = 1, 0.0
         while True:
-            taken = yield Stretch(steps, setting)
+            taken = yield Segment(steps, setting)
             assert taken is not None
             spent += taken.time
             self._spent += taken.time
@@ -310,10 +318,10 @@ class Walk:
                 return taken.time / taken.steps
             steps *= 2
 
-    def _measure(self, rung: int, setting: Any) -> Generator[Stretch, Taken | None, None]:
+    def _measure(self, rung: int, setting: Any) -> Generator[Segment, SegmentResult | None, None]:
         first = not self.slices
         known = [piece for pieces in self.slices.values() for piece in pieces]
-        piece = Slice()
+        piece = SettingSamples()
         unsteady = 0
         while True:
             noise = Noise.of((*known, piece))
@@ -330,15 +338,15 @@ class Walk:
                 self.slices.setdefault(rung, []).append(piece)
                 self._stays = None
                 return
-            taken = yield Stretch(steps, setting, continues=bool(piece.parts))
+            taken = yield Segment(steps, setting, continues=bool(piece.parts))
             assert taken is not None
             self._spent += taken.time
             piece.parts.append(taken)
-            if first and self.lengths.profile is None and unsteady < _MOST_UNSTEADY:
+            if first and self.lengths.profile is None and unsteady < _MAX_UNSTEADY:
                 unsteady += _forget_unsteady(piece)
             self._step_time = piece.time / piece.steps
 
-    def _enough(self, rung: int, piece: Slice, noise: Noise) -> tuple[float, float]:
+    def _enough(self, rung: int, piece: SettingSamples, noise: Noise) -> tuple[float, float]:
         """Return the precision needed for a setting, and the maximum seconds to measure it."""
         worse = self._surely_worse(rung, piece, noise)
         if not self._comparing:
@@ -385,12 +393,12 @@ class Walk:
         return unfelt[-1] if unfelt else rung
 
 
-def _forget_unsteady(piece: Slice) -> bool:
+def _forget_unsteady(piece: SettingSamples) -> bool:
     """Drop the first part if the following ones agree that it was not representative."""
     first, *rest = piece.parts
     if len(rest) < 2:
         return False
-    following = Slice(rest)
+    following = SettingSamples(rest)
     share = (first.time / first.steps) / (following.time / following.steps)
     if abs(share - 1) <= _UNSTEADY:
         return False

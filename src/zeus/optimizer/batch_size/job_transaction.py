@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from zeus.optimizer.batch_size.brain import Brain, fingerprint
-from zeus.optimizer.batch_size.cache import Known
+from zeus.optimizer.batch_size.cache import CachedJob
 from zeus.optimizer.batch_size.events import Decided, Ended, Event
+from zeus.optimizer.batch_size.job_state import JobState, fingerprint
 from zeus.optimizer.batch_size.log import Trial
-from zeus.optimizer.batch_size.recorded import new_trial_row, trial_columns
+from zeus.optimizer.batch_size.rows import new_trial_row, trial_columns
 from zeus.optimizer.batch_size.store import Changes, JobRow
 
 
 @dataclass
-class Worked:
+class JobTransaction:
     """A locked job and its changes in this transaction.
 
     Attributes:
@@ -28,7 +28,7 @@ class Worked:
     """
 
     row: JobRow
-    known: Known
+    known: CachedJob
     news: list[Event] = field(default_factory=list)
     touched: dict[int, Trial] = field(default_factory=dict)
     began: dict[int, int] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Worked:
     requests: dict[str, int] = field(default_factory=dict)
 
     @property
-    def brain(self) -> Brain:
+    def brain(self) -> JobState:
         """Brain of the job, with its log and the new events absorbed."""
         return self.known.brain
 
@@ -47,7 +47,7 @@ class Worked:
 
     def take(self, event: Event) -> Trial | None:
         """Apply an event and keep it to be written."""
-        trial = self.brain.absorb(event)
+        trial = self.brain.apply(event)
         self.news.append(event)
         if isinstance(event, Decided):
             self.began[event.trial] = self.sequence
@@ -56,7 +56,7 @@ class Worked:
             self.touched[event.trial] = trial
         return trial
 
-    def remembered(self) -> Known:
+    def remembered(self) -> CachedJob:
         """Return the job for the cache, after the changes were written."""
         self.known.sequence = self.sequence
         return self.known

@@ -29,10 +29,10 @@ from zeus.frontier import (
     Time,
     ZeusCost,
 )
-from zeus.optimizer.jit.lengths import Lengths
-from zeus.optimizer.jit.stretch import Stretch, Taken
+from zeus.optimizer.jit.segment import Segment, SegmentResult
+from zeus.optimizer.jit.segment_lengths import SegmentLengths
 
-FEW = Lengths(wait=1, warmup=1, profile=2)
+FEW = SegmentLengths(wait=1, warmup=1, profile=2)
 """Few steps: for what does not depend on how many."""
 
 HEAVY = physical("v100", 0.05)
@@ -246,11 +246,11 @@ def test_a_setting_aside_of_the_ladder_is_visited_only_when_asked_for():
     assert visited(training) == [250, 225, 200, 175, 150, 125, 100]
     assert not going_down.knows(3)
     program = going_down.visit(3, None)
-    assert program.send(None) == Stretch(1, None, measured=False)
-    assert program.send(None) == Stretch(1, None)
-    assert program.send(Taken(1, 0.06, 9.0)) == Stretch(1, None, continues=True)
+    assert program.send(None) == Segment(1, None, measured=False)
+    assert program.send(None) == Segment(1, None)
+    assert program.send(SegmentResult(1, 0.06, 9.0)) == Segment(1, None, continues=True)
     with pytest.raises(StopIteration):
-        program.send(Taken(1, 0.06, 9.0))
+        program.send(SegmentResult(1, 0.06, 9.0))
     assert going_down.knows(3)
     assert [point.knob for point in going_down.points()] == list(curve.knobs)
 

@@ -63,7 +63,7 @@ class Arrays:
 
 
 @dataclass
-class Lanes(Arrays):
+class JobBatch(Arrays):
     """Specifications as arrays.
 
     Attributes:
@@ -93,7 +93,7 @@ class Lanes(Arrays):
         return int(self.valid.shape[1])
 
     @classmethod
-    def of(cls, specs: Sequence[JobSpec]) -> Lanes:
+    def of(cls, specs: Sequence[JobSpec]) -> JobBatch:
         """One lane for each specification."""
         arms = max(len(spec.batch_sizes) for spec in specs)
         sizes = [spec.batch_sizes for spec in specs]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from zeus.errors import RunError, ServerError, StorageError
-from zeus.optimizer.batch_size.answers import JobsApi
+from zeus.optimizer.batch_size.api import JobsApi
 from zeus.optimizer.batch_size.connect import open_jobs
 from zeus.optimizer.batch_size.remote import RemoteJobs
 from zeus.optimizer.bearer import TOKEN_VARIABLE, checked_token
@@ -20,7 +20,7 @@ _STORES = (_FILE, "postgresql://", "postgres://", "postgresql+psycopg://")
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """Location of jobs: a server or a store.
 
     Attributes:
@@ -41,7 +41,7 @@ class Place:
         *,
         token: str | None = None,
         timeout: float = 5.0,
-    ) -> Place:
+    ) -> Location:
         """Resolve the location from arguments and environment.
 
         Args:

@@ -35,18 +35,18 @@ from zeus.optimizer.batch_size.events import (
     Profiled,
     Resumed,
 )
-from zeus.optimizer.batch_size.lanes import (
+from zeus.optimizer.batch_size.job_batch import (
     ALL,
     OPTIMIZED,
     UNTOUCHED,
     Arrays,
     Choices,
-    Lanes,
+    JobBatch,
     Role,
     Trials,
 )
 from zeus.optimizer.batch_size.log import JobLog, Trial
-from zeus.optimizer.batch_size.policies import Notes, Standing, State, policy_named
+from zeus.optimizer.batch_size.policies import ArmStatus, FirstEpochs, State, policy_named
 from zeus.optimizer.batch_size.spec import JobSpec
 
 # Tolerates rounding: a run that costs exactly the threshold may finish.
@@ -77,7 +77,7 @@ class Expected:
     """
 
     batch_size: int
-    standing: Standing
+    standing: ArmStatus
     cost: float | None
     low: float | None
     high: float | None
@@ -96,7 +96,7 @@ class Stop:
     reason: str
 
 
-class Brain:
+class JobState:
     """The state of one job.
 
     Attributes:
@@ -110,7 +110,7 @@ class Brain:
         self.log = JobLog(spec)
         self.gpus: list[GpuModel] = []
         self._policy = policy_named(spec.policy)
-        self._lanes = Lanes.of([spec])
+        self._lanes = JobBatch.of([spec])
         # By GPU and arm: cost of an epoch in joules, and its load.
         self._epoch_costs: dict[tuple[int, int], float] = {}
         self._loads: dict[tuple[int, int], float] = {}
@@ -118,14 +118,14 @@ class Brain:
         self._states: list[State] = []
 
     @classmethod
-    def of(cls, spec: JobSpec, events: Iterable[Event]) -> Brain:
+    def of(cls, spec: JobSpec, events: Iterable[Event]) -> JobState:
         """Fold a whole log."""
         brain = cls(spec)
         for event in events:
-            brain.absorb(event)
+            brain.apply(event)
         return brain
 
-    def absorb(self, event: Event) -> Trial | None:
+    def apply(self, event: Event) -> Trial | None:
         """Apply an event; return its trial.
 
         Raises:
@@ -185,15 +185,15 @@ class Brain:
         known, threshold = self._epoch_costs.get(at), choice.threshold
         return known is None or threshold is None or known <= threshold * _ROUNDING
 
-    def outlook(self, gpu: GpuModel) -> list[Expected]:
+    def beliefs(self, gpu: GpuModel) -> list[Expected]:
         """Return expectations for every batch size on these GPUs; unknown if it never ran there."""
         if gpu not in self.gpus:
-            return [Expected(b, Standing.UNKNOWN, None, None, None) for b in self.spec.batch_sizes]
+            return [Expected(b, ArmStatus.UNKNOWN, None, None, None) for b in self.spec.batch_sizes]
         told = np.array([self.gpus.index(gpu) if self._policy.crosses_gpus else 0])
-        found = self._policy.outlook(self._state(gpu), ALL, told)
+        found = self._policy.beliefs(self._state(gpu), ALL, told)
         rows = zip(found.standing[0], found.cost[0], found.low[0], found.high[0], strict=True)
         return [
-            Expected(size, Standing(int(standing)), *map(_finite, ends))
+            Expected(size, ArmStatus(int(standing)), *map(_finite, ends))
             for size, (standing, *ends) in zip(self.spec.batch_sizes, rows, strict=True)
         ]
 
@@ -282,7 +282,7 @@ class Brain:
         """Pass the epoch cost of a new batch size to the policy before its trial ends."""
         model = trial.decided.model
         gpu, arm = self.gpus.index(model), self._arm(trial.decided.batch_size)
-        notes = Notes(
+        notes = FirstEpochs(
             arm=np.array([arm]),
             gpu=np.array([gpu if self._policy.crosses_gpus else 0]),
             epoch_cost=np.array([self.epoch_cost(trial) or math.nan]),
@@ -333,7 +333,7 @@ class Brain:
         return b"\n".join((text, b"".join(array.tobytes() for array in arrays)))
 
     @classmethod
-    def restored(cls, spec: JobSpec, snapshot: bytes) -> Brain:
+    def restored(cls, spec: JobSpec, snapshot: bytes) -> JobState:
         """Inverse of `snapshot`.
 
         Raises:
@@ -380,7 +380,7 @@ def _arrays(state: Arrays) -> Iterator[NDArray[Any]]:
     for value in vars(state).values():
         if isinstance(value, np.ndarray):
             yield value
-        elif isinstance(value, Arrays) and not isinstance(value, Lanes):
+        elif isinstance(value, Arrays) and not isinstance(value, JobBatch):
             yield from _arrays(value)
 
 

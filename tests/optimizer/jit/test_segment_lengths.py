@@ -13,8 +13,15 @@ from tests.optimizer.jit.curves import Training, physical, visited, walk
 from zeus.errors import KnobError
 from zeus.frontier import Energy, Objective, ZeusCost
 from zeus.optimizer.jit.checks import checked_job, checked_lengths, positive
-from zeus.optimizer.jit.lengths import LONGEST, PART, PRECISION, SETTLE, WARM_UP, Lengths
-from zeus.optimizer.jit.stretch import Stretch
+from zeus.optimizer.jit.segment import Segment
+from zeus.optimizer.jit.segment_lengths import (
+    LONGEST,
+    PART,
+    PRECISION,
+    SETTLE,
+    WARM_UP,
+    SegmentLengths,
+)
 
 STEP_TIMES = [0.001, 0.01, 0.1, 1.0, 10.0, 300.0]
 
@@ -23,7 +30,7 @@ class Everything(Objective):
     """Wants to see every setting."""
 
 
-def by_setting(training: Training) -> dict[float, list[Stretch]]:
+def by_setting(training: Training) -> dict[float, list[Segment]]:
     return {
         setting: list(group)
         for setting, group in groupby(training.stretches, key=lambda stretch: stretch.setting)
@@ -212,7 +219,7 @@ def test_whatever_the_noise_it_ends(step_time, noise, ends, seed):
 @pytest.mark.parametrize("step_time", [0.001, 300.0])
 def test_given_lengths_are_obeyed_exactly(wait, warmup, steps, step_time):
     curve = physical("v100", step_time)
-    training = profile(curve, Lengths(wait, warmup, steps), noise=0.05)
+    training = profile(curve, SegmentLengths(wait, warmup, steps), noise=0.05)
     assert training.steps == wait + len(curve.knobs) * (warmup + steps)
     for number, stretches in enumerate(by_setting(training).values()):
         passed = sum(s.steps for s in stretches if not s.measured)
@@ -222,19 +229,19 @@ def test_given_lengths_are_obeyed_exactly(wait, warmup, steps, step_time):
 
 def test_given_warmup_alone_is_obeyed_exactly():
     curve = physical("v100", 0.01)
-    training = profile(curve, Lengths(0, 3, None))
+    training = profile(curve, SegmentLengths(0, 3, None))
     first = training.stretches[0]
     assert first.steps == 3, "no second of warming up before the first"
     for stretches in list(by_setting(training).values())[1:]:
         assert (stretches[0].steps, stretches[0].measured) == (3, False)
-    training = profile(curve, Lengths(0, 0, None))
-    assert training.stretches[0] == Stretch(1, 250), "how long a step is, has to be found out"
+    training = profile(curve, SegmentLengths(0, 0, None))
+    assert training.stretches[0] == Segment(1, 250), "how long a step is, has to be found out"
     assert all(stretch.measured for stretch in training.stretches)
 
 
 def test_given_profile_steps_alone_are_obeyed_exactly():
     curve = physical("v100", 0.01)
-    training = profile(curve, Lengths(0, None, 33))
+    training = profile(curve, SegmentLengths(0, None, 33))
     for stretches in list(by_setting(training).values())[1:]:
         assert sum(s.steps for s in stretches if s.measured) == 33
         step = curve.frontier().at(stretches[0].setting).time
@@ -243,7 +250,7 @@ def test_given_profile_steps_alone_are_obeyed_exactly():
 
 def test_given_wait_is_obeyed_exactly():
     for wait in (0, 1, 5):
-        training = profile(physical("v100", 0.01), Lengths(wait, None, None))
+        training = profile(physical("v100", 0.01), SegmentLengths(wait, None, None))
         waited = [s.steps for s in training.stretches[:1] if not s.measured]
         assert waited == ([wait] if wait else [])
 

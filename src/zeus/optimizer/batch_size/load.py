@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from zeus.errors import JobLogError
-from zeus.optimizer.batch_size.brain import Brain, fingerprint
-from zeus.optimizer.batch_size.cache import Known
+from zeus.optimizer.batch_size.cache import CachedJob
+from zeus.optimizer.batch_size.job_state import JobState, fingerprint
 from zeus.optimizer.batch_size.store import JobRow, View
 from zeus.optimizer.batch_size.store.view import damaged
 
 
-def recalled(view: View, row: JobRow, known: Known | None = None) -> Known:
+def recalled(view: View, row: JobRow, known: CachedJob | None = None) -> CachedJob:
     """Return a job with a brain that has absorbed its whole log.
 
     Args:
@@ -25,7 +25,7 @@ def recalled(view: View, row: JobRow, known: Known | None = None) -> Known:
     if known.sequence < row.sequence:
         for sequence, event in view.log(row.id, known.sequence):
             try:
-                known.brain.absorb(event)
+                known.brain.apply(event)
             except JobLogError as error:
                 why = f"event {sequence} of its log cannot follow those before it: {error}"
                 raise damaged(row.name, why) from error
@@ -33,12 +33,12 @@ def recalled(view: View, row: JobRow, known: Known | None = None) -> Known:
     return known
 
 
-def _restored(view: View, row: JobRow) -> Known:
+def _restored(view: View, row: JobRow) -> CachedJob:
     if row.sequence:
         found = view.snapshot(row.id, fingerprint())
         if found is not None and found[0] <= row.sequence:
             try:
-                return Known(Brain.restored(row.spec, found[1]), found[0])
+                return CachedJob(JobState.restored(row.spec, found[1]), found[0])
             except JobLogError:
                 pass  # a snapshot only saves time; the log has everything
-    return Known(Brain(row.spec), 0)
+    return CachedJob(JobState(row.spec), 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Segment:
     """Consecutive steps of training under one setting.
 
     Attributes:
@@ -25,7 +25,7 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Rest:
+class Idle:
     """Nothing to do until the next epoch begins.
 
     Attributes:
@@ -36,7 +36,7 @@ class Rest:
 
 
 @dataclass(frozen=True)
-class Taken:
+class SegmentResult:
     """Time and energy of a segment, over all GPUs of the job.
 
     Attributes:

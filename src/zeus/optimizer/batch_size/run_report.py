@@ -16,10 +16,10 @@ from typing import Any
 
 from zeus.errors import FrontierError, JobLogError, RequestError, ServerError
 from zeus.optimizer.batch_size import values
-from zeus.optimizer.batch_size.answers import Decision, JobsApi, Verdict
+from zeus.optimizer.batch_size.api import Decision, JobsApi, Verdict
 from zeus.optimizer.batch_size.spec import JobSpec
 
-MOST_EPOCHS = 10_000
+MAX_EPOCHS = 10_000
 """Undelivered epochs that are kept for one run."""
 
 # The words of `events.OUTCOMES`, for processes that have no numpy.
@@ -30,7 +30,7 @@ _RENAMED = "ran with batch size {ran} while the server could not be reached, not
 
 
 @dataclass
-class Notes:
+class RunReport:
     """Recorded reports of a run.
 
     Attributes:
@@ -79,10 +79,10 @@ class Notes:
         power_limit: float | None = None,
     ) -> None:
         """Record an epoch; the arguments are those of `JobsApi.report_epoch`, without `epoch`."""
-        if len(self.epochs) - self.told >= MOST_EPOCHS:
+        if len(self.epochs) - self.told >= MAX_EPOCHS:
             return  # later epochs cannot be delivered either: they must come in order
         # A metric that is NaN or out of range cannot have reached the target.
-        known = metric is not None and abs(metric) <= values.MOST_METRIC
+        known = metric is not None and abs(metric) <= values.MAX_METRIC
         self.epochs.append(
             {
                 "epoch": len(self.epochs) + 1,
@@ -182,7 +182,7 @@ class Notes:
         return {**asdict(self), "spec": self.spec.to_dict()}
 
     @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Notes:
+    def from_dict(cls, record: Mapping[str, Any]) -> RunReport:
         """Inverse of `to_dict`.
 
         Raises:

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from typing import Any
 
 from zeus.frontier import Point
-from zeus.optimizer.jit.stretch import Rest, Stretch, Taken
+from zeus.optimizer.jit.segment import Idle, Segment, SegmentResult
 
 #: A step whose time or energy is off by more than this share is not the one that was profiled.
 DRIFT = 0.1
@@ -21,7 +21,7 @@ _AGREEING = 2
 
 def watch(
     point: Point, setting: Any, *, at_once: bool
-) -> Generator[Stretch | Rest, Taken | None, str]:
+) -> Generator[Segment | Idle, SegmentResult | None, str]:
     """Check some steps of every epoch; returns the reason when they have drifted.
 
     Args:
@@ -34,7 +34,7 @@ def watch(
         if drift:
             return drift
     while True:
-        yield Rest(setting)
+        yield Idle(setting)
         drift = yield from look(point, setting)
         if drift:
             return drift
@@ -42,7 +42,7 @@ def watch(
 
 def look(
     point: Point, setting: Any, *, cold: bool = False, tolerance: float = DRIFT
-) -> Generator[Stretch, Taken | None, str]:
+) -> Generator[Segment, SegmentResult | None, str]:
     """Check some steps; returns the reason if they have drifted, else an empty string.
 
     Args:
@@ -53,10 +53,10 @@ def look(
     """
     steps = max(1, math.ceil(_LOOK / point.time))
     if cold:
-        yield Stretch(max(1, steps // 2), setting, measured=False)
+        yield Segment(max(1, steps // 2), setting, measured=False)
     drift = ""
     for _ in range(_AGREEING):
-        taken = yield Stretch(steps, setting)
+        taken = yield Segment(steps, setting)
         assert taken is not None
         drift = _told_drift(taken, point, tolerance)
         if not drift:
@@ -64,7 +64,7 @@ def look(
     return drift
 
 
-def _told_drift(taken: Taken, point: Point, tolerance: float) -> str:
+def _told_drift(taken: SegmentResult, point: Point, tolerance: float) -> str:
     shares = {
         "time": ((taken.time - taken.late) / taken.steps / point.time, "s"),
         "energy": (taken.energy / taken.steps / point.energy if point.energy else 1.0, "J"),

@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 from zeus.errors import ServerError, ZeusError
 from zeus.optimizer.bearer import Bearer
-from zeus.optimizer.way import Way
+from zeus.optimizer.deadline_connection import DeadlineConnection
 
-_MOST_ANSWER = 64 * 1024 * 1024  # bytes
+_MAX_ANSWER = 64 * 1024 * 1024  # bytes
 
 
-class Wire:
+class HttpClient:
     """HTTP client of a server.
 
     Thread-safe: each request has its own connection.
@@ -50,7 +50,7 @@ class Wire:
                 f"a server must be given as http://HOST:PORT, but got {_without_secrets(url)!r}"
             )
         self._secure = parts.scheme == "https"
-        self._way = Way(host, port, secure=self._secure)
+        self._way = DeadlineConnection(host, port, secure=self._secure)
         self._path = parts.path.rstrip("/")
         self._shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{self._path}"
         self._timeout = timeout
@@ -120,8 +120,8 @@ class Wire:
             headers["Content-Type"] = "application/json"
         connection.request(method, self._path + path, content, headers)
         response = connection.getresponse()
-        answer = response.read(_MOST_ANSWER + 1)
-        if len(answer) > _MOST_ANSWER:
+        answer = response.read(_MAX_ANSWER + 1)
+        if len(answer) > _MAX_ANSWER:
             raise http.client.HTTPException("the response is too long")
         if response.length:
             raise http.client.HTTPException("the response is truncated")
