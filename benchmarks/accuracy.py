@@ -11,7 +11,7 @@ from harness import Bench, Variant, say
 from rows import Answer, Row, errors_of, percentile, row
 from tools import OURS
 
-from zeus.device.sensors import Sensor, Sensors
+from zeus.device._sensors import Sensor, Sensors
 
 TASK, WORKER = "accuracy", "accuracy_worker.py"
 COVERED, COVERAGE = "coverage of the stated uncertainty", 0.92  # at least; 0.95 is stated

@@ -184,7 +184,7 @@ def _driver(part: dict[str, Any] | None) -> tuple[str, Any, Any]:
     """The library, its controller and the description of a GPU for a part."""
     from bench_drivers import amdsmi_state, nvml_state, parts
 
-    from zeus.device.simulated_models import MODELS
+    from zeus.device._simulated_models import MODELS
 
     if part is None:
         return "nvml", nvml_state.SimulatedNvml, nvml_state.GpuSpec()

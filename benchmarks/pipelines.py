@@ -221,7 +221,7 @@ def _alone(own: Tool, recorded: Recorded, microbatches: int) -> Iterator[Row]:
 
 
 def _against_the_authors(sizes: Sequence[int]) -> Iterator[Row]:
-    from zeus.optimizer.pipeline_frequency.compare import compare, read_frontier
+    from zeus.optimizer.pipeline_frequency._compare import compare, read_frontier
 
     means = []
     for recorded in RECORDED:
@@ -279,7 +279,7 @@ def _straggling(sizes: Sequence[int]) -> Iterator[Row]:
     The authors' frontier is asked the same, where there is one: its point of least energy until
     then, and blocking power from there on.
     """
-    from zeus.optimizer.pipeline_frequency.compare import read_frontier
+    from zeus.optimizer.pipeline_frequency._compare import read_frontier
 
     for recorded in RECORDED:
         for microbatches in sizes:

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
-from zeus.optimizer.batch_size.job_batch import Ints, Role, Rows, Trials
-from zeus.optimizer.batch_size.policies.zeus import ZeusPolicy
-from zeus.optimizer.batch_size.policies.zeus_state import ZeusState
-from zeus.replay.engine import Job, replay
-from zeus.replay.table import JobTable, job_table
-from zeus.replay.traces import load_traces
-from zeus.replay.workloads import WORKLOADS
+from zeus.optimizer.batch_size._job_batch import Ints, Role, Rows, Trials
+from zeus.optimizer.batch_size.policies._zeus import ZeusPolicy
+from zeus.optimizer.batch_size.policies._zeus_state import ZeusState
+from zeus.replay._engine import Job, replay
+from zeus.replay._table import JobTable, job_table
+from zeus.replay._traces import load_traces
+from zeus.replay._workloads import WORKLOADS
 
 CAUSES = ("default", "profiles", "given up", "cut off", "explored", "exploited", "luck")
 

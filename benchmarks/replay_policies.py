@@ -4,7 +4,7 @@ What was developed on what: the shape of the policy was found by looking at all 
 workloads on both GPUs and at their other targets, with seeds below 20,000, and at made-up GPUs 0,
 1, 2, 5 to 8 and, with fewer batch sizes, 20 to 23; its assumptions (`policies/assumptions.py`) by
 some 600 trials on those. So no workload here is unseen. What is unseen are the seeds (from 20,000
-on) and the made-up GPUs (40 to 43, see `zeus.replay.synthetic`). How much it matters that all
+on) and the made-up GPUs (40 to 43, see `zeus.replay._synthetic`). How much it matters that all
 workloads were seen: assumptions searched anew, from random ones in 100 trials, on DeepSpeech2, BERT
 QA and ShuffleNet reached 0.32 of the paper's regret on the other three, where those of the product
 reached 0.26; searched on the other three, 0.37 on these, where those of the product reached 0.28
@@ -52,14 +52,14 @@ from replay_causes import KnowsEpochs, bound
 from rows import Row, row
 
 from zeus.errors import TraceError
-from zeus.optimizer.batch_size.policies.paper import PaperPolicy, PaperState
-from zeus.replay.cluster.lockstep import run_groups
-from zeus.replay.engine import Job, Result, replay
-from zeus.replay.scenarios import common, drifting, moving, overlapping
-from zeus.replay.synthetic import bent
-from zeus.replay.table import JobTable, job_table
-from zeus.replay.traces import Traces, load_traces
-from zeus.replay.workloads import WORKLOADS, Workload, workload_named
+from zeus.optimizer.batch_size.policies._paper import PaperPolicy, PaperState
+from zeus.replay._engine import Job, Result, replay
+from zeus.replay._scenarios import common, drifting, moving, overlapping
+from zeus.replay._synthetic import bent
+from zeus.replay._table import JobTable, job_table
+from zeus.replay._traces import Traces, load_traces
+from zeus.replay._workloads import WORKLOADS, Workload, workload_named
+from zeus.replay.cluster._lockstep import run_groups
 
 TRACES = Path(
     os.environ.get("ZEUS_TRACES", Path(__file__).resolve().parents[2] / "shared" / "traces")

@@ -183,7 +183,7 @@ class Recorded:
     source = "trace"
 
     def __init__(self, node, job: Job) -> None:
-        from zeus.testing.workload import simulated_driver
+        from zeus.testing._workload import simulated_driver
 
         (gpu,) = node.gpus
         self._job = job
@@ -206,7 +206,7 @@ class Recorded:
 
 def recorded_model(job: Job):
     """A GPU whose power under full load is the recorded one, instead of what physics says."""
-    from zeus.device.simulated_models import MODELS, GpuModel
+    from zeus.device._simulated_models import MODELS, GpuModel
 
     class RecordedModel(GpuModel):
         def relative_clock(self, activity: float, power_limit: float, highest_clock: float):  # noqa: ARG002

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from zeus.replay.drift import WINDOW, follow, recorded_slices
+from zeus.replay._drift import WINDOW, follow, recorded_slices
 
 
 def main() -> None:
@@ -39,8 +39,8 @@ def main() -> None:
 
 def draw(path: Path, slices: list, seeds: int) -> None:
     """The counterpart of the paper's Figure 10."""
-    from zeus.replay.paper.drifting import drift_exhibit  # noqa: PLC0415
-    from zeus.replay.paper.style import encoded, styled  # noqa: PLC0415
+    from zeus.replay.paper._drifting import drift_exhibit  # noqa: PLC0415
+    from zeus.replay.paper._style import encoded, styled  # noqa: PLC0415
 
     with styled():
         exhibit = drift_exhibit(slices, seeds)

@@ -12,7 +12,7 @@ per image, with the power limits, clocks and energy counters of a V100.
 
     python record.py --output traces
 
-writes the same files that come with Zeus (`zeus.replay.drift`). All networks of a batch size, one
+writes the same files that come with Zeus (`zeus.replay._drift`). All networks of a batch size, one
 for each slice and run, are trained side by side as one stack, which takes some minutes on one core.
 """
 

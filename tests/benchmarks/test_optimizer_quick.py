@@ -44,7 +44,7 @@ def test_the_optimizer_decides_on_the_driver(power_limit):
 
 def excess_cost(limit):
     """The benchmark's own arithmetic, done again from the physics."""
-    from zeus.device.simulated_models import MODELS
+    from zeus.device._simulated_models import MODELS
 
     a100 = MODELS["a100"]
 

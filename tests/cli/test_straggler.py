@@ -9,7 +9,7 @@ from tests.cli.support import one_error_line, zeus_here
 from tests.optimizer.pipeline_frequency.running.told import registration
 from tests.server.child import serving
 
-from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
 
 pytestmark = pytest.mark.real_time
 

@@ -22,9 +22,9 @@ from tests.drivers.amdsmi_state import AmdGpuSpec, SimulatedAmdSmi
 PRELUDE = """
 import json, os, sys, time
 from pathlib import Path
-from zeus.device import amd
-from zeus.device.base import ClockRange, Gpu, GpuDriver
-from zeus.device.guard import Guard
+from zeus.device import _amd as amd
+from zeus.device._base import ClockRange, Gpu, GpuDriver
+from zeus.device._guard import Guard
 from zeus.errors import CapabilityError, KnobError
 from tests.drivers.amdsmi_state import SimulatedAmdSmi
 

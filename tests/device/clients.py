@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from zeus.clock import MonotonicClock
-from zeus.device import simulated
-from zeus.device.base import (
+from zeus.device import _simulated as simulated
+from zeus.device._base import (
     ClockRange,
     Gpu,
     GpuDriver,
@@ -36,8 +36,8 @@ PRELUDE = """
 import json, os, random, signal, sys, threading, time
 from pathlib import Path
 from zeus.clock import MonotonicClock
-from zeus.device import get_gpus, node, nvml
-from zeus.device.base import Capability, ClockRange, Gpu
+from zeus.device import get_gpus, _node as node, _nvml as nvml
+from zeus.device._base import Capability, ClockRange, Gpu
 from zeus.errors import CapabilityError, KnobError
 
 def say(value):

@@ -9,8 +9,8 @@ import pytest
 from tests.device.clients import SPEC, Clients, onlookers
 
 from zeus.clock import VirtualClock
-from zeus.device.base import Gpu
-from zeus.device.node import simulated_node
+from zeus.device._base import Gpu
+from zeus.device._node import simulated_node
 
 ODD = 187.5
 """Watts that nobody would put back by mistake: neither the maximum nor the default."""

@@ -23,7 +23,7 @@ OLD, NEW = (8, 0), (8, 6)  # GA100, whose power reading is of now, and GA10x, wh
 # What clients of a simulation add to the common beginning.
 WITH_SIMULATION = """
 from tests.drivers.nvml_state import SimulatedNvml
-from zeus.device import guard
+from zeus.device import _guard as guard
 simulation = SimulatedNvml(Path(os.environ["ZEUS_SIMULATED_NVML"]))
 
 def told(problems):

@@ -12,7 +12,7 @@ from tests.device.amd_clients import Ask
 from tests.device.clients import TREE
 from tests.drivers.amdsmi_state import AmdGpuSpec, AmdSmiStatus
 
-from zeus.device.sensors import Sensor, Sensors
+from zeus.device._sensors import Sensor, Sensors
 
 pytestmark = pytest.mark.real_time
 

@@ -83,7 +83,7 @@ def test_only_the_binding_is_kept_quiet(run: Ask) -> None:
     script = """
 import io, threading
 real, sys.stdout = sys.stdout, io.StringIO()
-from zeus.device.amd_binding import quiet_stdout
+from zeus.device._amd_binding import quiet_stdout
 with quiet_stdout():
     print("noise", flush=True)
     other = threading.Thread(target=print, args=("news",))

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from zeus.device import apple
+from zeus.device import _apple as apple
 
 PROBE = """
 import json
-from zeus.device import apple
+from zeus.device import _apple as apple
 from zeus.errors import CapabilityError
 
 soc, problems = apple.discover(system="Darwin", machine="arm64")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from tests.device.clients import SPEC, Clients, onlookers
 
-from zeus.device.node import current_node
-from zeus.device.records import GpuRecord
+from zeus.device._node import current_node
+from zeus.device._records import GpuRecord
 
 pytestmark = pytest.mark.real_time
 

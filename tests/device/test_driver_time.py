@@ -8,8 +8,8 @@ import pytest
 from tests.device.amd_clients import Ask
 from tests.drivers.amdsmi_state import AmdGpuSpec
 
-from zeus.device.driver_time import DriverTime
-from zeus.device.sensors import Sensor, Sensors
+from zeus.device._driver_time import DriverTime
+from zeus.device._sensors import Sensor, Sensors
 from zeus.errors import CapabilityError, Reason
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from zeus.device import guard as guards
-from zeus.device.guard import Guard
+from zeus.device import _guard as guards
+from zeus.device._guard import Guard
 from zeus.errors import CapabilityError, Reason
 
 pytestmark = pytest.mark.real_time

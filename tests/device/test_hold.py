@@ -12,9 +12,9 @@ import pytest
 from tests.device.clients import onlookers, stand_in
 from tests.device.holding import ODD, recovered
 
-from zeus.device.base import Capability, ClockRange, Gpu
-from zeus.device.journal import Journal
-from zeus.device.records import recorded_gpus
+from zeus.device._base import Capability, ClockRange, Gpu
+from zeus.device._journal import Journal
+from zeus.device._records import recorded_gpus
 from zeus.errors import CapabilityError, KnobError, Reason
 
 pytestmark = pytest.mark.real_time

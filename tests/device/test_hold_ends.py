@@ -11,9 +11,9 @@ import pytest
 from tests.device.clients import onlookers, stand_in
 from tests.device.holding import ODD, recovered
 
-from zeus.device.base import Gpu
-from zeus.device.critical import critical_section
-from zeus.device.records import recorded_gpus
+from zeus.device._base import Gpu
+from zeus.device._critical import critical_section
+from zeus.device._records import recorded_gpus
 
 pytestmark = pytest.mark.real_time
 

@@ -12,9 +12,9 @@ from tests.device.clients import SPEC, Client, Clients, stand_in
 from tests.device.holding import ODD, recovered
 
 from zeus.device import get_gpus
-from zeus.device.base import Gpu
-from zeus.device.journal import Journal
-from zeus.device.records import recorded_gpus
+from zeus.device._base import Gpu
+from zeus.device._journal import Journal
+from zeus.device._records import recorded_gpus
 from zeus.errors import CapabilityError, Reason
 
 pytestmark = pytest.mark.real_time
@@ -161,7 +161,7 @@ say(0)
 
 
 def test_a_setter_that_hangs_and_works_later_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zeus.device.guard.DEFAULT_TIMEOUT", 0.5)
+    monkeypatch.setattr("zeus.device._guard.DEFAULT_TIMEOUT", 0.5)
     _, driver = stand_in()
     driver.may_hang = True
     gpu = Gpu(0, driver)
@@ -192,8 +192,8 @@ def test_recovery_does_not_wait_for_a_hanging_driver(
     client.send(signal.SIGKILL)
     client.end()
     script = """
-from zeus.device import guard
-from zeus.device.simulated import SimulatedGpuDriver
+from zeus.device import _guard as guard
+from zeus.device._simulated import SimulatedGpuDriver
 guard.DEFAULT_TIMEOUT = 0.05
 SimulatedGpuDriver.may_hang = True
 SimulatedGpuDriver.set_power_limit = lambda self, watts: threading.Event().wait()

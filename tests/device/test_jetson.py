@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.device.trees import Jetson, follow, lock, open_directory, unprivileged
 
-from zeus.device import jetson
+from zeus.device import _jetson as jetson
 from zeus.errors import CapabilityError, Reason
 
 ORIN_GPU = {1: ("VDD_GPU_SOC", 20_000, 500), 2: ("VDD_CPU_CV", 20_000, 250)}

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from tests.device.clients import stand_in
 
 from zeus.clock import MonotonicClock
-from zeus.device import state
-from zeus.device.hold import knob_setter
-from zeus.device.journal import Journal, recover
-from zeus.device.locks import locked
-from zeus.device.node import Node
-from zeus.device.records import Entry, GpuRecord, Stacks, recorded_gpus, recorded_stacks
-from zeus.device.state import boot_id, process_start, state_directory, write_atomically
+from zeus.device import _state as state
+from zeus.device._hold import knob_setter
+from zeus.device._journal import Journal, recover
+from zeus.device._locks import locked
+from zeus.device._node import Node
+from zeus.device._records import Entry, GpuRecord, Stacks, recorded_gpus, recorded_stacks
+from zeus.device._state import boot_id, process_start, state_directory, write_atomically
 from zeus.errors import CapabilityError, KnobError, Reason
 
 pytestmark = pytest.mark.real_time
@@ -158,7 +158,7 @@ def test_a_full_disk_stops_a_change_before_it_happens(monkeypatch: pytest.Monkey
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("zeus.device.records.write_atomically", full)
+    monkeypatch.setattr("zeus.device._records.write_atomically", full)
     with pytest.raises(OSError, match="No space"):
         knobs.push(120.0)
     assert knobs.writes == []
@@ -174,7 +174,7 @@ def test_a_full_disk_does_not_keep_other_knobs_from_coming_back(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("zeus.device.records.write_atomically", full)
+    monkeypatch.setattr("zeus.device._records.write_atomically", full)
     with caplog.at_level(logging.ERROR):
         hold.release()
     assert (driver.limit, driver.graphics, driver.memory_clock) == (250.0, None, None)
@@ -316,7 +316,7 @@ def test_a_record_that_may_not_be_opened_is_a_problem_not_a_crash(
     def forbidden(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("zeus.device.records.os.open", forbidden)
+    monkeypatch.setattr("zeus.device._records.os.open", forbidden)
     ended, problems = Node(MonotonicClock(), [driver]).restore()
     assert (ended, len(problems)) == (0, 1)
     assert "Permission denied" in problems[0].error.detail
@@ -511,7 +511,7 @@ def test_a_process_with_an_odd_name_is_found() -> None:
 @pytest.fixture
 def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.delenv("ZEUS_STATE_DIR")
-    monkeypatch.setattr("zeus.device.record_places.SHARED_PLACES", ())
+    monkeypatch.setattr("zeus.device._record_places.SHARED_PLACES", ())
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(state.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()

@@ -11,8 +11,8 @@ from tests.device.clients import Clients
 
 from zeus.clock import VirtualClock
 from zeus.device import DeviceSet, Gpu, Problem, get_cpus, get_gpus, get_soc
-from zeus.device import node as nodes
-from zeus.device.node import Node, current_node, override, simulated_node
+from zeus.device import _node as nodes
+from zeus.device._node import Node, current_node, override, simulated_node
 from zeus.errors import CapabilityError, Reason, SimulationError, UnknownDeviceError
 
 pytestmark = pytest.mark.real_time

@@ -25,8 +25,8 @@ from tests.device.nvml_rig import (
 from tests.drivers.build import build
 from tests.drivers.nvml_state import GpuSpec, NvmlReturn
 
-from zeus.device.base import Capability
-from zeus.device.sensors import Sensor, Sensors
+from zeus.device._base import Capability
+from zeus.device._sensors import Sensor, Sensors
 
 pytestmark = pytest.mark.real_time
 

@@ -16,7 +16,7 @@ from tests.device.nvml_rig import (
 )
 from tests.drivers.nvml_state import GpuSpec, NvmlReturn
 
-from zeus.device.records import recorded_gpus
+from zeus.device._records import recorded_gpus
 
 pytestmark = pytest.mark.real_time
 

@@ -15,7 +15,7 @@ from tests.device.nvml_rig import (
 )
 from tests.drivers.nvml_state import GpuSpec
 
-from zeus.device.sensors import Sensor, Sensors
+from zeus.device._sensors import Sensor, Sensors
 
 pytestmark = pytest.mark.real_time
 

@@ -24,7 +24,7 @@ from tests.device.trees import (
     unprivileged,
 )
 
-from zeus.device import rapl
+from zeus.device import _rapl as rapl
 from zeus.errors import CapabilityError, Reason
 
 pytestmark = pytest.mark.real_time

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from tests.device.strategies import schedules
 
 from zeus.clock import VirtualClock
-from zeus.device import simulated
-from zeus.device.base import Capability, ClockRange, Gpu
-from zeus.device.node import simulated_node
-from zeus.device.simulated import (
+from zeus.device import _simulated as simulated
+from zeus.device._base import Capability, ClockRange, Gpu
+from zeus.device._node import simulated_node
+from zeus.device._simulated import (
     IDLE,
     SimulatedGpuDriver,
     build,
     parse_load,
     parse_spec,
 )
-from zeus.device.simulated_models import MODELS
+from zeus.device._simulated_models import MODELS
 from zeus.errors import CapabilityError, KnobError, Reason, SimulationError
 
 pytestmark = pytest.mark.real_time

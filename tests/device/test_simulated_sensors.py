@@ -11,8 +11,8 @@ import pytest
 from tests.device.clients import Clients
 
 from zeus.clock import MonotonicClock, VirtualClock
-from zeus.device.sensors import AVERAGE, COUNTER, POWER, PRESETS, Sensor, Sensors
-from zeus.device.simulated import (
+from zeus.device._sensors import AVERAGE, COUNTER, POWER, PRESETS, Sensor, Sensors
+from zeus.device._simulated import (
     DEFAULT_SENSORS,
     IDLE,
     SENSORS_VARIABLE,
@@ -20,8 +20,8 @@ from zeus.device.simulated import (
     build,
     parse_sensors,
 )
-from zeus.device.simulated_history import MAX_POINTS
-from zeus.device.simulated_models import MODELS
+from zeus.device._simulated_history import MAX_POINTS
+from zeus.device._simulated_models import MODELS
 from zeus.errors import CapabilityError, Reason, SimulationError
 from zeus.testing import SimulatedNode
 

@@ -11,17 +11,17 @@ import pytest
 from tests.device.clients import SPEC, Clients, onlookers
 
 from zeus.clock import MonotonicClock, VirtualClock
-from zeus.device import simulated
-from zeus.device.base import ClockRange, Gpu
-from zeus.device.locks import locked
-from zeus.device.simulated import (
+from zeus.device import _simulated as simulated
+from zeus.device._base import ClockRange, Gpu
+from zeus.device._locks import locked
+from zeus.device._simulated import (
     IDLE,
     GpuState,
     StateMemory,
     build,
     shared_memory,
 )
-from zeus.device.state import state_directory
+from zeus.device._state import state_directory
 
 pytestmark = pytest.mark.real_time
 
@@ -128,7 +128,7 @@ def test_a_writer_killed_in_the_middle_has_changed_nothing(clients: Clients) -> 
     before = driver._state()
     client = clients.start(
         """
-import zeus.device.simulated as simulated
+import zeus.device._simulated as simulated
 
 class Deadly(simulated.GpuState):
     def __getattribute__(self, name):

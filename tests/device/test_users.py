@@ -14,7 +14,7 @@ import pytest
 from tests.device.clients import Client, Clients
 from tests.drivers.nvml_state import GpuSpec, SimulatedNvml
 
-from zeus.device.record_places import SHARED_PLACES
+from zeus.device._record_places import SHARED_PLACES
 
 pytestmark = [
     pytest.mark.real_time,

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.device.strategies import UUIDS, visible_devices
 
-from zeus.device.visible import Candidate, Visible, visible_amd, visible_nvidia
+from zeus.device._visible import Candidate, Visible, visible_amd, visible_nvidia
 
 BY_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 

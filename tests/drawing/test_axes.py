@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from zeus.drawing.axes import Axis, Steps, axes, round_values
-from zeus.drawing.looks import LOOKS
-from zeus.drawing.png import png
-from zeus.drawing.shapes import Bar, Frame, Mark, Path, Picture
-from zeus.drawing.svg import svg
-from zeus.drawing.units import Unit
+from zeus.drawing._axes import Axis, Steps, axes, round_values
+from zeus.drawing._looks import LOOKS
+from zeus.drawing._png import png
+from zeus.drawing._shapes import Bar, Frame, Mark, Path, Picture
+from zeus.drawing._svg import svg
+from zeus.drawing._units import Unit
 
 ONE = Unit("", 1.0)
 FRAME = Frame(300, 200, 60, 20, 20, 60, (8, 6))

@@ -6,8 +6,8 @@ from itertools import combinations
 
 import pytest
 
-from zeus.drawing import colours
-from zeus.drawing.colours import DAY, NIGHT, contrast, readable_on, shade, style_sheet
+from zeus.drawing import _colours as colours
+from zeus.drawing._colours import DAY, NIGHT, contrast, readable_on, shade, style_sheet
 
 # How linear light is seen by those who lack one kind of cone (Machado, Oliveira, Fernandes 2009).
 VISION = {

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from zeus.drawing.captions import heading, legend
-from zeus.drawing.files import kind_of, rendered
-from zeus.drawing.pages import filled
-from zeus.drawing.shapes import Path as Line
-from zeus.drawing.shapes import Picture, Text
-from zeus.drawing.text import estimated_width, fitted
+from zeus.drawing._captions import heading, legend
+from zeus.drawing._files import kind_of, rendered
+from zeus.drawing._pages import filled
+from zeus.drawing._shapes import Path as Line
+from zeus.drawing._shapes import Picture, Text
+from zeus.drawing._text import estimated_width, fitted
 from zeus.errors import PictureError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zeus.drawing.units import Unit, energy_unit, time_unit
+from zeus.drawing._units import Unit, energy_unit, time_unit
 
 
 @pytest.mark.parametrize(

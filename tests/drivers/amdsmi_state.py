@@ -19,7 +19,7 @@ from .segments import fields
 from .shared_state import MAX_PROCESSES, Text
 
 if TYPE_CHECKING:
-    from zeus.device.sensors import Sensors
+    from zeus.device._sensors import Sensors
 
 MAX_CLOCKS = 33
 

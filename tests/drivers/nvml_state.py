@@ -25,7 +25,7 @@ else:
     from drivers import responses, segments, sensing, shared_state
 
 if TYPE_CHECKING:
-    from zeus.device.sensors import Sensors
+    from zeus.device._sensors import Sensors
 
 MAX_SEGMENTS = segments.MAX_SEGMENTS
 MAX_MIG_DEVICES = 7

@@ -1,6 +1,6 @@
 """The parts of the simulated node as GPUs of the simulated driver, under load.
 
-Figures and physics are those of `zeus.device.simulated_models`, so this module needs Zeus itself
+Figures and physics are those of `zeus.device._simulated_models`, so this module needs Zeus itself
 installed, unlike its neighbours.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zeus.device.simulated_models import MODELS, GpuModel
+from zeus.device._simulated_models import MODELS, GpuModel
 
 from .nvml_state import GpuSpec
 from .responses import Load, Operation

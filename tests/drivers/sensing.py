@@ -1,4 +1,4 @@
-"""Sensors of simulated GPUs, as `zeus.device.sensors` describes them, in a state file.
+"""Sensors of simulated GPUs, as `zeus.device._sensors` describes them, in a state file.
 
 Zeus is needed to describe sensors and to work out what they show, but not to control what a GPU
 draws: whoever does only that may run where Zeus is not installed.
@@ -10,7 +10,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zeus.device.sensors import Sensor, Sensors
+    from zeus.device._sensors import Sensor, Sensors
 
 _DOUBLES = ("period", "phase", "window", "lag", "jitter", "noise", "gain", "part_time")
 _SALTS_PER_SENSOR = 4
@@ -32,7 +32,7 @@ def resolve(sensors: Sensors | str, name: str, relative: str) -> Sensors:
         name: of the product; the part is told by it.
         relative: the preset for a product that has none.
     """
-    from zeus.device.sensors import LIVE_POWER, PART_SENSORS, PRESETS
+    from zeus.device._sensors import LIVE_POWER, PART_SENSORS, PRESETS
 
     if not isinstance(sensors, str):
         return sensors
@@ -54,7 +54,7 @@ def salt(index: int, place: str) -> int:
 
 def describe(power: Any, sensors: Sensors, index: int) -> None:
     """Fill in the sensors of GPU `index`; where it lacks one, nobody may ask."""
-    from zeus.device.sensors import scatter
+    from zeus.device._sensors import scatter
 
     given = {"counter": sensors.counter, "instant": sensors.power, "average": sensors.average}
     for place, sensor in given.items():
@@ -68,7 +68,7 @@ def describe(power: Any, sensors: Sensors, index: int) -> None:
 
 def model(state: SensorState) -> Sensor:
     """The sensor again."""
-    from zeus.device.sensors import Sensor
+    from zeus.device._sensors import Sensor
 
     return Sensor(**{name: getattr(state, name) for name in _DOUBLES})
 

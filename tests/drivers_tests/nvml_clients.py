@@ -22,7 +22,7 @@ from tests.drivers.nvml_state import (
     SimulatedNvml,
 )
 
-from zeus.device.sensors import Sensor
+from zeus.device._sensors import Sensor
 
 # What every client starts with. `outcome` turns an error of the binding into its number.
 PRELUDE = """

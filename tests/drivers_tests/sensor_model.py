@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
-from zeus.device.sensors import Sensor
+from zeus.device._sensors import Sensor
 
 Points = Sequence[tuple[float, float]]
 

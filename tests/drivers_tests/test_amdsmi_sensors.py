@@ -13,7 +13,7 @@ from tests.drivers import sensing
 from tests.drivers.amdsmi_state import AmdGpuSpec, SimulatedAmdSmi
 from tests.drivers_tests.sensor_model import Drawn, counted, same_refresh, unrest
 
-from zeus.device.sensors import PRESETS, Sensor, Sensors
+from zeus.device._sensors import PRESETS, Sensor, Sensors
 
 pytestmark = pytest.mark.real_time
 

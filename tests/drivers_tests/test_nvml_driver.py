@@ -21,7 +21,7 @@ from tests.drivers_tests.nvml_clients import (
     frozen,
 )
 
-from zeus.device.sensors import Sensor, Sensors
+from zeus.device._sensors import Sensor, Sensors
 
 pytestmark = pytest.mark.real_time
 

@@ -15,8 +15,8 @@ from tests.drivers.nvml_state import MAX_SEGMENTS, SimulatedNvml
 from tests.drivers.responses import Operation
 from tests.drivers_tests.nvml_clients import Clients
 
-from zeus.device.sensors import Sensor, Sensors
-from zeus.device.simulated_models import MODELS
+from zeus.device._sensors import Sensor, Sensors
+from zeus.device._simulated_models import MODELS
 
 pytestmark = pytest.mark.real_time
 

@@ -18,7 +18,7 @@ from tests.drivers_tests.nvml_clients import (
 )
 from tests.drivers_tests.sensor_model import Drawn, counted, same_refresh, unrest
 
-from zeus.device.sensors import LIVE, PRESETS, Sensor, Sensors
+from zeus.device._sensors import LIVE, PRESETS, Sensor, Sensors
 
 pytestmark = pytest.mark.real_time
 

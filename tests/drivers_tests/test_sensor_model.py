@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.device.sensors import Sensor, normal, scatter
+from zeus.device._sensors import Sensor, normal, scatter
 
 
 @given(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.cli.support import environment
 
-from zeus.replay.drift import recorded_slices
+from zeus.replay._drift import recorded_slices
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "drift"
 

@@ -10,10 +10,10 @@ import sys
 import pytest
 from tests.frontier.test_show import SWEEP
 
-from zeus.drawing.colours import DAY, parts
-from zeus.drawing.shapes import Mark, Text
+from zeus.drawing._colours import DAY, parts
+from zeus.drawing._shapes import Mark, Text
 from zeus.frontier import Frontier, Point
-from zeus.frontier.layout import lay_out
+from zeus.frontier._layout import lay_out
 
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("matplotlib")

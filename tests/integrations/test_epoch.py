@@ -6,8 +6,8 @@ import pytest
 
 from zeus.integrations._epoch import joined, values_of
 from zeus.monitor import Measurement
-from zeus.monitor.measurement import CPU, GPU, Reading
-from zeus.monitor.samples import Method
+from zeus.monitor._measurement import CPU, GPU, Reading
+from zeus.monitor._samples import Method
 
 
 def reading(energy, domain=GPU, index=0, key="", note=""):

@@ -15,7 +15,7 @@ from torch.distributed import pipelining
 
 from zeus.errors import FrameworkError, PipelineError
 from zeus.integrations.pipelining import attach
-from zeus.optimizer.pipeline_frequency.schedules import (
+from zeus.optimizer.pipeline_frequency._schedules import (
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
     SCHEDULES,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from zeus.clock import VirtualClock
-from zeus.device.base import Soc
-from zeus.device.node import Node
+from zeus.device._base import Soc
+from zeus.device._node import Node
 from zeus.errors import CapabilityError, Reason
 from zeus.monitor import PowerMonitor
 

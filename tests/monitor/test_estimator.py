@@ -18,11 +18,11 @@ from tests.monitor.worlds import (
     periodic,
 )
 
-from zeus.device.sensors import PRESETS, Sensor, Sensors
-from zeus.monitor.credibility import Credibility
-from zeus.monitor.edges import WindowEdges
-from zeus.monitor.refreshes import RefreshModel
-from zeus.monitor.response import Response
+from zeus.device._sensors import PRESETS, Sensor, Sensors
+from zeus.monitor._credibility import Credibility
+from zeus.monitor._edges import WindowEdges
+from zeus.monitor._refreshes import RefreshModel
+from zeus.monitor._response import Response
 
 STEPS = in_turns(forward=250.0, backward=320.0, update=120.0)
 TURNS = in_turns(one=150.0, other=300.0)

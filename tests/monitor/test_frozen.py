@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from zeus.monitor.sources import helper_possible
+from zeus.monitor._sources import helper_possible
 
 PROGRAM = """
 import os, sys, time

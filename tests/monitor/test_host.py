@@ -8,10 +8,10 @@ import pytest
 from tests.device.trees import Jetson
 
 from zeus.clock import VirtualClock
-from zeus.device.base import Cpu, CpuDriver, DeviceSet, Soc
-from zeus.device.jetson import discover as discover_jetson
-from zeus.device.node import Node
-from zeus.device.state import boot_id
+from zeus.device._base import Cpu, CpuDriver, DeviceSet, Soc
+from zeus.device._jetson import discover as discover_jetson
+from zeus.device._node import Node
+from zeus.device._state import boot_id
 from zeus.errors import CapabilityError, Reason
 from zeus.monitor import Measurement, Method, ZeusMonitor
 

@@ -10,7 +10,7 @@ import pytest
 
 from zeus.errors import LogFileError
 from zeus.monitor import ZeusMonitor
-from zeus.monitor.log import LoggedWindow, WindowLog, read_log
+from zeus.monitor._log import LoggedWindow, WindowLog, read_log
 from zeus.testing import SimulatedNode
 
 

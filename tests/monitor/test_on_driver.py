@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from tests.drivers.nvml_state import GpuSpec, SimulatedNvml
 
-from zeus.device.sensors import Sensor, Sensors
+from zeus.device._sensors import Sensor, Sensors
 
 pytestmark = pytest.mark.real_time
 
@@ -219,7 +219,7 @@ def test_a_gpu_lost_from_the_start_costs_only_itself(programs):
 def test_a_hanging_gpu_costs_only_itself(programs):
     group = programs(GpuSpec(watts=100.0), GpuSpec(watts=200.0), GpuSpec(watts=300.0))
     found = group.ask("""
-        import zeus.monitor.sources as sources
+        import zeus.monitor._sources as sources
         sources.HANG_TIMEOUT = 0.7
         monitor = ZeusMonitor()
         wait_for_helper(monitor)
@@ -346,7 +346,7 @@ def helper_pids(parent: int) -> list[int]:
         try:
             if (
                 entry.name.isdigit()
-                and "zeus.monitor.helper_process" in (entry / "cmdline").read_text()
+                and "zeus.monitor._helper_process" in (entry / "cmdline").read_text()
             ):
                 stat = (entry / "stat").read_text().rpartition(")")[2].split()
                 if int(stat[1]) == parent and stat[0] != "Z":

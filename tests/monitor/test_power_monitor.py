@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zeus.clock import MonotonicClock, VirtualClock
-from zeus.device.base import Cpu, CpuDriver, DeviceSet, Gpu, GpuDriver, GpuIdentity, unsupported
-from zeus.device.node import Node, simulated_node
+from zeus.device._base import Cpu, CpuDriver, DeviceSet, Gpu, GpuDriver, GpuIdentity, unsupported
+from zeus.device._node import Node, simulated_node
 from zeus.errors import CapabilityError, Reason
 from zeus.monitor import ZeusMonitor
-from zeus.monitor.power import CpuDomain, Pace, PowerDomain, PowerMonitor
+from zeus.monitor._power import CpuDomain, Pace, PowerDomain, PowerMonitor
 from zeus.testing import SimulatedNode
 
 pytestmark = pytest.mark.real_time

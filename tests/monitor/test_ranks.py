@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from zeus.monitor import ZeusMonitor, ranks
+from zeus.monitor import ZeusMonitor
+from zeus.monitor import _ranks as ranks
 from zeus.testing import SimulatedNode
 
 pytestmark = pytest.mark.real_time

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from zeus.errors import CapabilityError, Reason
-from zeus.monitor.sample_ring import SampleRing
-from zeus.monitor.samples import Poll, Refresh, SensorStatus
+from zeus.monitor._sample_ring import SampleRing
+from zeus.monitor._samples import Poll, Refresh, SensorStatus
 
 
 class Taken:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from zeus.clock import VirtualClock
-from zeus.device.base import DeviceSet, Gpu, GpuDriver, GpuIdentity
-from zeus.device.node import Node
+from zeus.device._base import DeviceSet, Gpu, GpuDriver, GpuIdentity
+from zeus.device._node import Node
 from zeus.errors import Reason
-from zeus.monitor.temperature import TemperatureMonitor
+from zeus.monitor._temperature import TemperatureMonitor
 from zeus.testing import SimulatedNode
 
 pytestmark = pytest.mark.real_time

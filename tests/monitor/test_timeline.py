@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.monitor.timeline import Timeline
+from zeus.monitor._timeline import Timeline
 
 watts = st.floats(0.0, 800.0)
 gaps = st.floats(1e-3, 10.0)

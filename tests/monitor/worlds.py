@@ -7,14 +7,14 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
-from zeus.device.base import unsupported
-from zeus.device.sensors import Sensors
+from zeus.device._base import unsupported
+from zeus.device._sensors import Sensors
 from zeus.errors import CapabilityError
-from zeus.monitor.edges import WindowEdges
-from zeus.monitor.estimator import EnergyEstimator
-from zeus.monitor.poller import GpuPoller
-from zeus.monitor.response import Response
-from zeus.monitor.samples import Energy
+from zeus.monitor._edges import WindowEdges
+from zeus.monitor._estimator import EnergyEstimator
+from zeus.monitor._poller import GpuPoller
+from zeus.monitor._response import Response
+from zeus.monitor._samples import Energy
 
 LIMIT = 400.0
 """Watts."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from zeus.device.base import Gpu
+from zeus.device._base import Gpu
 from zeus.frontier import Frontier, Objective, Point
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.callback import Callback
-from zeus.optimizer.jit.knobs import ClockKnob, Knob, PowerLimitKnob
+from zeus.optimizer.jit._knobs import ClockKnob, Knob, PowerLimitKnob
 from zeus.testing import SimulatedNode, Workload
 
 STEPS_AT_MOST = 60_000

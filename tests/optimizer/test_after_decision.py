@@ -7,7 +7,7 @@ import sys
 import pytest
 from tests.optimizer.support import Loop, monitor, work
 
-from zeus.device.base import GpuDriver
+from zeus.device._base import GpuDriver
 from zeus.errors import CapabilityError, Reason
 from zeus.optimizer import GlobalPowerLimitOptimizer
 from zeus.testing import SimulatedNode

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.optimizer.support import Loop, clocks, excess, limits, monitor, truth, work
 
-from zeus.device.base import ClockRange
+from zeus.device._base import ClockRange
 from zeus.errors import KnobError
 from zeus.optimizer import GlobalFrequencyOptimizer, GlobalPowerLimitOptimizer
-from zeus.optimizer.jit.knobs import ClockKnob
+from zeus.optimizer.jit._knobs import ClockKnob
 from zeus.optimizer.power_limit import Energy, MaxSlowdownConstraint, Time, ZeusCost
 from zeus.testing import SimulatedNode
 

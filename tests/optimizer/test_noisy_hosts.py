@@ -10,7 +10,7 @@ from tests.optimizer.support import Loop, excess, monitor, truth, work
 
 from zeus.frontier import Energy, Frontier, MaxSlowdownConstraint, Time, ZeusCost
 from zeus.optimizer import GlobalPowerLimitOptimizer
-from zeus.optimizer.jit.late import late_time
+from zeus.optimizer.jit._late import late_time
 from zeus.testing import HostNoise, ProfileNode, RecordedProfile, SimulatedNode, Workload
 
 GPUS = ["v100", "a40", "a100", "rtx6000"]

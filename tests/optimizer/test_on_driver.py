@@ -122,7 +122,7 @@ say(None)
     machine.simulation.deny_control(gpu=1)
     alone, again, saved, clock = machine.ask(
         f"""
-from zeus.device.base import Capability
+from zeus.device._base import Capability
 answers = []
 for options in ({{}}, {{}}, {{"profile_path": {path!r}, "job": "a"}}):
     optimizer = made(pl_step=100, **options)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.optimizer.support import Loop, excess, limits, monitor, truth, work
 
-from zeus.device.simulated_models import MODELS
+from zeus.device._simulated_models import MODELS
 from zeus.errors import FrontierError, KnobError
 from zeus.frontier import Objective, Selection
 from zeus.optimizer import GlobalPowerLimitOptimizer
-from zeus.optimizer.jit.knobs import PowerLimitKnob
+from zeus.optimizer.jit._knobs import PowerLimitKnob
 from zeus.optimizer.power_limit import (
     Deadline,
     Energy,

@@ -10,7 +10,7 @@ from tests.optimizer.support import Loop, limits, monitor, truth, work
 
 from zeus.frontier import Frontier, Point
 from zeus.optimizer import GlobalPowerLimitOptimizer
-from zeus.optimizer.jit.profiles import Profile, ProfileFile, ProfileKey
+from zeus.optimizer.jit._profiles import Profile, ProfileFile, ProfileKey
 from zeus.optimizer.power_limit import Energy, MaxSlowdownConstraint, Time, ZeusCost
 from zeus.testing import SimulatedNode
 

@@ -12,7 +12,7 @@ import pytest
 from tests.device.clients import LONG_ENOUGH, Clients
 
 from zeus.clock import MonotonicClock
-from zeus.device import simulated
+from zeus.device import _simulated as simulated
 
 pytestmark = pytest.mark.real_time
 

@@ -14,7 +14,7 @@ from tests.device.clients import TREE, Clients
 from tests.optimizer.support import truth, work
 
 from zeus.clock import MonotonicClock
-from zeus.device import simulated
+from zeus.device import _simulated as simulated
 from zeus.frontier import Frontier, ZeusCost
 
 pytestmark = pytest.mark.real_time

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 from tests.optimizer.support import Loop, limits, monitor, work
 
-from zeus.device.base import DeviceSet
-from zeus.device.node import Node
+from zeus.device._base import DeviceSet
+from zeus.device._node import Node
 from zeus.errors import CapabilityError, FrontierError, Reason
 from zeus.frontier import Selection
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer import GlobalFrequencyOptimizer, GlobalPowerLimitOptimizer
-from zeus.optimizer.fixed_limit import FixedPowerLimit
+from zeus.optimizer._fixed_limit import FixedPowerLimit
 from zeus.optimizer.power_limit import Energy, LatencyBound, Time
 from zeus.testing import SimulatedNode
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zeus.replay.table import JobTable
+from zeus.replay._table import JobTable
 
 
 def table(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zeus.errors import TraceError
-from zeus.replay.drift import follow, recorded_slices
+from zeus.replay._drift import follow, recorded_slices
 
 SEEDS = range(12)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.replay.tables import VALLEY, table
 
-from zeus.replay.engine import MAX_ATTEMPTS, Job, replay
+from zeus.replay._engine import MAX_ATTEMPTS, Job, replay
 
 POLICIES = ("default", "grid", "paper", "zeus")
 FIGURES = ("trials", "unreached", "cost", "energy", "time", "regret", "last_arm", "last_power")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zeus.replay.study import study
-from zeus.replay.synthetic import bent
-from zeus.replay.table import job_table
-from zeus.replay.traces import load_traces
-from zeus.replay.workloads import WORKLOADS
+from zeus.replay._study import study
+from zeus.replay._synthetic import bent
+from zeus.replay._table import job_table
+from zeus.replay._traces import load_traces
+from zeus.replay._workloads import WORKLOADS
 
 # Measured with the authors' simulator and policy on the same traces, 50 seeds, V100.
 PUBLISHED_ENERGY = (0.620, 0.828, 0.791, 0.809, 0.257, 0.345)

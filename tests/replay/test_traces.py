@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from zeus.errors import TraceError
-from zeus.replay.table import job_table
-from zeus.replay.traces import load_traces
-from zeus.replay.workloads import WORKLOADS, workload_named
+from zeus.replay._table import job_table
+from zeus.replay._traces import load_traces
+from zeus.replay._workloads import WORKLOADS, workload_named
 
 TRAINING = "dataset,network,batch_size,optimizer,learning_rate,run,target_metric,target_epoch"
 POWER = "dataset,network,batch_size,optimizer,power_limit,time_per_epoch,average_power"

@@ -13,11 +13,11 @@ from tests.server.child import serving
 from tests.server.test_serve import ask
 
 from zeus.errors import DamagedJobError
-from zeus.optimizer.batch_size.service import Jobs
+from zeus.optimizer.batch_size._service import Jobs
 from zeus.optimizer.batch_size.store import Store
-from zeus.optimizer.batch_size.store.engine import writing
-from zeus.optimizer.pipeline_frequency.running.messages import RankPlace, Registration
-from zeus.optimizer.pipeline_frequency.running.service import Pipelines
+from zeus.optimizer.batch_size.store._engine import writing
+from zeus.optimizer.pipeline_frequency.running._messages import RankPlace, Registration
+from zeus.optimizer.pipeline_frequency.running._service import Pipelines
 
 pytestmark = pytest.mark.real_time
 

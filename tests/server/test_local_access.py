@@ -21,10 +21,10 @@ from tests.optimizer.batch_size.histories import spec
 from tests.server.child import Server, serving
 
 from zeus.errors import TokenError
-from zeus.optimizer.batch_size.remote import RemoteJobs
+from zeus.optimizer.batch_size._remote import RemoteJobs
 from zeus.optimizer.batch_size.store import Store, Tokens
-from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
-from zeus.server.local_access import SignInCode
+from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
+from zeus.server._local_access import SignInCode
 
 pytestmark = pytest.mark.real_time
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zeus.server.metrics import gauge
+from zeus.server._metrics import gauge
 
 
 def test_counters_keep_all_digits():

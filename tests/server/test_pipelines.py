@@ -22,9 +22,9 @@ from zeus.errors import JobConflictError, PipelineError, TokenError, UnknownJobE
 from zeus.optimizer import PipelineFrequencyOptimizer
 from zeus.optimizer.batch_size.store import Store, Tokens
 from zeus.optimizer.pipeline_frequency import Option, Profile, build, solve
-from zeus.optimizer.pipeline_frequency.running.messages import Directive, Instruction, Straggler
-from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
-from zeus.optimizer.pipeline_frequency.schedules import Shape, one_forward_one_backward
+from zeus.optimizer.pipeline_frequency._schedules import Shape, one_forward_one_backward
+from zeus.optimizer.pipeline_frequency.running._messages import Directive, Instruction, Straggler
+from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
 from zeus.testing import SimulatedNode
 
 pytestmark = pytest.mark.real_time

@@ -12,8 +12,8 @@ from tests.server.child import serving
 from tests.server.test_pipelines import _planned, orders_of, tell_all
 
 from zeus.optimizer.batch_size.store import Store, Tokens
-from zeus.optimizer.pipeline_frequency.running.messages import Straggler
-from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.running._messages import Straggler
+from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
 
 pytestmark = pytest.mark.real_time
 

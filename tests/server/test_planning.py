@@ -14,9 +14,9 @@ from tests.server.child import Server, serving
 
 from zeus.optimizer.batch_size.store import Store, Tokens
 from zeus.optimizer.pipeline_frequency import Option
-from zeus.optimizer.pipeline_frequency.running.messages import InstructionKind, Measured, Straggler
-from zeus.optimizer.pipeline_frequency.running.remote import RemotePipelines
-from zeus.optimizer.pipeline_frequency.schedules import Shape, one_forward_one_backward
+from zeus.optimizer.pipeline_frequency._schedules import Shape, one_forward_one_backward
+from zeus.optimizer.pipeline_frequency.running._messages import InstructionKind, Measured, Straggler
+from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
 
 pytestmark = pytest.mark.real_time
 

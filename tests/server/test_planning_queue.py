@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zeus.server.planning_queue import SMALL_WORK, PlanningQueue
+from zeus.server._planning_queue import SMALL_WORK, PlanningQueue
 
 
 class Time:

@@ -9,7 +9,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from zeus.server.protocol import MAX_HEAD, MAX_SECONDS, Protocol
+from zeus.server._protocol import MAX_HEAD, MAX_SECONDS, Protocol
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"

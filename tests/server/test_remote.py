@@ -21,10 +21,10 @@ from zeus.errors import (
     StorageError,
     UnknownJobError,
 )
-from zeus.optimizer.batch_size.api import JobsApi
-from zeus.optimizer.batch_size.connect import open_jobs
-from zeus.optimizer.batch_size.remote import RemoteJobs
-from zeus.optimizer.batch_size.service import Jobs
+from zeus.optimizer.batch_size._api import JobsApi
+from zeus.optimizer.batch_size._connect import open_jobs
+from zeus.optimizer.batch_size._remote import RemoteJobs
+from zeus.optimizer.batch_size._service import Jobs
 from zeus.optimizer.batch_size.store import Store
 
 pytestmark = pytest.mark.real_time

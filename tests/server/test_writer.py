@@ -7,11 +7,11 @@ import asyncio
 import pytest
 from tests.optimizer.batch_size.histories import spec
 
-from zeus.optimizer.batch_size.commands import Decide
-from zeus.optimizer.batch_size.service import Jobs
+from zeus.optimizer.batch_size._commands import Decide
+from zeus.optimizer.batch_size._service import Jobs
 from zeus.optimizer.batch_size.store import Store
-from zeus.server import writer as writer_module
-from zeus.server.writer import Writer
+from zeus.server import _writer as writer_module
+from zeus.server._writer import Writer
 
 pytestmark = pytest.mark.real_time
 

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from zeus.monitor import ZeusMonitor
-from zeus.monitor.log import read_log
+from zeus.monitor._log import read_log
 from zeus.testing import ReplayMonitor, SimulatedNode, Workload
 
 HEADER = "start_time,window_name,elapsed_time,gpu0_energy,gpu2_energy\n"

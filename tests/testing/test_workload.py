@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zeus.clock import MonotonicClock, VirtualClock
-from zeus.device.base import Gpu, GpuDriver, GpuIdentity
-from zeus.device.simulated import IDLE
+from zeus.device._base import Gpu, GpuDriver, GpuIdentity
+from zeus.device._simulated import IDLE
 from zeus.monitor import ZeusMonitor
 from zeus.testing import SimulatedNode, Workload
 

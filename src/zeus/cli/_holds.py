@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from zeus.cli._terminal import Console
 from zeus.device import Node
-from zeus.device.records import (
+from zeus.device._records import (
     KNOBS,
     POWER_LIMIT,
     Entry,

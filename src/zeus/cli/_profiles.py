@@ -14,8 +14,8 @@ from typing import Any
 from zeus.cli._parser import UsageError
 from zeus.errors import LogFileError, ZeusError
 from zeus.frontier import Frontier, Point
-from zeus.frontier.point import is_real
-from zeus.frontier.record import parse
+from zeus.frontier._point import is_real
+from zeus.frontier._record import parse
 
 _DEFAULT_BATCH_SIZES = {  # from table 1 of the Zeus paper
     "librispeech": 192,
@@ -112,7 +112,7 @@ def read(path: Path) -> list[Saved]:
 
 
 def _read_json(path: Path, text: str) -> Iterator[Saved]:
-    from zeus.optimizer.jit.profiles import FORMAT, ProfileFile  # noqa: PLC0415
+    from zeus.optimizer.jit._profiles import FORMAT, ProfileFile  # noqa: PLC0415
 
     content = parse(text)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -132,7 +132,7 @@ def _read_json(path: Path, text: str) -> Iterator[Saved]:
 
 def _read_windows(path: Path) -> Iterator[Saved]:
     """Read a log; windows with the same name, except for the power limit, are one job."""
-    from zeus.monitor.log import read_log  # noqa: PLC0415
+    from zeus.monitor._log import read_log  # noqa: PLC0415
 
     jobs: dict[str, list[Point]] = {}
     gpus = 0

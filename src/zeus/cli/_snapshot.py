@@ -19,7 +19,7 @@ from typing import TypeVar
 from zeus.cli._terminal import clean
 from zeus.clock import Clock
 from zeus.device import Cpu, Gpu, Node, Soc
-from zeus.device.base import ClockRange, CurrentClocks, GpuProcess, MemoryUse
+from zeus.device._base import ClockRange, CurrentClocks, GpuProcess, MemoryUse
 from zeus.errors import CapabilityError, Reason
 
 T = TypeVar("T")

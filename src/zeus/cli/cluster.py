@@ -27,8 +27,8 @@ from zeus.cli._terminal import MISSING, Console
 from zeus.errors import MissingExtraError, TraceError
 
 if TYPE_CHECKING:
+    from zeus.replay._table import JobTable
     from zeus.replay.cluster import ClusterRecord, ClusterTrace
-    from zeus.replay.table import JobTable
 
 _JOBS = 1_200_000
 _MAX_JOBS = 10**10
@@ -193,9 +193,9 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 def _tables(arguments: argparse.Namespace) -> dict[str, list[JobTable]]:
     """Return the workloads by GPU."""
-    from zeus.replay.table import job_table  # noqa: PLC0415
-    from zeus.replay.traces import load_traces  # noqa: PLC0415
-    from zeus.replay.workloads import WORKLOADS  # noqa: PLC0415
+    from zeus.replay._table import job_table  # noqa: PLC0415
+    from zeus.replay._traces import load_traces  # noqa: PLC0415
+    from zeus.replay._workloads import WORKLOADS  # noqa: PLC0415
 
     gpus = None if arguments.gpu == "all" else arguments.gpu.split(",")
     traces = load_traces(Path(arguments.traces), gpus)

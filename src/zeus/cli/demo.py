@@ -23,11 +23,11 @@ from zeus.cli._terminal import Console
 from zeus.clock import Clock
 from zeus.device import DeviceSet, Gpu, Node, current_node
 from zeus.frontier import Frontier, MaxSlowdownConstraint
-from zeus.frontier.show import knob_label
+from zeus.frontier._show import knob_label
 from zeus.monitor import Measurement, ZeusMonitor
-from zeus.monitor.measurement import show_joules, show_seconds
+from zeus.monitor._measurement import show_joules, show_seconds
 from zeus.optimizer import GlobalPowerLimitOptimizer
-from zeus.optimizer.jit.report import Amount, Report
+from zeus.optimizer.jit._report import Amount, Report
 
 _EPOCHS = 3
 _STEPS = 3
@@ -349,7 +349,7 @@ def _ordinal(number: int) -> str:
 
 
 def _exact_energy(gpus: Sequence[Gpu]) -> float:
-    from zeus.testing.workload import simulated_driver  # noqa: PLC0415
+    from zeus.testing._workload import simulated_driver  # noqa: PLC0415
 
     return sum(simulated_driver(gpu).exact_energy() for gpu in gpus)
 

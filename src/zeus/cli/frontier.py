@@ -24,7 +24,7 @@ from zeus.cli._output import PreparedFile
 from zeus.cli._parser import UsageError
 from zeus.cli._profiles import Saved, matching, read, simulate
 from zeus.cli._terminal import MISSING, Console, clean
-from zeus.drawing.files import kind_of
+from zeus.drawing._files import kind_of
 from zeus.errors import FrontierError, PictureError
 from zeus.frontier import (
     Deadline,
@@ -39,8 +39,8 @@ from zeus.frontier import (
     Time,
     ZeusCost,
 )
-from zeus.frontier.plots import KINDS, rendered
-from zeus.frontier.show import compared, count, knob_label, rows
+from zeus.frontier._plots import KINDS, rendered
+from zeus.frontier._show import compared, count, knob_label, rows
 
 _STEP = 25.0  # W
 

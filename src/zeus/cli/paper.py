@@ -57,9 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     if lacking:
         raise MissingExtraError("`zeus paper`", *lacking)
-    from zeus.replay.paper.catalogue import CATALOGUE  # noqa: PLC0415
-    from zeus.replay.paper.produce import produce  # noqa: PLC0415
-    from zeus.replay.traces import load_traces  # noqa: PLC0415
+    from zeus.replay._traces import load_traces  # noqa: PLC0415
+    from zeus.replay.paper._catalogue import CATALOGUE  # noqa: PLC0415
+    from zeus.replay.paper._produce import produce  # noqa: PLC0415
 
     only = names(arguments.only, tuple(CATALOGUE), "figure or table") if arguments.only else None
     traces = load_traces(Path(arguments.traces))

@@ -21,7 +21,7 @@ from zeus.cli import FAILED, complain
 from zeus.cli._output import PreparedFile
 from zeus.cli._parser import UsageError
 from zeus.cli._terminal import Console
-from zeus.drawing.files import kind_of, rendered
+from zeus.drawing._files import kind_of, rendered
 from zeus.errors import FrontierError, PictureError, PipelineError, StageProfileError
 from zeus.frontier import (
     Deadline,
@@ -39,12 +39,12 @@ from zeus.optimizer.pipeline_frequency import (
     build,
     solve,
 )
-from zeus.optimizer.pipeline_frequency.compare import Comparison, compare, read_frontier
-from zeus.optimizer.pipeline_frequency.figure import Others, draw
-from zeus.optimizer.pipeline_frequency.profile import useful
-from zeus.optimizer.pipeline_frequency.schedules import SCHEDULES
-from zeus.optimizer.pipeline_frequency.solver import PLANS
-from zeus.optimizer.pipeline_frequency.trace import to_trace
+from zeus.optimizer.pipeline_frequency._compare import Comparison, compare, read_frontier
+from zeus.optimizer.pipeline_frequency._figure import Others, draw
+from zeus.optimizer.pipeline_frequency._profile import useful
+from zeus.optimizer.pipeline_frequency._schedules import SCHEDULES
+from zeus.optimizer.pipeline_frequency._solver import PLANS
+from zeus.optimizer.pipeline_frequency._trace import to_trace
 
 _SHOWN = 12  # points of the frontier
 

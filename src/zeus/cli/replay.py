@@ -24,9 +24,9 @@ from zeus.cli._terminal import MISSING, Console
 from zeus.errors import MissingExtraError, TraceError
 
 if TYPE_CHECKING:
-    from zeus.replay.study import Record
-    from zeus.replay.table import JobTable
-    from zeus.replay.workloads import Workload
+    from zeus.replay._study import Record
+    from zeus.replay._table import JobTable
+    from zeus.replay._workloads import Workload
 
 _HEAD = ("policy", "energy", "time", "regret", "worst", "trials", "last", "optimum")
 _MOST = 1_000_000
@@ -110,8 +110,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _tables(arguments: argparse.Namespace) -> list[JobTable]:
-    from zeus.replay.table import job_table  # noqa: PLC0415
-    from zeus.replay.traces import load_traces  # noqa: PLC0415
+    from zeus.replay._table import job_table  # noqa: PLC0415
+    from zeus.replay._traces import load_traces  # noqa: PLC0415
 
     workloads = _workloads(arguments.workload)
     if arguments.target is not None and len(workloads) != 1:
@@ -133,7 +133,7 @@ def _tables(arguments: argparse.Namespace) -> list[JobTable]:
 
 
 def _workloads(text: str) -> list[Workload]:
-    from zeus.replay.workloads import WORKLOADS, workload_named  # noqa: PLC0415
+    from zeus.replay._workloads import WORKLOADS, workload_named  # noqa: PLC0415
 
     if text == "all":
         return list(WORKLOADS)
@@ -143,7 +143,7 @@ def _workloads(text: str) -> list[Workload]:
 def _replayed(
     arguments: argparse.Namespace, tables: Sequence[JobTable], policies: Sequence[str]
 ) -> list[Record]:
-    from zeus.replay.study import study  # noqa: PLC0415
+    from zeus.replay._study import study  # noqa: PLC0415
 
     records: list[Record] = []
     with progress_bar() as show:

@@ -24,8 +24,8 @@ from zeus.cli._holds import (
 )
 from zeus.cli._terminal import Console
 from zeus.device import Node, Problem, current_node
-from zeus.device.records import UnreadableRecord
-from zeus.device.state import boot_id
+from zeus.device._records import UnreadableRecord
+from zeus.device._state import boot_id
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

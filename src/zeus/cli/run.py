@@ -27,12 +27,12 @@ from zeus.cli._storage import add_storage_option
 from zeus.cli._terminal import MISSING, Console
 from zeus.errors import JobSpecError
 from zeus.monitor import ZeusMonitor
-from zeus.monitor.measurement import show_joules, show_seconds
-from zeus.optimizer.batch_size.api import Decision
-from zeus.optimizer.batch_size.job_file import JobFile
-from zeus.optimizer.batch_size.launcher import Launcher, ProgramEnd, TrialEnd
-from zeus.optimizer.batch_size.location import Location
-from zeus.optimizer.batch_size.spec import JobSpec
+from zeus.monitor._measurement import show_joules, show_seconds
+from zeus.optimizer.batch_size._api import Decision
+from zeus.optimizer.batch_size._job_file import JobFile
+from zeus.optimizer.batch_size._launcher import Launcher, ProgramEnd, TrialEnd
+from zeus.optimizer.batch_size._location import Location
+from zeus.optimizer.batch_size._spec import JobSpec
 
 #: Arguments after `--` belong to the program to run.
 RUNS_A_PROGRAM = True

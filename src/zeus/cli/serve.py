@@ -14,7 +14,7 @@ from zeus.errors import TokenError
 
 if TYPE_CHECKING:
     from zeus.optimizer.batch_size.store import Store
-    from zeus.server.local_access import SignInCode
+    from zeus.server._local_access import SignInCode
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8420
 DEFAULT_PLANNING_SECONDS, MAX_PLANNING_SECONDS = 30.0, 86_400.0
@@ -74,7 +74,7 @@ The server speaks plain HTTP: on a network, put it behind a TLS proxy."""
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C."""
     from zeus.server import create_app, listen, serve  # noqa: PLC0415  (an extra)
-    from zeus.server.serve import address, is_loopback  # noqa: PLC0415
+    from zeus.server._serve import address, is_loopback  # noqa: PLC0415
 
     store = opened_store(arguments.storage)
     with listen(arguments.host, arguments.port) as listening:
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _local_access(store: Store, url: str) -> tuple[SignInCode, str]:
     """Give the user who starts the server access; return the sign-in code and a message."""
     from zeus.optimizer.batch_size.store import Tokens  # noqa: PLC0415  (an extra)
-    from zeus.server.local_access import SignInCode, ensure_local_token  # noqa: PLC0415
+    from zeus.server._local_access import SignInCode, ensure_local_token  # noqa: PLC0415
 
     token, path = ensure_local_token(Tokens(store), time.time())
     sign_in = SignInCode(token)

@@ -29,7 +29,7 @@ from zeus.cli._screen import Screen, Terminated
 from zeus.cli._snapshot import CpuReading, GpuReading, NodeReader, Snapshot
 from zeus.cli._terminal import MISSING, Console, clip, number_ranges, width
 from zeus.device import current_node
-from zeus.monitor.measurement import show_joules, show_seconds
+from zeus.monitor._measurement import show_joules, show_seconds
 
 _SHORTEST_INTERVAL = 0.1
 _PATIENCE = 0.25  # seconds to wait for a GPU in the live view; drivers answer in milliseconds

@@ -7,7 +7,7 @@ sets, or `None`. Knobs are changed only under a hold:
 
 from __future__ import annotations
 
-from zeus.device.base import (
+from zeus.device._base import (
     Capability,
     Cpu,
     DeviceSet,
@@ -17,8 +17,8 @@ from zeus.device.base import (
     Soc,
     Support,
 )
-from zeus.device.hold import Hold
-from zeus.device.node import Node, current_node
+from zeus.device._hold import Hold
+from zeus.device._node import Node, current_node
 from zeus.errors import CapabilityError, KnobError, Reason
 
 __all__ = [

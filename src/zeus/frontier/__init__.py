@@ -7,8 +7,8 @@ except by `plot`.
 
 from __future__ import annotations
 
-from zeus.frontier.frontier import Frontier
-from zeus.frontier.objectives import (
+from zeus.frontier._frontier import Frontier
+from zeus.frontier._objectives import (
     Deadline,
     Energy,
     EnergyBudget,
@@ -20,8 +20,8 @@ from zeus.frontier.objectives import (
     ZeusCost,
     as_objective,
 )
-from zeus.frontier.point import Point, Settings
-from zeus.frontier.selection import Selection
+from zeus.frontier._point import Point, Settings
+from zeus.frontier._selection import Selection
 
 __all__ = [
     "Deadline",

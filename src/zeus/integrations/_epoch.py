@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from zeus.monitor import Measurement
-from zeus.monitor.measurement import GPU, Reading
+from zeus.monitor._measurement import GPU, Reading
 
 EPOCH_TIME = "zeus/epoch_time"
 EPOCH_ENERGY = "zeus/epoch_energy"

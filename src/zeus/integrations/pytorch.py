@@ -27,13 +27,13 @@ from typing import Any
 from zeus.errors import MissingExtraError, RunError
 from zeus.frontier import ZeusCost
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.batch_size.launch_context import LaunchContext
-from zeus.optimizer.batch_size.recurring_run import RecurringRun
-from zeus.optimizer.batch_size.spec import JobSpec
-from zeus.optimizer.fixed_limit import FixedPowerLimit
-from zeus.optimizer.jit.optimizer import JitOptimizer
+from zeus.optimizer._fixed_limit import FixedPowerLimit
+from zeus.optimizer._training_run import EpochRecord, Outcome, Target, TrainingRun
+from zeus.optimizer.batch_size._launch_context import LaunchContext
+from zeus.optimizer.batch_size._recurring_run import RecurringRun
+from zeus.optimizer.batch_size._spec import JobSpec
+from zeus.optimizer.jit._optimizer import JitOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
-from zeus.optimizer.training_run import EpochRecord, Outcome, Target, TrainingRun
 
 try:
     from torch.utils.data import DataLoader

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 from zeus._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from zeus.monitor.measurement import Measurement, Reading
-    from zeus.monitor.power import CpuDomain, PowerDomain, PowerMonitor
-    from zeus.monitor.samples import Method
-    from zeus.monitor.temperature import TemperatureMonitor
-    from zeus.monitor.windows import WindowScope, ZeusMonitor
+    from zeus.monitor._measurement import Measurement, Reading
+    from zeus.monitor._power import CpuDomain, PowerDomain, PowerMonitor
+    from zeus.monitor._samples import Method
+    from zeus.monitor._temperature import TemperatureMonitor
+    from zeus.monitor._windows import WindowScope, ZeusMonitor
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "CpuDomain": "zeus.monitor.power",
-        "Measurement": "zeus.monitor.measurement",
-        "Method": "zeus.monitor.samples",
-        "PowerDomain": "zeus.monitor.power",
-        "PowerMonitor": "zeus.monitor.power",
-        "Reading": "zeus.monitor.measurement",
-        "TemperatureMonitor": "zeus.monitor.temperature",
-        "WindowScope": "zeus.monitor.windows",
-        "ZeusMonitor": "zeus.monitor.windows",
+        "CpuDomain": "zeus.monitor._power",
+        "Measurement": "zeus.monitor._measurement",
+        "Method": "zeus.monitor._samples",
+        "PowerDomain": "zeus.monitor._power",
+        "PowerMonitor": "zeus.monitor._power",
+        "Reading": "zeus.monitor._measurement",
+        "TemperatureMonitor": "zeus.monitor._temperature",
+        "WindowScope": "zeus.monitor._windows",
+        "ZeusMonitor": "zeus.monitor._windows",
     },
 )
 

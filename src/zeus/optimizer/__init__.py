@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 from zeus._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from zeus.optimizer.batch_size.client import BatchSizeOptimizer
-    from zeus.optimizer.batch_size.spec import JobSpec
+    from zeus.optimizer.batch_size._client import BatchSizeOptimizer
+    from zeus.optimizer.batch_size._spec import JobSpec
     from zeus.optimizer.callback import Callback
     from zeus.optimizer.frequency import GlobalFrequencyOptimizer
-    from zeus.optimizer.pipeline_frequency.running.client import PipelineFrequencyOptimizer
+    from zeus.optimizer.pipeline_frequency.running._client import PipelineFrequencyOptimizer
     from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "BatchSizeOptimizer": "zeus.optimizer.batch_size.client",
+        "BatchSizeOptimizer": "zeus.optimizer.batch_size._client",
         "Callback": "zeus.optimizer.callback",
         "GlobalFrequencyOptimizer": "zeus.optimizer.frequency",
         "GlobalPowerLimitOptimizer": "zeus.optimizer.power_limit",
-        "JobSpec": "zeus.optimizer.batch_size.spec",
-        "PipelineFrequencyOptimizer": "zeus.optimizer.pipeline_frequency.running.client",
+        "JobSpec": "zeus.optimizer.batch_size._spec",
+        "PipelineFrequencyOptimizer": "zeus.optimizer.pipeline_frequency.running._client",
     },
 )
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.jit.checks import checked_job, checked_lengths, positive
-from zeus.optimizer.jit.knobs import ClockKnob
-from zeus.optimizer.jit.optimizer import JitOptimizer
+from zeus.optimizer.jit._checks import checked_job, checked_lengths, positive
+from zeus.optimizer.jit._knobs import ClockKnob
+from zeus.optimizer.jit._optimizer import JitOptimizer
 
 
 class GlobalFrequencyOptimizer(JitOptimizer):

@@ -20,9 +20,9 @@ from zeus.frontier import (
     ZeusCost,
 )
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.jit.checks import checked_job, checked_lengths, positive
-from zeus.optimizer.jit.knobs import PowerLimitKnob
-from zeus.optimizer.jit.optimizer import JitOptimizer
+from zeus.optimizer.jit._checks import checked_job, checked_lengths, positive
+from zeus.optimizer.jit._knobs import PowerLimitKnob
+from zeus.optimizer.jit._optimizer import JitOptimizer
 
 __all__ = [
     "Deadline",

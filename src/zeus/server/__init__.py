@@ -14,7 +14,7 @@ try:
 except ImportError:
     raise MissingExtraError("the server", "server") from None
 
-from zeus.server.app import create_app
-from zeus.server.serve import listen, serve
+from zeus.server._app import create_app
+from zeus.server._serve import listen, serve
 
 __all__ = ["create_app", "listen", "serve"]

@@ -13,12 +13,12 @@ reproduce recorded profiles, noisy hosts, and measurements replayed from a log::
 from __future__ import annotations
 
 from zeus.clock import VirtualClock
-from zeus.testing.node import SimulatedNode
-from zeus.testing.noise import HostNoise, NoisySteps
-from zeus.testing.profile import ProfileNode, RecordedProfile
-from zeus.testing.recorded import RecordedJob, recorded_jobs, recorded_workload
-from zeus.testing.replay import ReplayMonitor
-from zeus.testing.workload import Workload
+from zeus.testing._node import SimulatedNode
+from zeus.testing._noise import HostNoise, NoisySteps
+from zeus.testing._profile import ProfileNode, RecordedProfile
+from zeus.testing._recorded import RecordedJob, recorded_jobs, recorded_workload
+from zeus.testing._replay import ReplayMonitor
+from zeus.testing._workload import Workload
 
 __all__ = [
     "HostNoise",

@@ -18,11 +18,11 @@ from sqlalchemy import inspect, text
 from tests.optimizer.batch_size.histories import random_history, spec
 
 from zeus.errors import StorageError, TokenError
-from zeus.optimizer.batch_size.events import Decided
+from zeus.optimizer.batch_size._events import Decided
 from zeus.optimizer.batch_size.store import Changes, Store, Tokens
-from zeus.optimizer.batch_size.store.engine import open_engine, writing
-from zeus.optimizer.batch_size.store.schema import VERSIONS, upgrade
-from zeus.optimizer.batch_size.store.tables import VERSION_TABLE, metadata
+from zeus.optimizer.batch_size.store._engine import open_engine, writing
+from zeus.optimizer.batch_size.store._schema import VERSIONS, upgrade
+from zeus.optimizer.batch_size.store._tables import VERSION_TABLE, metadata
 
 
 def filled(store: Store, name: str = "nightly", seed: int = 1) -> tuple[int, list]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.optimizer.batch_size.policies.belief import (
+from zeus.optimizer.batch_size.policies._belief import (
     Belief,
     fitted,
     likely_gain,

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tests.optimizer.batch_size.histories import A40, V100, decided, random_history, spec
 
 from zeus.errors import JobLogError
-from zeus.optimizer.batch_size.events import Decided, Ended, EpochReported, GpuModel, Profiled
-from zeus.optimizer.batch_size.job_batch import OPTIMIZED, Role
-from zeus.optimizer.batch_size.job_state import JobState, fingerprint
-from zeus.replay.engine import Job, replay
-from zeus.replay.table import JobTable
+from zeus.optimizer.batch_size._events import Decided, Ended, EpochReported, GpuModel, Profiled
+from zeus.optimizer.batch_size._job_batch import OPTIMIZED, Role
+from zeus.optimizer.batch_size._job_state import JobState, fingerprint
+from zeus.replay._engine import Job, replay
+from zeus.replay._table import JobTable
 
 POLICIES = ["zeus", "paper", "grid", "default"]
 policies = st.sampled_from(POLICIES)

@@ -29,10 +29,10 @@ from tests.server.child import Server, serving
 
 from zeus.errors import TokenError
 from zeus.optimizer import BatchSizeOptimizer
-from zeus.optimizer.batch_size import reporter
-from zeus.optimizer.batch_size.remote import RemoteJobs
+from zeus.optimizer._training_run import Outcome
+from zeus.optimizer.batch_size import _reporter as reporter
+from zeus.optimizer.batch_size._remote import RemoteJobs
 from zeus.optimizer.batch_size.store import Store, Tokens
-from zeus.optimizer.training_run import Outcome
 from zeus.testing import SimulatedNode
 
 pytestmark = pytest.mark.real_time

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.optimizer.batch_size.histories import decided, random_history, spec
 
 from zeus.errors import JobLogError
-from zeus.optimizer.batch_size.events import (
+from zeus.optimizer.batch_size._events import (
     Decided,
     Ended,
     EpochReported,
@@ -20,9 +20,9 @@ from zeus.optimizer.batch_size.events import (
     Resumed,
     event_from,
 )
-from zeus.optimizer.batch_size.job_batch import Role
-from zeus.optimizer.batch_size.job_state import JobState
-from zeus.optimizer.batch_size.log import JobLog, Trial
+from zeus.optimizer.batch_size._job_batch import Role
+from zeus.optimizer.batch_size._job_state import JobState
+from zeus.optimizer.batch_size._log import JobLog, Trial
 
 
 def begin(trial=1, **changes) -> Decided:

@@ -6,9 +6,9 @@ import pytest
 from tests.server.pages.world import A40, MAX_POWER, V100, Life, frontier, service, spec
 
 from zeus.errors import UnknownJobError
-from zeus.optimizer.batch_size.account import course
-from zeus.optimizer.batch_size.events import GpuModel
-from zeus.optimizer.batch_size.overview import Overviews
+from zeus.optimizer.batch_size._account import course
+from zeus.optimizer.batch_size._events import GpuModel
+from zeus.optimizer.batch_size._overview import Overviews
 from zeus.optimizer.batch_size.policies import ArmStatus
 from zeus.optimizer.batch_size.store import Store
 

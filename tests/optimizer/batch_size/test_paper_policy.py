@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.optimizer.batch_size.trials import Lane
 
-from zeus.optimizer.batch_size.job_batch import Role
+from zeus.optimizer.batch_size._job_batch import Role
 
 SIZES = (8, 16, 32, 64, 128)
 

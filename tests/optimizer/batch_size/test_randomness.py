@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zeus.optimizer.batch_size.randomness import normal, uniform
+from zeus.optimizer.batch_size._randomness import normal, uniform
 
 
 def test_a_number_depends_only_on_its_seed_and_counters():

@@ -6,10 +6,10 @@ import time
 
 from tests.optimizer.batch_size.clients import job, trials
 
-from zeus.optimizer.batch_size import reporter as reporter_module
-from zeus.optimizer.batch_size.location import Location
-from zeus.optimizer.batch_size.reporter import Reporter
-from zeus.optimizer.batch_size.run_report import RunReport
+from zeus.optimizer.batch_size import _reporter as reporter_module
+from zeus.optimizer.batch_size._location import Location
+from zeus.optimizer.batch_size._reporter import Reporter
+from zeus.optimizer.batch_size._run_report import RunReport
 
 
 def test_a_run_that_must_stop_hears_so_as_soon_as_it_asks(tmp_path, monkeypatch):

@@ -13,10 +13,10 @@ from zeus.errors import (
     UnknownJobError,
 )
 from zeus.frontier import Frontier, Point
-from zeus.optimizer.batch_size.cache import Cache
-from zeus.optimizer.batch_size.events import GpuModel, event_from
-from zeus.optimizer.batch_size.job_state import JobState
-from zeus.optimizer.batch_size.service import Jobs
+from zeus.optimizer.batch_size._cache import Cache
+from zeus.optimizer.batch_size._events import GpuModel, event_from
+from zeus.optimizer.batch_size._job_state import JobState
+from zeus.optimizer.batch_size._service import Jobs
 from zeus.optimizer.batch_size.store import Store
 
 GPU = {"gpu": "NVIDIA A40", "max_power": 300.0}

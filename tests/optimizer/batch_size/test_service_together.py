@@ -13,11 +13,11 @@ from tests.optimizer.batch_size.histories import spec
 from tests.optimizer.batch_size.test_service import GPU, _event, clock, jobs, outcome, whole_log
 
 from zeus.errors import JobLogError, StorageError, TokenError, UnknownJobError
-from zeus.optimizer.batch_size import values
-from zeus.optimizer.batch_size.commands import Create, Decide, Delete, End, ReportEpoch
-from zeus.optimizer.batch_size.events import event_from
-from zeus.optimizer.batch_size.job_state import JobState
-from zeus.optimizer.batch_size.service import Jobs
+from zeus.optimizer.batch_size import _values as values
+from zeus.optimizer.batch_size._commands import Create, Decide, Delete, End, ReportEpoch
+from zeus.optimizer.batch_size._events import event_from
+from zeus.optimizer.batch_size._job_state import JobState
+from zeus.optimizer.batch_size._service import Jobs
 from zeus.optimizer.batch_size.store import Store
 
 pytestmark = pytest.mark.real_time

@@ -10,11 +10,11 @@ import pytest
 from tests.optimizer.batch_size.clients import job, opened, trials
 
 from zeus.errors import ServerError, StorageError, TokenError
+from zeus.optimizer.batch_size import _spool as spool_module
 from zeus.optimizer.batch_size import notes as notes_module
-from zeus.optimizer.batch_size import spool as spool_module
-from zeus.optimizer.batch_size.remote import RemoteJobs
-from zeus.optimizer.batch_size.run_report import RunReport
-from zeus.optimizer.batch_size.spool import Spool
+from zeus.optimizer.batch_size._remote import RemoteJobs
+from zeus.optimizer.batch_size._run_report import RunReport
+from zeus.optimizer.batch_size._spool import Spool
 
 PLACE = "http://127.0.0.1:8420"
 

@@ -15,10 +15,10 @@ from tests.optimizer.batch_size.store_contract import StoreContract, filled
 
 from zeus.errors import StorageError
 from zeus.optimizer.batch_size.store import Store, default_storage
-from zeus.optimizer.batch_size.store import engine as engine_module
-from zeus.optimizer.batch_size.store import schema as schema_module
-from zeus.optimizer.batch_size.store.engine import may_be_tried_again
-from zeus.optimizer.batch_size.store.schema import VERSIONS
+from zeus.optimizer.batch_size.store import _engine as engine_module
+from zeus.optimizer.batch_size.store import _schema as schema_module
+from zeus.optimizer.batch_size.store._engine import may_be_tried_again
+from zeus.optimizer.batch_size.store._schema import VERSIONS
 
 pytestmark = pytest.mark.real_time
 
@@ -87,7 +87,7 @@ def test_all_versions_are_shipped():
 def test_a_crash_while_the_schema_is_made_leaves_no_part_of_it(tmp_path):
     program = """
 import os, sys
-from zeus.optimizer.batch_size.store import schema
+from zeus.optimizer.batch_size.store import _schema as schema
 whole = schema.upgrade
 def crash(connection, version):
     whole(connection, version)

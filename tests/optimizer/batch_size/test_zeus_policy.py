@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.optimizer.batch_size.trials import Lane
 
-from zeus.optimizer.batch_size.job_batch import ALL, Role
+from zeus.optimizer.batch_size._job_batch import ALL, Role
 
 SIZES = (8, 16, 32, 64, 128, 256)
 

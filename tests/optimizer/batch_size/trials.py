@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from zeus.optimizer.batch_size.job_batch import ALL, Choices, JobBatch, Trials
+from zeus.optimizer.batch_size._job_batch import ALL, Choices, JobBatch, Trials
+from zeus.optimizer.batch_size._spec import JobSpec
 from zeus.optimizer.batch_size.policies import FirstEpochs, policy_named
-from zeus.optimizer.batch_size.spec import JobSpec
 
 
 class Lane:

@@ -10,11 +10,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from zeus.device.simulated_models import MODELS
+from zeus.device._simulated_models import MODELS
 from zeus.frontier import Frontier, Objective, Point
-from zeus.optimizer.jit.segment import Segment, SegmentResult
-from zeus.optimizer.jit.segment_lengths import SegmentLengths
-from zeus.optimizer.jit.setting_sweep import SettingSweep
+from zeus.optimizer.jit._segment import Segment, SegmentResult
+from zeus.optimizer.jit._segment_lengths import SegmentLengths
+from zeus.optimizer.jit._setting_sweep import SettingSweep
 
 MODEL_KEYS = tuple(MODELS)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from zeus.frontier import Point
-from zeus.optimizer.jit.drift import MISMATCH, look, watch
-from zeus.optimizer.jit.segment import Idle, Segment, SegmentResult
+from zeus.optimizer.jit._drift import MISMATCH, look, watch
+from zeus.optimizer.jit._segment import Idle, Segment, SegmentResult
 
 POINT = Point(200, 0.05, 10.0)
 

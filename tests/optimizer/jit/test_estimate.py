@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.optimizer.jit.estimate import Noise, SettingSamples
-from zeus.optimizer.jit.segment import SegmentResult
+from zeus.optimizer.jit._estimate import Noise, SettingSamples
+from zeus.optimizer.jit._segment import SegmentResult
 
 STEP_TIME, STEP_ENERGY = 0.02, 4.0
 

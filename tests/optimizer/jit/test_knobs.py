@@ -7,11 +7,11 @@ from itertools import pairwise
 import pytest
 from tests.device.clients import stand_in
 
-from zeus.device.base import ClockRange, SupportedClocks
-from zeus.device.simulated_models import MODELS
+from zeus.device._base import ClockRange, SupportedClocks
+from zeus.device._simulated_models import MODELS
 from zeus.errors import KnobError
-from zeus.optimizer.jit.knob_controller import KnobController
-from zeus.optimizer.jit.knobs import ClockKnob, GpuKnobInfo, Ladder, PowerLimitKnob
+from zeus.optimizer.jit._knob_controller import KnobController
+from zeus.optimizer.jit._knobs import ClockKnob, GpuKnobInfo, Ladder, PowerLimitKnob
 from zeus.testing import SimulatedNode
 
 ODD = 187.5

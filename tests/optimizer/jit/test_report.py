@@ -9,7 +9,7 @@ import statistics
 import pytest
 
 from zeus.frontier import Energy, Frontier, Point
-from zeus.optimizer.jit.report import Amount, Report, Spent, point_at, reference_point
+from zeus.optimizer.jit._report import Amount, Report, Spent, point_at, reference_point
 
 HIGH = Point(250, 0.10, 20.0, 0.001, 0.4, 4)
 MIDDLE = Point(200, 0.11, 18.0, 0.001, 0.3, 2)

@@ -12,9 +12,9 @@ from tests.optimizer.jit.curves import Training, physical, visited, walk
 
 from zeus.errors import KnobError
 from zeus.frontier import Energy, Objective, ZeusCost
-from zeus.optimizer.jit.checks import checked_job, checked_lengths, positive
-from zeus.optimizer.jit.segment import Segment
-from zeus.optimizer.jit.segment_lengths import (
+from zeus.optimizer.jit._checks import checked_job, checked_lengths, positive
+from zeus.optimizer.jit._segment import Segment
+from zeus.optimizer.jit._segment_lengths import (
     LONGEST,
     PART,
     PRECISION,

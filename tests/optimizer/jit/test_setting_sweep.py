@@ -29,8 +29,8 @@ from zeus.frontier import (
     Time,
     ZeusCost,
 )
-from zeus.optimizer.jit.segment import Segment, SegmentResult
-from zeus.optimizer.jit.segment_lengths import SegmentLengths
+from zeus.optimizer.jit._segment import Segment, SegmentResult
+from zeus.optimizer.jit._segment_lengths import SegmentLengths
 
 FEW = SegmentLengths(wait=1, warmup=1, profile=2)
 """Few steps: for what does not depend on how many."""

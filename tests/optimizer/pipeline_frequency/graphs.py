@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from zeus.optimizer.pipeline_frequency import Option, Pipeline
-from zeus.optimizer.pipeline_frequency.profile import useful
+from zeus.optimizer.pipeline_frequency._profile import useful
 
 # Few distinct values, so that ties abound; fractions that binary numbers do not have.
 times = st.integers(1, 40).map(lambda tenths: tenths / 10)

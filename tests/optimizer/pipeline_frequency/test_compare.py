@@ -8,7 +8,7 @@ import pytest
 
 from zeus.errors import StageProfileError
 from zeus.frontier import Frontier, Point
-from zeus.optimizer.pipeline_frequency.compare import compare, read_frontier
+from zeus.optimizer.pipeline_frequency._compare import compare, read_frontier
 
 OURS = Frontier([Point("fast", 1.0, 100.0), Point("middle", 2.0, 60.0), Point("slow", 3.0, 50.0)])
 

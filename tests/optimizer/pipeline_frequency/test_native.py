@@ -15,7 +15,7 @@ from zeus.optimizer.pipeline_frequency import _build
 pytestmark = pytest.mark.real_time
 
 SCRIPT = """
-from zeus.optimizer.pipeline_frequency import native
+from zeus.optimizer.pipeline_frequency import _native as native
 print(native.load()._name)
 """
 PACKAGE = Path(_build.__file__).parent

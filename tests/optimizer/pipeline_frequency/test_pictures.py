@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from zeus.drawing.files import rendered
-from zeus.drawing.shapes import Bar, Path
-from zeus.drawing.svg import svg
+from zeus.drawing._files import rendered
+from zeus.drawing._shapes import Bar, Path
+from zeus.drawing._svg import svg
 from zeus.optimizer.pipeline_frequency import build, solve
-from zeus.optimizer.pipeline_frequency.figure import Others, draw, draw_pipeline
-from zeus.optimizer.pipeline_frequency.trace import to_trace
+from zeus.optimizer.pipeline_frequency._figure import Others, draw, draw_pipeline
+from zeus.optimizer.pipeline_frequency._trace import to_trace
 
 SVG = "{http://www.w3.org/2000/svg}"
 

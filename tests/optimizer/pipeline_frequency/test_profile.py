@@ -12,7 +12,7 @@ from tests.optimizer.pipeline_frequency.graphs import options
 
 from zeus.errors import StageProfileError, ZeusError
 from zeus.optimizer.pipeline_frequency import Option, Profile
-from zeus.optimizer.pipeline_frequency.profile import useful
+from zeus.optimizer.pipeline_frequency._profile import useful
 
 HEAD = "stage,instruction,frequency,time,energy\n"
 

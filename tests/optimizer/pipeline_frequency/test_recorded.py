@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from zeus.optimizer.pipeline_frequency import Profile, Solution, build, solve
-from zeus.optimizer.pipeline_frequency.compare import compare, read_frontier
+from zeus.optimizer.pipeline_frequency._compare import compare, read_frontier
 
 GPT3, BLOOM = "gpt3-175b+a100_sxm", "bloom+a40"
 BLOCKING = {GPT3: 83.64, BLOOM: 70.38}

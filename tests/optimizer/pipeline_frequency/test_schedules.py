@@ -9,7 +9,7 @@ import pytest
 
 from zeus.errors import PipelineError, StageProfileError
 from zeus.optimizer.pipeline_frequency import Option, Profile, Shape, Step, build, solve
-from zeus.optimizer.pipeline_frequency.schedules import (
+from zeus.optimizer.pipeline_frequency._schedules import (
     SCHEDULES,
     early_recomputation,
     gpipe,

@@ -13,7 +13,7 @@ from tests.optimizer.pipeline_frequency.graphs import all_plans, continuous_opti
 
 from zeus.errors import PipelineError
 from zeus.optimizer.pipeline_frequency import Option, Pipeline, solve
-from zeus.optimizer.pipeline_frequency.limit import Limit, SolvingCancelledError
+from zeus.optimizer.pipeline_frequency._limit import Limit, SolvingCancelledError
 
 LEAST = 1e-9  # HiGHS is exact to about this
 

@@ -6,10 +6,10 @@ import heapq
 
 import numpy as np
 
-from zeus.optimizer.batch_size.job_batch import JobBatch, Trials
+from zeus.optimizer.batch_size._job_batch import JobBatch, Trials
 from zeus.optimizer.batch_size.policies import FirstEpochs, policy_named
-from zeus.replay.engine import MAX_ATTEMPTS
-from zeus.replay.world import World
+from zeus.replay._engine import MAX_ATTEMPTS
+from zeus.replay._world import World
 
 END, START = 0, 1  # what ends at the instant of a start is known to it
 

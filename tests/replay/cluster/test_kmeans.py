@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
-from zeus.replay.cluster.kmeans import kmeans
+from zeus.replay.cluster._kmeans import kmeans
 
 
 def spread(values, cluster):

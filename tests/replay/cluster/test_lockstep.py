@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.replay.cluster.naive import replayed
 from tests.replay.tables import VALLEY, table
 
-from zeus.replay.cluster.lockstep import Groups, Sums, run_groups
-from zeus.replay.engine import MAX_ATTEMPTS
+from zeus.replay._engine import MAX_ATTEMPTS
+from zeus.replay.cluster._lockstep import Groups, Sums, run_groups
 
 POLICIES = ("default", "grid", "paper", "zeus")
 TABLES = (

@@ -15,9 +15,9 @@ from tests.replay.tables import VALLEY, table
 
 from zeus.errors import MissingExtraError, TraceError, WorkerError
 from zeus.replay.cluster import ClusterTrace, Counts, made_up_trace, simulate
-from zeus.replay.cluster.assignment import assigned
-from zeus.replay.cluster.engines import run_tasks
-from zeus.replay.cluster.tasks import cut
+from zeus.replay.cluster._assignment import assigned
+from zeus.replay.cluster._engines import run_tasks
+from zeus.replay.cluster._tasks import cut
 
 pytestmark = pytest.mark.real_time
 

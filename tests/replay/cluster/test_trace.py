@@ -10,7 +10,7 @@ import pytest
 
 from zeus.errors import TraceError
 from zeus.replay.cluster import read_trace
-from zeus.replay.cluster.files import JOB_COLUMNS, JOBS, TAG_COLUMNS, TAGS
+from zeus.replay.cluster._files import JOB_COLUMNS, JOBS, TAG_COLUMNS, TAGS
 
 JOB_LINES = [
     "j1,i1,u1,Terminated,100.0,160.0",

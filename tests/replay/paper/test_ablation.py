@@ -7,9 +7,9 @@ from collections import defaultdict
 import numpy as np
 from tests.replay.tables import VALLEY, table
 
-from zeus.optimizer.batch_size.policies.paper import PaperPolicy
-from zeus.replay.engine import Job, replay
-from zeus.replay.paper.ablation import WithoutJitProfiling, WithoutPruning
+from zeus.optimizer.batch_size.policies._paper import PaperPolicy
+from zeus.replay._engine import Job, replay
+from zeus.replay.paper._ablation import WithoutJitProfiling, WithoutPruning
 
 
 class Seen:

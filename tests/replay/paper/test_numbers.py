@@ -9,10 +9,10 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from zeus.replay.paper.catalogue import CATALOGUE
-from zeus.replay.paper.lab import Lab
-from zeus.replay.study import study
-from zeus.replay.traces import load_traces
+from zeus.replay._study import study
+from zeus.replay._traces import load_traces
+from zeus.replay.paper._catalogue import CATALOGUE
+from zeus.replay.paper._lab import Lab
 
 SEEDS = 4
 

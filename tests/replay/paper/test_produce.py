@@ -9,10 +9,10 @@ import re
 import pytest
 from tests.cli.support import zeus
 
-from zeus.replay.paper.catalogue import CATALOGUE
-from zeus.replay.paper.lab import Lab
-from zeus.replay.paper.produce import produce
-from zeus.replay.traces import load_traces
+from zeus.replay._traces import load_traces
+from zeus.replay.paper._catalogue import CATALOGUE
+from zeus.replay.paper._lab import Lab
+from zeus.replay.paper._produce import produce
 
 pytestmark = pytest.mark.real_time
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from zeus.errors import MissingExtraError
-from zeus.replay.paper import style
+from zeus.replay.paper import _style as style
 
 pytest.importorskip("matplotlib")
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.server.pages import units
-from zeus.server.pages.layout import is_page, table
-from zeus.server.pages.markup import Markup, escaped, join, tag, trusted
+from zeus.server.pages import _units as units
+from zeus.server.pages._layout import is_page, table
+from zeus.server.pages._markup import Markup, escaped, join, tag, trusted
 
 
 class _Seen(HTMLParser):

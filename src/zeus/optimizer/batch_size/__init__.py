@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 from zeus._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from zeus.optimizer.batch_size.client import BatchSizeOptimizer
-    from zeus.optimizer.batch_size.job_state import JobState
-    from zeus.optimizer.batch_size.log import JobLog
-    from zeus.optimizer.batch_size.spec import JobSpec
+    from zeus.optimizer.batch_size._client import BatchSizeOptimizer
+    from zeus.optimizer.batch_size._job_state import JobState
+    from zeus.optimizer.batch_size._log import JobLog
+    from zeus.optimizer.batch_size._spec import JobSpec
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "BatchSizeOptimizer": "zeus.optimizer.batch_size.client",
-        "JobState": "zeus.optimizer.batch_size.job_state",
-        "JobLog": "zeus.optimizer.batch_size.log",
-        "JobSpec": "zeus.optimizer.batch_size.spec",
+        "BatchSizeOptimizer": "zeus.optimizer.batch_size._client",
+        "JobState": "zeus.optimizer.batch_size._job_state",
+        "JobLog": "zeus.optimizer.batch_size._log",
+        "JobSpec": "zeus.optimizer.batch_size._spec",
     },
 )
 

@@ -13,31 +13,31 @@ from typing import TYPE_CHECKING
 from zeus._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from zeus.optimizer.pipeline_frequency.pipeline import Execution, Operation, Pipeline
-    from zeus.optimizer.pipeline_frequency.plan import Plan
-    from zeus.optimizer.pipeline_frequency.profile import Option, Profile
-    from zeus.optimizer.pipeline_frequency.running.client import PipelineFrequencyOptimizer
-    from zeus.optimizer.pipeline_frequency.schedules import Shape, Step, build
-    from zeus.optimizer.pipeline_frequency.solver import Continuous, Solution, solve
+    from zeus.optimizer.pipeline_frequency._pipeline import Execution, Operation, Pipeline
+    from zeus.optimizer.pipeline_frequency._plan import Plan
+    from zeus.optimizer.pipeline_frequency._profile import Option, Profile
+    from zeus.optimizer.pipeline_frequency._schedules import Shape, Step, build
+    from zeus.optimizer.pipeline_frequency._solver import Continuous, Solution, solve
+    from zeus.optimizer.pipeline_frequency.running._client import PipelineFrequencyOptimizer
 
 _HOME = "zeus.optimizer.pipeline_frequency"
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "Continuous": f"{_HOME}.solver",
-        "Execution": f"{_HOME}.pipeline",
-        "Operation": f"{_HOME}.pipeline",
-        "Option": f"{_HOME}.profile",
-        "Pipeline": f"{_HOME}.pipeline",
-        "PipelineFrequencyOptimizer": f"{_HOME}.running.client",
-        "Plan": f"{_HOME}.plan",
-        "Profile": f"{_HOME}.profile",
-        "Shape": f"{_HOME}.schedules",
-        "Solution": f"{_HOME}.solver",
-        "Step": f"{_HOME}.schedules",
-        "build": f"{_HOME}.schedules",
-        "solve": f"{_HOME}.solver",
+        "Continuous": f"{_HOME}._solver",
+        "Execution": f"{_HOME}._pipeline",
+        "Operation": f"{_HOME}._pipeline",
+        "Option": f"{_HOME}._profile",
+        "Pipeline": f"{_HOME}._pipeline",
+        "PipelineFrequencyOptimizer": f"{_HOME}.running._client",
+        "Plan": f"{_HOME}._plan",
+        "Profile": f"{_HOME}._profile",
+        "Shape": f"{_HOME}._schedules",
+        "Solution": f"{_HOME}._solver",
+        "Step": f"{_HOME}._schedules",
+        "build": f"{_HOME}._schedules",
+        "solve": f"{_HOME}._solver",
     },
 )
 

@@ -16,15 +16,15 @@ The numbers do not depend on the engine or on how many workers it has.
 
 from __future__ import annotations
 
-from zeus.replay.cluster.generator import made_up_trace, write_tables
-from zeus.replay.cluster.simulation import (
+from zeus.replay.cluster._generator import made_up_trace, write_tables
+from zeus.replay.cluster._simulation import (
     ALL_WORKLOADS,
     POLICIES,
     ClusterRecord,
     ClusterResult,
     simulate,
 )
-from zeus.replay.cluster.trace import ClusterTrace, Counts, read_trace
+from zeus.replay.cluster._trace import ClusterTrace, Counts, read_trace
 
 __all__ = [
     "ALL_WORKLOADS",

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from zeus.optimizer.pipeline_frequency import PipelineFrequencyOptimizer
-from zeus.optimizer.pipeline_frequency.schedules import (
+from zeus.optimizer.pipeline_frequency._schedules import (
     Shape,
     Step,
     interleaved,
     one_forward_one_backward,
 )
 from zeus.testing import SimulatedNode, Workload
-from zeus.testing.workload import simulated_driver
+from zeus.testing._workload import simulated_driver
 
 WAITING = 0.0
 

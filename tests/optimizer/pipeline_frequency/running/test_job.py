@@ -10,8 +10,8 @@ from tests.optimizer.pipeline_frequency.running.told import complete, measured, 
 
 from zeus.errors import JobConflictError, PipelineError, UnknownJobError
 from zeus.optimizer.pipeline_frequency import Option
-from zeus.optimizer.pipeline_frequency.running.job import PipelineJob
-from zeus.optimizer.pipeline_frequency.running.messages import (
+from zeus.optimizer.pipeline_frequency.running._job import PipelineJob
+from zeus.optimizer.pipeline_frequency.running._messages import (
     Instruction,
     InstructionKind,
     Measured,

@@ -14,9 +14,9 @@ from tests.optimizer.pipeline_frequency.running.told import (
 
 from zeus.errors import PipelineError
 from zeus.optimizer.pipeline_frequency import Profile, build, solve
-from zeus.optimizer.pipeline_frequency.running.messages import Instruction, Straggler
-from zeus.optimizer.pipeline_frequency.running.planning import assemble, plan
-from zeus.optimizer.pipeline_frequency.schedules import SCHEDULES, Shape
+from zeus.optimizer.pipeline_frequency._schedules import SCHEDULES, Shape
+from zeus.optimizer.pipeline_frequency.running._messages import Instruction, Straggler
+from zeus.optimizer.pipeline_frequency.running._planning import assemble, plan
 
 LOADS = (1.0, 1.1, 1.0, 1.3)
 

@@ -15,11 +15,11 @@ from tests.drivers.nvml_state import GpuSpec, SimulatedNvml
 from tests.optimizer.pipeline_frequency.running.told import measured, registration
 
 from zeus.clock import MonotonicClock
-from zeus.device import simulated
-from zeus.device.base import ClockRange
+from zeus.device import _simulated as simulated
+from zeus.device._base import ClockRange
 from zeus.optimizer.batch_size.store import Store
-from zeus.optimizer.pipeline_frequency.running.messages import Instruction, Straggler
-from zeus.optimizer.pipeline_frequency.running.service import Pipelines
+from zeus.optimizer.pipeline_frequency.running._messages import Instruction, Straggler
+from zeus.optimizer.pipeline_frequency.running._service import Pipelines
 
 pytestmark = pytest.mark.real_time
 
@@ -30,7 +30,7 @@ STEP = [Instruction("forward"), Instruction("backward")]
 TRAINING = """
 from zeus.optimizer import PipelineFrequencyOptimizer
 from zeus.optimizer.batch_size.store import Store
-from zeus.optimizer.pipeline_frequency.running.service import Pipelines
+from zeus.optimizer.pipeline_frequency.running._service import Pipelines
 
 optimizer = PipelineFrequencyOptimizer(
     1, 1, 0, 0, 0, 2, 1, 1, 2, "http://127.0.0.1:1", job="test", warm_up_steps=2,
@@ -214,12 +214,12 @@ def test_on_the_driver_clocks_change_beside_the_training_thread(tmp_path, nvml_l
 # --- the walk, in real time -----------------------------------------------------------------------
 
 MEASURE = """
-from zeus.device.node import current_node
+from zeus.device._node import current_node
 from zeus.optimizer import PipelineFrequencyOptimizer
 from zeus.optimizer.batch_size.store import Store
-from zeus.optimizer.pipeline_frequency.running.service import Pipelines
+from zeus.optimizer.pipeline_frequency.running._service import Pipelines
 from zeus.testing import Workload
-from zeus.testing.workload import simulated_driver
+from zeus.testing._workload import simulated_driver
 
 api = Pipelines(Store(os.environ["ZEUS_STORAGE"]))
 gpu = current_node().gpus[0]

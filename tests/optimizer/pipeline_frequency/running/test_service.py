@@ -9,9 +9,9 @@ from tests.optimizer.pipeline_frequency.running.told import instructions, measur
 
 from zeus.errors import JobConflictError, PipelineError, UnknownJobError
 from zeus.optimizer.batch_size.store import Store
-from zeus.optimizer.pipeline_frequency.running.messages import Instruction, Straggler
-from zeus.optimizer.pipeline_frequency.running.service import LEASE, Pipelines
-from zeus.optimizer.pipeline_frequency.schedules import Shape, one_forward_one_backward
+from zeus.optimizer.pipeline_frequency._schedules import Shape, one_forward_one_backward
+from zeus.optimizer.pipeline_frequency.running._messages import Instruction, Straggler
+from zeus.optimizer.pipeline_frequency.running._service import LEASE, Pipelines
 
 pytestmark = pytest.mark.real_time
 

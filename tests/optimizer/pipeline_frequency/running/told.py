@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zeus.optimizer.pipeline_frequency import Option
-from zeus.optimizer.pipeline_frequency.running.job import PipelineJob
-from zeus.optimizer.pipeline_frequency.running.messages import (
+from zeus.optimizer.pipeline_frequency._schedules import Step
+from zeus.optimizer.pipeline_frequency.running._job import PipelineJob
+from zeus.optimizer.pipeline_frequency.running._messages import (
     Instruction,
     InstructionKind,
     Measured,
@@ -15,7 +16,6 @@ from zeus.optimizer.pipeline_frequency.running.messages import (
     Registration,
     StepTimes,
 )
-from zeus.optimizer.pipeline_frequency.schedules import Step
 
 CLOCKS = (1410, 1200, 1005, 810)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from zeus.optimizer.batch_size.policies.base import ArmStatus, FirstEpochs, Policy, State
-from zeus.optimizer.batch_size.policies.default import DefaultPolicy
-from zeus.optimizer.batch_size.policies.grid import GridPolicy
-from zeus.optimizer.batch_size.policies.paper import PaperPolicy
-from zeus.optimizer.batch_size.policies.zeus import ZeusPolicy
+from zeus.optimizer.batch_size.policies._base import ArmStatus, FirstEpochs, Policy, State
+from zeus.optimizer.batch_size.policies._default import DefaultPolicy
+from zeus.optimizer.batch_size.policies._grid import GridPolicy
+from zeus.optimizer.batch_size.policies._paper import PaperPolicy
+from zeus.optimizer.batch_size.policies._zeus import ZeusPolicy
 
 _POLICIES: dict[str, Policy] = {
     policy.name: policy for policy in (ZeusPolicy(), PaperPolicy(), GridPolicy(), DefaultPolicy())

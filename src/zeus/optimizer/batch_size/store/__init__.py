@@ -10,9 +10,9 @@ try:
 except ImportError:
     raise MissingExtraError("the store of recurring jobs", "store") from None
 
-from zeus.optimizer.batch_size.store.store import Changes, Store, Transaction, default_storage
-from zeus.optimizer.batch_size.store.tokens import Token, Tokens
-from zeus.optimizer.batch_size.store.view import RUNNING, JobRow, Row, View
+from zeus.optimizer.batch_size.store._store import Changes, Store, Transaction, default_storage
+from zeus.optimizer.batch_size.store._tokens import Token, Tokens
+from zeus.optimizer.batch_size.store._view import RUNNING, JobRow, Row, View
 
 __all__ = [
     "RUNNING",

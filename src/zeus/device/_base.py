@@ -1,0 +1,602 @@
+"""Vendor-independent interface of devices: their readings and knobs.
+
+A *driver* is a back end: one class per vendor library overrides what its hardware offers, in
+joules, watts, MHz and degrees Celsius. Methods that it does not override are unsupported. Every
+failure is a `CapabilityError` that says why and affects only that reading. Callers use `Gpu`, which
+has the same methods, protected against driver calls that hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeVar, overload
+
+from zeus.device._guard import Guard
+from zeus.errors import CapabilityError, KnobError, Reason, UnknownDeviceError
+
+if TYPE_CHECKING:
+    from zeus.device._hold import Hold
+    from zeus.device._records import Entry
+
+T = TypeVar("T")
+
+
+class Capability(StrEnum):
+    """A reading or a knob that a GPU may support."""
+
+    ENERGY_COUNTER = "energy counter"
+    INSTANT_POWER = "instantaneous power"
+    AVERAGE_POWER = "average power"
+    MEMORY_POWER = "memory power"
+    TEMPERATURE = "temperature"
+    UTILIZATION = "utilization"
+    MEMORY = "memory use"
+    PROCESSES = "processes"
+    CLOCKS = "clocks"
+    POWER_LIMIT = "power limit"
+    PERSISTENCE = "persistence mode"
+    SET_POWER_LIMIT = "power limit control"
+    LOCK_CLOCKS = "clock control"
+
+
+@dataclass(frozen=True)
+class Support:
+    """Whether one capability can be used here, and if not, why and how to fix it."""
+
+    available: bool
+    reason: Reason | None = None
+    detail: str = ""
+    cure: str = ""
+
+    @classmethod
+    def refused(cls, error: CapabilityError) -> Support:
+        """Return the lack of support that an error describes."""
+        return cls(False, error.reason, error.detail, error.cure)
+
+
+@dataclass(frozen=True)
+class PowerLimits:
+    """The power limits a GPU accepts, in watts."""
+
+    minimum: float
+    maximum: float
+    default: float
+
+
+@dataclass(frozen=True)
+class SupportedClocks:
+    """The clocks a GPU can be locked to, in MHz, highest first."""
+
+    graphics: tuple[int, ...]
+    memory: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ClockRange:
+    """A lock on a clock: it stays between the two bounds, in MHz."""
+
+    minimum: int
+    maximum: int
+
+
+@dataclass(frozen=True)
+class CurrentClocks:
+    """The clocks a GPU runs at now, in MHz."""
+
+    graphics: int
+    memory: int | None
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """GPU memory, in bytes."""
+
+    used: int
+    total: int
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process that uses a GPU. Its memory is `None` where the driver does not report it."""
+
+    pid: int
+    memory: int | None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class GpuIdentity:
+    """Identity of a GPU: the `key` is permanent, the rest is for display.
+
+    Attributes:
+        key: UUID if there is one, else PCI address; knobs are always set by it.
+        name: Product name.
+        vendor: "NVIDIA" or "AMD".
+        pci_address: Such as "0000:3b:00.0".
+        whole_module: Set when the readings cover more than the device the framework sees
+            (a MIG slice, one die of two): they are those of the whole board.
+    """
+
+    key: str
+    name: str
+    vendor: str
+    pci_address: str | None = None
+    whole_module: bool = False
+
+
+def unsupported(what: Capability | str, detail: str = "") -> CapabilityError:
+    """Return the error for something the hardware or its driver does not offer."""
+    return CapabilityError(Reason.UNSUPPORTED, f"{what}{': ' + detail if detail else ''}")
+
+
+def read_or_error(reading: Callable[[], float]) -> float | CapabilityError:
+    """Return a reading, or the error in its place."""
+    try:
+        return reading()
+    except CapabilityError as error:
+        return error
+
+
+class GpuDriver:
+    """Back end of one GPU.
+
+    Every method may raise `CapabilityError` and may hang; setters also raise `KnobError` for a
+    value that the driver does not accept.
+    """
+
+    identity: GpuIdentity
+    #: Its name in the vendor's visibility variables, where that is not `identity.key`.
+    visible_uuid: str = ""
+    #: Seconds between updates of the energy counter on this part, if known; a first guess only.
+    counter_period: float | None = None
+    #: Seconds between refreshes of the power meter, if known; 0 for a live one.
+    meter_period: float | None = None
+    #: Real drivers may hang; the simulated one returns at once.
+    may_hang: bool = True
+    #: Whether other processes see the same device, so that its knobs outlive this one.
+    shared: bool = True
+    #: Whether only this user's processes see it, as a simulated one.
+    private: bool = False
+
+    def seen_as_slice(self, slice_uuid: str) -> GpuDriver:
+        """Return the same GPU for a program that sees only one slice of it."""
+        raise unsupported("slices of a GPU", slice_uuid)
+
+    def version(self) -> str:
+        """Driver version, which decides how sensors behave; empty if not reported."""
+        return ""
+
+    def energy(self) -> float:
+        """Joules since some fixed moment; updated in ticks."""
+        raise unsupported(Capability.ENERGY_COUNTER)
+
+    def timed_energy(self) -> tuple[float, float]:
+        """Joules as in `energy`, and the `time.monotonic()` instant of the last counter refresh."""
+        raise unsupported("timestamps of the energy counter")
+
+    def sample(self) -> tuple[float | CapabilityError, float | CapabilityError]:
+        """Read `energy` and `instant_power`, in one driver call where there is one.
+
+        Returns:
+            Joules and watts; a reading that failed is replaced by its error.
+        """
+        return read_or_error(self.energy), read_or_error(self.instant_power)
+
+    def power_samples(self, since: float) -> list[tuple[float, float]]:
+        """Power samples that the driver has recorded by itself.
+
+        Args:
+            since: Only samples later than this `time.monotonic()` instant, in seconds.
+
+        Returns:
+            Instants of `time.monotonic()`, ascending, and watts.
+        """
+        raise unsupported("timestamped power samples")
+
+    def instant_power(self) -> float:
+        """Current power in watts."""
+        raise unsupported(Capability.INSTANT_POWER)
+
+    def average_power(self) -> float:
+        """Watts, averaged by the driver over about a second."""
+        raise unsupported(Capability.AVERAGE_POWER)
+
+    def memory_power(self) -> float:
+        """Watts drawn by the GPU's memory."""
+        raise unsupported(Capability.MEMORY_POWER)
+
+    def temperature(self) -> float:
+        """Temperature in degrees Celsius."""
+        raise unsupported(Capability.TEMPERATURE)
+
+    def utilization(self) -> float:
+        """Share of the last sampling period during which a kernel ran, 0 to 1."""
+        raise unsupported(Capability.UTILIZATION)
+
+    def memory(self) -> MemoryUse:
+        """Device memory in bytes, used and total."""
+        raise unsupported(Capability.MEMORY)
+
+    def processes(self) -> tuple[GpuProcess, ...]:
+        """Processes that use this GPU."""
+        raise unsupported(Capability.PROCESSES)
+
+    def power_limit(self) -> float:
+        """The current power limit, in watts."""
+        raise unsupported(Capability.POWER_LIMIT)
+
+    def power_limits(self) -> PowerLimits:
+        """Range and default of the power limit, in watts."""
+        raise unsupported(Capability.POWER_LIMIT)
+
+    def set_power_limit(self, watts: float) -> None:
+        """Set the power limit, in watts."""
+        raise unsupported(Capability.SET_POWER_LIMIT)
+
+    def current_clocks(self) -> CurrentClocks:
+        """Current clocks, in MHz."""
+        raise unsupported(Capability.CLOCKS)
+
+    def supported_clocks(self) -> SupportedClocks:
+        """Clocks that can be locked, in MHz."""
+        raise unsupported(Capability.CLOCKS)
+
+    def locked_graphics_clock(self) -> ClockRange | None:
+        """The current lock in MHz, or `None` if unlocked or if the driver cannot report it."""
+        return None
+
+    def locked_memory_clock(self) -> ClockRange | None:
+        """The current lock in MHz, or `None` if unlocked or if the driver cannot report it."""
+        return None
+
+    def lock_graphics_clock(self, clock: ClockRange | None) -> None:
+        """Lock the graphics clock; `None` unlocks."""
+        raise unsupported(Capability.LOCK_CLOCKS)
+
+    def lock_memory_clock(self, clock: ClockRange | None) -> None:
+        """Lock the memory clock; `None` unlocks."""
+        raise unsupported(Capability.LOCK_CLOCKS)
+
+    def persistence(self) -> bool:
+        """Whether the driver stays loaded while no process uses the GPU."""
+        raise unsupported(Capability.PERSISTENCE)
+
+    def set_persistence(self, enabled: bool) -> None:
+        """Keep the driver loaded, so that knobs survive between processes."""
+        raise unsupported(Capability.PERSISTENCE)
+
+
+class AbsentGpuDriver(GpuDriver):
+    """A GPU that is listed but does not respond: every method raises the same error."""
+
+    def __init__(self, identity: GpuIdentity, error: CapabilityError) -> None:
+        self.identity = identity
+        self._error = error
+
+    def _refuse(self, *_: object) -> None:
+        raise CapabilityError(self._error.reason, self._error.detail, self._error.cure)
+
+    def __getattribute__(self, name: str) -> object:
+        if name.startswith("_") or name not in _QUESTIONS:
+            return super().__getattribute__(name)
+        return super().__getattribute__("_refuse")
+
+
+_QUESTIONS = frozenset(
+    name for name, member in vars(GpuDriver).items() if callable(member) and name[0] != "_"
+)
+
+
+class Gpu:
+    """One GPU, numbered as the frameworks do.
+
+    Attributes:
+        index: The ordinal that frameworks use for it (after `CUDA_VISIBLE_DEVICES` and the like).
+        driver: The back end, for callers in a thread of their own that may hang.
+    """
+
+    def __init__(self, index: int, driver: GpuDriver) -> None:
+        self.index = index
+        self.driver = driver
+        self.identity = driver.identity
+        #: Holds on a GPU that no other process sees.
+        self.held: dict[str, list[Entry]] = {}
+        self._guard = Guard(self.identity.name) if driver.may_hang else None
+
+    @property
+    def name(self) -> str:
+        """Product name."""
+        return self.identity.name
+
+    @property
+    def meter_period(self) -> float | None:
+        """Seconds between refreshes of the power meter, if known; 0 for a live one."""
+        return self.driver.meter_period
+
+    @property
+    def key(self) -> str:
+        """UUID or PCI address: the same GPU for every process and container."""
+        return self.identity.key
+
+    def __repr__(self) -> str:
+        return f"<Gpu {self.index}: {self.name} {self.key}>"
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        return question() if self._guard is None else self._guard.call(question)
+
+    def energy(self) -> float:
+        """Joules since some fixed moment; the counter updates in ticks of 20-100 ms."""
+        return self._ask(self.driver.energy)
+
+    def instant_power(self) -> float:
+        """Current power in watts."""
+        return self._ask(self.driver.instant_power)
+
+    def version(self) -> str:
+        """Driver version; empty if the driver does not report it."""
+        return self._ask(self.driver.version)
+
+    def sample(self) -> tuple[float | CapabilityError, float | CapabilityError]:
+        """Energy and instantaneous power, in one driver call where there is one."""
+        return self._ask(self.driver.sample)
+
+    def timed_energy(self) -> tuple[float, float]:
+        """Joules, and the `time.monotonic()` instant of the counter's last refresh."""
+        return self._ask(self.driver.timed_energy)
+
+    def power_samples(self, since: float) -> list[tuple[float, float]]:
+        """Power samples of the driver after an instant: `time.monotonic()` instants and watts."""
+        return self._ask(lambda: self.driver.power_samples(since))
+
+    def average_power(self) -> float:
+        """Watts, averaged by the driver over about a second."""
+        return self._ask(self.driver.average_power)
+
+    def memory_power(self) -> float:
+        """Watts drawn by the GPU's memory."""
+        return self._ask(self.driver.memory_power)
+
+    def temperature(self) -> float:
+        """Temperature in degrees Celsius."""
+        return self._ask(self.driver.temperature)
+
+    def utilization(self) -> float:
+        """Share of recent time during which a kernel ran, 0 to 1."""
+        return self._ask(self.driver.utilization)
+
+    def memory(self) -> MemoryUse:
+        """Device memory in bytes, used and total."""
+        return self._ask(self.driver.memory)
+
+    def processes(self) -> tuple[GpuProcess, ...]:
+        """Processes that use this GPU."""
+        return self._ask(self.driver.processes)
+
+    def power_limit(self) -> float:
+        """The current power limit, in watts."""
+        return self._ask(self.driver.power_limit)
+
+    def power_limits(self) -> PowerLimits:
+        """Range and default of the power limit, in watts."""
+        return self._ask(self.driver.power_limits)
+
+    def current_clocks(self) -> CurrentClocks:
+        """Current clocks, in MHz."""
+        return self._ask(self.driver.current_clocks)
+
+    def supported_clocks(self) -> SupportedClocks:
+        """Clocks that can be locked, in MHz."""
+        return self._ask(self.driver.supported_clocks)
+
+    def locked_graphics_clock(self) -> ClockRange | None:
+        """The current lock in MHz, or `None` if unlocked or if the driver cannot report it."""
+        return self._ask(self.driver.locked_graphics_clock)
+
+    def locked_memory_clock(self) -> ClockRange | None:
+        """The current lock in MHz, or `None` if unlocked or if the driver cannot report it."""
+        return self._ask(self.driver.locked_memory_clock)
+
+    def persistence(self) -> bool:
+        """Whether the driver stays loaded while no process uses the GPU."""
+        return self._ask(self.driver.persistence)
+
+    def hold(
+        self,
+        *,
+        power_limit: float | None = None,
+        graphics_clock: int | tuple[int, int] | None = None,
+        memory_clock: int | tuple[int, int] | None = None,
+    ) -> Hold:
+        """Change knobs temporarily; the previous values are always restored.
+
+        Use as ``with gpu.hold(power_limit=200): ...``. They are restored on leaving the
+        block, on an exception, on SIGTERM, and after SIGKILL when Zeus next starts on this
+        machine (or on ``zeus restore``). A clock lock set by another program is known only
+        if the driver reports it. NVIDIA's does not: there, clocks are unlocked afterwards.
+
+        Args:
+            power_limit: Watts.
+            graphics_clock: MHz, or (lowest, highest) MHz.
+            memory_clock: MHz, or (lowest, highest) MHz.
+
+        Raises:
+            KnobError: If a value is outside the range that this GPU accepts.
+            CapabilityError: If the GPU or the permissions do not allow it.
+        """
+        from zeus.device._hold import Hold  # noqa: PLC0415  (hold builds on this module)
+
+        return Hold(self, power_limit, graphics_clock, memory_clock)
+
+    def apply(self, setter: Callable[[], None]) -> None:
+        """Run a driver setter under the guard. For holds only: other callers use `hold`."""
+        self._ask(setter)
+
+    def support(self, capability: Capability) -> Support:
+        """Find out whether a capability can be used here, by trying it without side effects."""
+        try:
+            _PROBES[capability](self)
+        except CapabilityError as error:
+            return Support.refused(error)
+        except KnobError as error:
+            return Support(False, Reason.UNSUPPORTED, str(error))
+        return Support(True)
+
+
+def _rewrite_power_limit(gpu: Gpu) -> None:
+    # Setting the current value changes nothing and shows whether setting is allowed.
+    from zeus.device._hold import rewrite_power_limit  # noqa: PLC0415  (hold builds on this module)
+
+    rewrite_power_limit(gpu)
+
+
+def _clock_control(gpu: Gpu) -> None:
+    # Not every driver reports locks, so trying one could undo another program's. Locking clocks
+    # needs the same permission as setting the power limit, which can be tried safely.
+    gpu.supported_clocks()
+    if type(gpu.driver).lock_graphics_clock is GpuDriver.lock_graphics_clock:
+        raise unsupported(Capability.LOCK_CLOCKS)
+    try:
+        _rewrite_power_limit(gpu)
+    except CapabilityError as error:
+        if error.reason is not Reason.UNSUPPORTED:
+            raise
+
+
+_PROBES: dict[Capability, Callable[[Gpu], object]] = {
+    Capability.ENERGY_COUNTER: Gpu.energy,
+    Capability.INSTANT_POWER: Gpu.instant_power,
+    Capability.AVERAGE_POWER: Gpu.average_power,
+    Capability.MEMORY_POWER: Gpu.memory_power,
+    Capability.TEMPERATURE: Gpu.temperature,
+    Capability.UTILIZATION: Gpu.utilization,
+    Capability.MEMORY: Gpu.memory,
+    Capability.PROCESSES: Gpu.processes,
+    Capability.CLOCKS: Gpu.current_clocks,
+    Capability.POWER_LIMIT: Gpu.power_limit,
+    Capability.PERSISTENCE: Gpu.persistence,
+    Capability.SET_POWER_LIMIT: _rewrite_power_limit,
+    Capability.LOCK_CLOCKS: _clock_control,
+}
+
+
+class CpuDriver:
+    """Back end of one CPU package. Corrects counter wraparound, if polled often enough."""
+
+    #: Seconds in which the counter can wrap at most once, at any power a package can draw.
+    wrap_period: float = float("inf")
+
+    def energy(self) -> float:
+        """Joules of the package, monotonic: wraparound is corrected."""
+        raise unsupported("package energy counter")
+
+    def dram_energy(self) -> float:
+        """Joules of the memory attached to this package."""
+        raise unsupported("DRAM energy counter")
+
+
+class Cpu:
+    """One CPU package (socket).
+
+    Attributes:
+        index: Number of the package.
+        name: Its name on this platform.
+        driver: The back end.
+    """
+
+    def __init__(self, index: int, name: str, driver: CpuDriver) -> None:
+        self.index = index
+        self.name = name
+        self.driver = driver
+
+    def __repr__(self) -> str:
+        return f"<Cpu {self.index}: {self.name}>"
+
+    def energy(self) -> float:
+        """Joules of the package since some fixed moment."""
+        return self.driver.energy()
+
+    def dram_energy(self) -> float:
+        """Joules of its DRAM since some fixed moment."""
+        return self.driver.dram_energy()
+
+
+class Soc:
+    """A system on a chip whose parts share one power meter (Apple silicon, Jetson).
+
+    Attributes:
+        name: Product name.
+        total_rail: The part that feeds all others, which therefore must not be added to them.
+        estimated: Whether its values are the chip's own estimate rather than metered.
+    """
+
+    name: str = "SoC"
+    total_rail: str | None = None
+    estimated: bool = False
+
+    def energies(self) -> dict[str, float] | None:
+        """Joules of each part since some fixed moment, or `None` where only power is metered."""
+        return None
+
+    def powers(self) -> dict[str, float] | None:
+        """Watts of each part now, or `None` where only energy is metered."""
+        return None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that could not be used on this machine, and how to fix it."""
+
+    what: str
+    error: CapabilityError
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.error}"
+
+
+D = TypeVar("D", bound=Gpu | Cpu)
+
+
+class DeviceSet(Sequence[D]):
+    """Devices of one kind in index order, and the problems with those that cannot be used."""
+
+    def __init__(self, devices: Sequence[D] = (), problems: Sequence[Problem] = ()) -> None:
+        self._devices: tuple[D, ...] = tuple(devices)
+        self.problems = tuple(problems)
+
+    @overload
+    def __getitem__(self, index: int) -> D: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[D, ...]: ...
+    def __getitem__(self, index: int | slice) -> D | tuple[D, ...]:
+        return self._devices[index]
+
+    def __len__(self) -> int:
+        return len(self._devices)
+
+    def __iter__(self) -> Iterator[D]:
+        return iter(self._devices)
+
+    def __repr__(self) -> str:
+        return f"DeviceSet({list(self._devices)})"
+
+    def select(self, indices: Sequence[int] | None) -> tuple[D, ...]:
+        """Return the devices with these indices, in this order; all of them for `None`.
+
+        Raises:
+            UnknownDeviceError: If an index is repeated or matches no device here.
+        """
+        if indices is None:
+            return self._devices
+        known = {device.index: device for device in self._devices}
+        wrong = [index for index in indices if isinstance(index, bool) or index not in known]
+        if wrong:
+            rule = f"must be among {sorted(known)}" if known else "must be empty without devices"
+            raise UnknownDeviceError(
+                f"device indices {rule}, but got {wrong}"
+                + "".join(f"; {problem}" for problem in self.problems)
+            )
+        if len(set(indices)) != len(indices):
+            raise UnknownDeviceError(f"device indices must be distinct, but got {list(indices)}")
+        return tuple(known[index] for index in indices)

@@ -1,0 +1,346 @@
+"""Holds: the only way knobs are changed.
+
+A hold sets knobs of one GPU and restores exactly the previous values when it ends: at the end of
+its block, on an exception, at interpreter exit, on SIGTERM or SIGHUP, and, after a crash, when Zeus
+next starts on the machine.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import operator
+import os
+import signal
+import threading
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from zeus.device._base import ClockRange, GpuDriver
+from zeus.device._critical import critical_section
+from zeus.device._journal import Journal
+from zeus.device._records import GRAPHICS_CLOCK, MEMORY_CLOCK, POWER_LIMIT, Entry, Value
+from zeus.errors import CapabilityError, KnobError, Reason
+
+if TYPE_CHECKING:
+    from zeus.device._base import Gpu
+
+logger = logging.getLogger(__name__)
+
+
+class Hold:
+    """Temporarily changed knobs of one GPU. Made by `Gpu.hold`.
+
+    Nothing is changed before the block is entered (or `acquire` called). A hold can be used again
+    after it has ended.
+    """
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        power_limit: float | None,
+        graphics_clock: int | tuple[int, int] | None,
+        memory_clock: int | tuple[int, int] | None,
+    ) -> None:
+        self.gpu = gpu
+        self._wanted = _checked(gpu, power_limit, graphics_clock, memory_clock)
+        if not self._wanted:
+            raise KnobError("a hold must set at least one knob, but none was given")
+        self._journal = _journal(gpu)
+        self._entries: dict[str, Entry] = {}
+        self._owner = 0
+
+    def __enter__(self) -> Hold:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def acquire(self) -> None:
+        """Set the knobs. If one is refused, those already set are restored."""
+        if self._entries:
+            raise KnobError("the hold is in force already")
+        try:
+            # Around all of it: a signal must not find a knob set that this hold has not recorded.
+            with critical_section:
+                self._owner = os.getpid()
+                _holds.add(self)
+                for knob, value in self._wanted.items():
+                    self._entries[knob] = self._journal.push(
+                        knob,
+                        value,
+                        lambda knob=knob: _read(self.gpu, knob),  # type: ignore[misc]
+                    )
+        except BaseException:
+            self.release()
+            raise
+
+    def change(
+        self,
+        *,
+        power_limit: float | None = None,
+        graphics_clock: int | tuple[int, int] | None = None,
+        memory_clock: int | tuple[int, int] | None = None,
+    ) -> bool:
+        """Set knobs of this hold again; the values restored at the end stay the same.
+
+        Returns:
+            Whether all values are in force. They are not while a later hold, perhaps another
+            process's, overrides this one; they will be when that one ends.
+
+        Raises:
+            KnobError: If the hold is not in force (a forked child has no part in it), does not
+                hold that knob, or the value is outside the range that this GPU accepts.
+        """
+        wanted = _checked(self.gpu, power_limit, graphics_clock, memory_clock)
+        with critical_section:
+            if not self._entries or self._owner != os.getpid():
+                raise KnobError(f"the hold must be in force in this process to change {[*wanted]}")
+            for knob in wanted:
+                if knob not in self._entries:
+                    raise KnobError(f"the hold covers {sorted(self._entries)}, but got {knob}")
+            in_force = True
+            for knob, value in wanted.items():
+                in_force &= self._journal.change(knob, self._entries[knob], value)
+            return in_force
+
+    def overridden_by(self) -> Entry | None:
+        """Return the later hold whose value is in force instead of this one's.
+
+        Returns:
+            Its record, with process and value; `None` if all values of this hold are in force.
+
+        Raises:
+            CapabilityError: If the record of holds cannot be used.
+        """
+        with critical_section:
+            for knob, entry in self._entries.items() if self._owner == os.getpid() else ():
+                above = self._journal.above(knob, entry.id)
+                if above is not None:
+                    return above
+        return None
+
+    def retune(self, lowest: int, highest: int) -> bool:
+        """Lock the graphics clock again, up to many times a second.
+
+        As `change`, but faster: the bounds are not checked, and the record keeps the clock set by
+        `acquire` or `change`. The value restored at the end stays the same.
+
+        Args:
+            lowest: MHz, a clock that the GPU supports.
+            highest: MHz, a clock that the GPU supports.
+
+        Returns:
+            Whether the clock is in force, as for `change`.
+
+        Raises:
+            KnobError: If the hold is not in force, or does not hold the graphics clock.
+            CapabilityError: If the GPU refuses.
+        """
+        with critical_section:
+            if self._owner != os.getpid() or GRAPHICS_CLOCK not in self._entries:
+                raise KnobError("a graphics clock must be held in this process to be set again")
+            entry = self._entries[GRAPHICS_CLOCK]
+            return self._journal.change(GRAPHICS_CLOCK, entry, [lowest, highest], lasting=False)
+
+    def release(self) -> None:
+        """Restore all knobs. Safe to call more than once, and in a forked child (no effect)."""
+        if self._owner != os.getpid():
+            return
+        with critical_section:
+            for knob in reversed(list(self._entries)):
+                if self._put_back(knob, self._entries[knob]):
+                    del self._entries[knob]
+            if not self._entries:
+                _holds.discard(self)
+
+    def _put_back(self, knob: str, entry: Entry) -> bool:
+        """End the hold on one knob; returns whether nothing is left to retry in this process."""
+        try:
+            try:
+                self._journal.pop(knob, entry.id)
+            except CapabilityError as error:
+                if error.reason is not Reason.UNREADABLE or not self._untouched(knob, entry):
+                    raise
+                self.gpu.apply(lambda: _set(self.gpu.driver, knob, entry.original))
+        except (CapabilityError, KnobError, OSError) as error:
+            # No other process removes the entry while this process lives: so this one tries again.
+            again = isinstance(error, CapabilityError) and error.reason is Reason.BLOCKED
+            logger.error(
+                "could not restore the %s of %s: %s; %s tries again",
+                knob.replace("_", " "),
+                self.gpu,
+                error,
+                "the end of this process" if again else "`zeus restore`",
+            )
+            return not again
+        return True
+
+    def _untouched(self, knob: str, entry: Entry) -> bool:
+        """Whether the GPU still has the value of this hold; for when the record is unreadable."""
+        with contextlib.suppress(CapabilityError, KnobError):
+            return _read(self.gpu, knob) == entry.value
+        return False
+
+
+def _journal(gpu: Gpu) -> Journal:
+    driver = gpu.driver
+    memory = None if driver.shared else gpu.held
+    return Journal(gpu.key, knob_setter(driver, gpu), memory, private=driver.private)
+
+
+def knob_setter(driver: GpuDriver, gpu: Gpu | None = None) -> Any:
+    """Return a function that sets a knob of this GPU to a recorded value."""
+
+    def apply(knob: str, value: Value) -> None:
+        if gpu is None:
+            _set(driver, knob, value)
+        else:
+            gpu.apply(lambda: _set(driver, knob, value))
+
+    return apply
+
+
+def _set(driver: GpuDriver, knob: str, value: Value) -> None:
+    if knob == POWER_LIMIT:
+        if not isinstance(value, int | float):
+            raise KnobError(f"a power limit must be a number of watts, but got {value!r}")
+        driver.set_power_limit(float(value))
+    elif knob == GRAPHICS_CLOCK:
+        driver.lock_graphics_clock(_range(value))
+    else:
+        driver.lock_memory_clock(_range(value))
+
+
+def _read(gpu: Gpu, knob: str) -> Value:
+    if knob == POWER_LIMIT:
+        return gpu.power_limit()
+    lock = gpu.locked_graphics_clock() if knob == GRAPHICS_CLOCK else gpu.locked_memory_clock()
+    return None if lock is None else [lock.minimum, lock.maximum]
+
+
+def rewrite_power_limit(gpu: Gpu) -> None:
+    """Set the power limit to its current value, which shows whether setting it is allowed.
+
+    Raises:
+        CapabilityError: If setting is not allowed.
+        KnobError: If the driver does not accept its own value.
+    """
+    with contextlib.ExitStack() as alone:
+        # Between reading and writing, another program's hold could begin and would be undone.
+        with contextlib.suppress(OSError):  # no place for records: then there are no holds either
+            alone.enter_context(_journal(gpu).exclusive())
+        current = gpu.power_limit()
+        gpu.apply(lambda: gpu.driver.set_power_limit(current))
+
+
+def _range(value: Value) -> ClockRange | None:
+    return ClockRange(*value) if isinstance(value, list) else None
+
+
+def _checked(
+    gpu: Gpu,
+    power_limit: float | None,
+    graphics_clock: int | tuple[int, int] | None,
+    memory_clock: int | tuple[int, int] | None,
+) -> dict[str, Value]:
+    wanted: dict[str, Value] = {}
+    if power_limit is not None:
+        limits = gpu.power_limits()
+        if not limits.minimum <= power_limit <= limits.maximum:
+            raise KnobError(
+                f"{limits.minimum:g} W <= power_limit <= {limits.maximum:g} W must hold for "
+                f"{gpu.name}, but got {power_limit:g} W"
+            )
+        wanted[POWER_LIMIT] = float(power_limit)
+    for knob, clock in ((GRAPHICS_CLOCK, graphics_clock), (MEMORY_CLOCK, memory_clock)):
+        if clock is not None:
+            wanted[knob] = _checked_clock(gpu, knob, clock)
+    return wanted
+
+
+def _checked_clock(gpu: Gpu, knob: str, clock: int | tuple[int, int]) -> list[int]:
+    try:
+        low, high = map(operator.index, clock if isinstance(clock, tuple | list) else (clock,) * 2)
+    except (TypeError, ValueError):
+        raise KnobError(
+            f"{knob} must be whole MHz or a pair (lowest, highest) of them, but got {clock!r}"
+        ) from None
+    clocks = gpu.supported_clocks()
+    supported = clocks.graphics if knob == GRAPHICS_CLOCK else clocks.memory
+    if not supported:
+        raise KnobError(f"{gpu.name} reports no {knob} that can be locked")
+    if not min(supported) <= low <= high <= max(supported):
+        raise KnobError(
+            f"{min(supported)} MHz <= lowest <= highest <= {max(supported)} MHz must hold for the "
+            f"{knob} of {gpu.name}, but got ({low}, {high}) MHz"
+        )
+    return [low, high]
+
+
+class _Holds:
+    """The holds in force in this process, and the handlers that end them when it exits."""
+
+    _SIGNALS = tuple(
+        getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
+    )
+
+    def __init__(self) -> None:
+        self._active: set[Hold] = set()
+        self._registered = False
+
+    def add(self, hold: Hold) -> None:
+        self._active.add(hold)
+        if not self._registered:
+            self._registered = True
+            atexit.register(self.release_all)
+        if threading.current_thread() is threading.main_thread():
+            for number in self._SIGNALS:
+                current = signal.getsignal(number)
+                if isinstance(current, _Handler) or current in (signal.SIG_IGN, None):
+                    continue  # ours already; or the user ignores it; or not set by Python
+                signal.signal(number, _Handler(self, current))
+
+    def discard(self, hold: Hold) -> None:
+        self._active.discard(hold)
+        if self._active or threading.current_thread() is not threading.main_thread():
+            return
+        for number in self._SIGNALS:
+            current = signal.getsignal(number)
+            if isinstance(current, _Handler):
+                signal.signal(number, current.previous)
+
+    def release_all(self) -> None:
+        for hold in list(self._active):
+            try:
+                hold.release()
+            except Exception:  # try the others too; the record keeps this one
+                logger.exception("could not end %s", hold)
+
+
+class _Handler:
+    """Signal handler that ends all holds, then does what would happen without Zeus.
+
+    Each instance keeps the handler it replaced. So a program that chains its own handler between
+    two of these does not cause an endless loop.
+    """
+
+    def __init__(self, holds: _Holds, previous: Any) -> None:
+        self._holds = holds
+        self.previous = previous
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        def finish() -> None:
+            self._holds.release_all()
+            if callable(self.previous):
+                self.previous(number, frame)
+            else:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+
+        critical_section.when_free(finish)
+
+
+_holds = _Holds()

@@ -1,0 +1,248 @@
+"""A crash-safe record of the values of knobs before Zeus changed them.
+
+Every GPU and knob has a stack of holds; each entry has the original value, which preceded the first
+hold. A hold that ends removes itself; if it was on top, the value of the one below is in force
+again, or the original one. So the order of ending is irrelevant, across threads, processes and
+users. A process that was killed is simply a hold that ended: the next process removes it the same
+way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+from zeus.device._critical import critical_section
+from zeus.device._locks import LockTimeoutError, locked
+from zeus.device._records import Entry, GpuRecord, Stacks, Value, linked, record_name, recorded_gpus
+from zeus.device._state import boot_id
+from zeus.errors import CapabilityError, KnobError, Reason
+
+Apply = Callable[[str, Value], None]
+
+
+class Journal:
+    """The record of one GPU. All changes of its knobs go through here, one at a time."""
+
+    def __init__(
+        self,
+        gpu_key: str,
+        apply: Apply,
+        memory: Stacks | None = None,
+        *,
+        private: bool = False,
+    ) -> None:
+        """Open the record.
+
+        Args:
+            gpu_key: Permanent key of the GPU.
+            apply: Sets a knob of the device to a value.
+            memory: Keeps the record instead of the disk, for a GPU of this process only.
+            private: Whether no other user can see the GPU, as a simulated one.
+        """
+        self._gpu_key = gpu_key
+        self._apply = apply
+        self._memory = memory
+        self._private = private
+        self._record: GpuRecord | None = None
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep all threads and processes from changing knobs of this GPU."""
+        with self._open():
+            yield
+
+    def push(self, knob: str, value: Value, read: Callable[[], Value]) -> Entry:
+        """Set a knob, recording its previous value.
+
+        Args:
+            knob: Name of the knob.
+            value: Value to set.
+            read: Reads the current value; returns `None` where the hardware cannot report it.
+        """
+        with self._open() as stacks:
+            stack = stacks.setdefault(knob, [])
+            with suppress(CapabilityError, KnobError):  # refused: then it stays recorded
+                self._end_abandoned(stacks, knob)
+            previous = read()
+            if previous is None and stack:
+                previous = stack[-1].value
+            original = stack[0].original if stack else previous
+            order = max((each.order for each in stack), default=0) + 1
+            entry = Entry(value, previous, original, order)
+            if self._record is not None:
+                entry.file = str(self._record.path)
+                entry.sign_of_life = self._record.sign_of_life()
+            stack.append(entry)
+            try:
+                # On disk before the knob changes: a crash in between then restores the same value.
+                self._save(stacks)
+                self._apply(knob, value)
+            except BaseException as error:
+                self._take_back(stack, knob, entry, error)
+                raise
+            return entry
+
+    def _take_back(self, stack: list[Entry], knob: str, entry: Entry, error: BaseException) -> None:
+        """Drop a hold that failed, unless the knob may have changed nevertheless."""
+        refused = isinstance(error, KnobError | OSError) or (
+            isinstance(error, CapabilityError) and error.reason is not Reason.HANGS
+        )
+        if not refused:
+            try:
+                self._apply(knob, entry.previous)
+            except Exception:
+                entry.abandon()  # stays recorded: the next process restores the value
+                return
+        stack.remove(entry)
+
+    def change(self, knob: str, entry: Entry, value: Value, *, lasting: bool = True) -> bool:
+        """Set a knob again under an existing hold.
+
+        Args:
+            knob: Name of the knob.
+            entry: Entry of the hold.
+            value: Value to set.
+            lasting: Whether to record the value, which costs a write to disk. The value from
+                before the hold is recorded in any case.
+
+        Returns:
+            Whether the value is in force. It is not while a later hold overrides this one; it
+            will be when that one ends.
+        """
+        with self._open() as stacks:
+            stack = stacks.setdefault(knob, [])
+            at = _position(stack, entry.id)
+            if at is None:  # the record was lost, not the hold: its entry still has all values
+                entry.order = max((each.order for each in stack), default=0) + 1
+                stack.append(entry)
+                self._save(stacks)
+                at = len(stack) - 1
+            if at + 1 < len(stack):
+                with suppress(CapabilityError, KnobError):
+                    self._end_abandoned(stacks, knob)  # holds above may be of processes that ended
+                at = _position(stack, entry.id)
+                assert at is not None  # this process is alive
+            highest = at + 1 == len(stack)
+            if highest:
+                self._apply(knob, value)
+            if lasting or not highest:
+                stack[at].value = entry.value = value
+            return highest
+
+    def above(self, knob: str, entry_id: str) -> Entry | None:
+        """Return the hold that is in force instead of this one; `None` if this one is."""
+        with self._open() as stacks:
+            stack = stacks.get(knob, [])
+            return None if not stack or stack[-1].id == entry_id else stack[-1]
+
+    def pop(self, knob: str, entry_id: str) -> None:
+        """End a hold: restore its previous value, unless a later hold overrides it.
+
+        Unlike the other methods, it does not yield to Ctrl-C while it waits for the lock.
+        """
+        with self._open(patient=True) as stacks:
+            with suppress(CapabilityError, KnobError):
+                # Killed while this one held: nothing else would restore the original value now.
+                self._end_abandoned(stacks, knob)
+            self._remove(stacks, knob, entry_id)
+
+    def recover(self) -> int:
+        """End the holds of processes that are gone; return how many there were.
+
+        Raises:
+            CapabilityError: If the GPU refuses; the record of that knob is kept for a retry.
+            KnobError: If the GPU no longer accepts the value; the record is kept, too.
+        """
+        ended = 0
+        refusal: CapabilityError | KnobError | None = None
+        with self._open() as stacks:
+            for knob in stacks:
+                try:
+                    ended += self._end_abandoned(stacks, knob)
+                except (CapabilityError, KnobError) as error:
+                    refusal = refusal or error  # go on with the other knobs
+        if refusal is not None:
+            raise refusal
+        return ended
+
+    def _end_abandoned(self, stacks: Stacks, knob: str) -> int:
+        abandoned = [entry for entry in stacks.get(knob, []) if entry.abandoned()]
+        for entry in abandoned:
+            if entry.boot != boot_id():
+                stacks[knob].remove(entry)  # a reboot has reset the knob already
+            else:
+                self._remove(stacks, knob, entry.id)
+        return len(abandoned)
+
+    def _remove(self, stacks: Stacks, knob: str, entry_id: str) -> None:
+        stack = stacks.get(knob, [])
+        at = _position(stack, entry_id)
+        if at is None:
+            return
+        if at + 1 == len(stack):
+            # If this fails the entry stays, and the next process tries again.
+            try:
+                self._apply(knob, stack[at - 1].value if at else stack[at].original)
+            except BaseException:
+                stack[at].abandon()
+                raise
+        del stack[at]
+
+    @contextmanager
+    def _open(self, *, patient: bool = False) -> Iterator[Stacks]:
+        with critical_section:
+            if self._memory is not None:
+                try:
+                    yield self._memory
+                finally:
+                    for stack in self._memory.values():
+                        linked(stack)
+                return
+            record = self._record = GpuRecord(self._gpu_key, private=self._private)
+            give_up = _never if patient else critical_section.interrupt_pending
+            with ExitStack() as alone:
+                try:
+                    alone.enter_context(locked(record.lock_path, give_up, mode=record.lock_mode))
+                except LockTimeoutError as error:
+                    raise _blocked(error) from None
+                stacks = record.load()
+                try:
+                    yield stacks
+                finally:
+                    self._save(stacks)
+
+    def _save(self, stacks: Stacks) -> None:
+        for stack in stacks.values():
+            linked(stack)
+        if self._record is not None:
+            self._record.save(stacks)
+
+
+def _never() -> bool:
+    return False
+
+
+def _position(stack: list[Entry], entry_id: str) -> int | None:
+    return next((at for at, entry in enumerate(stack) if entry.id == entry_id), None)
+
+
+def _blocked(error: LockTimeoutError) -> CapabilityError:
+    return CapabilityError(
+        Reason.BLOCKED,
+        f"the record of changed knobs cannot be used: {error}",
+        "let that process continue, or end it",
+    )
+
+
+def recover(gpu_key: str, apply: Apply, *, private: bool = False) -> int:
+    """End the holds of processes that are gone on one GPU; return how many there were.
+
+    Raises:
+        CapabilityError: If the GPU refuses, or its record cannot be used; the record is kept for a
+            retry.
+        KnobError: If the GPU no longer accepts the value; the record is kept, too.
+    """
+    if record_name(gpu_key) not in recorded_gpus():
+        return 0
+    return Journal(gpu_key, apply, private=private).recover()

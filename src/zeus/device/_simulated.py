@@ -1,0 +1,585 @@
+"""A simulated node: GPUs with realistic behavior, for machines that have none.
+
+Power follows load, power limit and clocks; temperature follows power; energy counters and power
+meters are refreshed as on the real part (`sensors.py`). `ZEUS_SIMULATE=v100x4` gives every program
+such a node in real time: its state is in a small file shared by all processes of the user, so that
+a limit set in one is seen in another, as on hardware. In virtual time the state is local to the
+process (`zeus.testing.SimulatedNode`).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import uuid
+import zlib
+from array import array
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zeus.device._base import (
+    Capability,
+    ClockRange,
+    CurrentClocks,
+    GpuDriver,
+    GpuIdentity,
+    GpuProcess,
+    MemoryUse,
+    PowerLimits,
+    SupportedClocks,
+    unsupported,
+)
+from zeus.device._critical import critical_section
+from zeus.device._locks import LockTimeoutError, locked
+from zeus.device._sensors import (
+    AVERAGE,
+    COUNTER,
+    LIVE_POWER,
+    PART_SENSORS,
+    POWER,
+    PRESETS,
+    Sensor,
+    Sensors,
+)
+from zeus.device._simulated_history import MAX_POINTS, Drawn, History
+from zeus.device._simulated_models import MODELS, GpuModel, exponential
+from zeus.device._state import boot_id, state_directory
+from zeus.errors import CapabilityError, KnobError, Reason, SimulationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from zeus.clock import Clock
+
+SIMULATE_VARIABLE = "ZEUS_SIMULATE"
+LOAD_VARIABLE = "ZEUS_SIMULATE_LOAD"
+SENSORS_VARIABLE = "ZEUS_SIMULATE_SENSORS"
+
+DEFAULT_SENSORS = PART_SENSORS
+
+IDLE = -1.0
+"""Activity of an unused GPU. Zero is a resident but waiting job, one is full load."""
+
+_AMBIENT = 28.0  # degrees Celsius
+_THERMAL_TIME = 40.0  # seconds
+_MIN_HISTORY = 1.5  # seconds
+
+
+def parse_spec(spec: str) -> list[GpuModel]:
+    """Parse `ZEUS_SIMULATE`: "v100x4" or "a40x2,a100x8".
+
+    Raises:
+        SimulationError: If a part is not a known model with an optional count.
+    """
+    models: list[GpuModel] = []
+    for part in spec.lower().split(","):
+        # Names that end in x may drop the second one: both mi300xx8 and mi300x8 are eight MI300X.
+        pattern = "|".join(
+            f"(?P<{key}>{key}{'x?' if key.endswith('x') else 'x'})" for key in MODELS
+        )
+        counted = re.fullmatch(rf"(?:{pattern})(?P<count>[0-9]{{1,4}})", part.strip())
+        key = next(k for k in MODELS if counted[k]) if counted else part.strip()
+        if key not in MODELS:
+            raise SimulationError(
+                f"{SIMULATE_VARIABLE} must be a list of <model>[x<count>] with models "
+                f"{', '.join(MODELS)}, but got {part!r} in {spec!r}"
+            )
+        count = int(counted["count"]) if counted else 1
+        if not 1 <= count <= 64:
+            raise SimulationError(f"1 <= count <= 64 must hold, but got {part!r} in {spec!r}")
+        models += [MODELS[key]] * count
+    return models
+
+
+def parse_load(value: str | None) -> float | None:
+    """Parse `ZEUS_SIMULATE_LOAD`: "idle", or a share of full load."""
+    if value is None or not value.strip():
+        return None
+    if value.strip().lower() == "idle":
+        return IDLE
+    try:
+        load = float(value)
+    except ValueError:
+        load = float("nan")
+    if not 0 <= load <= 1:
+        raise SimulationError(
+            f"{LOAD_VARIABLE} must be `idle` or within 0 <= load <= 1, but got {value!r}"
+        )
+    return load
+
+
+def parse_sensors(value: str | None) -> str | None:
+    """Parse `ZEUS_SIMULATE_SENSORS`: the name of a preset, or of a rule for all parts."""
+    if value is None or not value.strip():
+        return None
+    name, known = value.strip().lower(), (PART_SENSORS, LIVE_POWER, *PRESETS)
+    if name not in known:
+        raise SimulationError(
+            f"{SENSORS_VARIABLE} must be one of {', '.join(known)}, but got {value!r}"
+        )
+    return name
+
+
+def sensors_of(model: GpuModel, chosen: Sensors | str) -> Sensors:
+    """Return the sensors of a GPU: those given, or by a name that `parse_sensors` returns."""
+    if isinstance(chosen, Sensors):
+        return chosen
+    if chosen == PART_SENSORS:
+        return model.sensors
+    if chosen == LIVE_POWER:
+        return model.sensors.with_live_power()
+    return PRESETS[chosen]
+
+
+_FIELDS = (
+    "time", "energy", "counter", "power_reading", "average_reading", "temperature", "activity",
+    "power_limit", "graphics_low", "graphics_high", "memory_low", "memory_high", "persistence",
+    "share",
+)  # fmt: skip
+_COPY = len(_FIELDS) + 1 + 2 * MAX_POINTS  # fields, the number of points, their times and joules
+_SLOT = 1 + 2 * _COPY  # the number of changes so far, and two copies of the state
+
+
+@dataclass
+class GpuState:
+    """State of one simulated GPU from `time` on, until the next change.
+
+    `counter`, `power_reading` and `average_reading` are the sensor values at their last refresh
+    before `time`. `share` is the share of time in which kernels run; in the rest the GPU waits at
+    static power.
+    """
+
+    history: History = field(default_factory=History)
+    time: float = 0.0
+    energy: float = 0.0
+    counter: float = 0.0
+    power_reading: float = 0.0
+    average_reading: float = 0.0
+    temperature: float = _AMBIENT
+    activity: float = IDLE
+    power_limit: float = 0.0
+    graphics_low: float = 0.0
+    graphics_high: float = 0.0
+    memory_low: float = 0.0
+    memory_high: float = 0.0
+    persistence: float = 1.0
+    share: float = 1.0
+
+
+class StateMemory:
+    """Numbers of all GPUs of a node, in this process or shared through a file.
+
+    Writers are serialized. They write the inactive copy and activate it by storing one number, so
+    a writer that dies half-way has changed nothing. Readers never wait: they read the active copy,
+    and read again if it was deactivated meanwhile.
+    """
+
+    def __init__(self, gpus: int, file: Path | None = None) -> None:
+        self._file = file
+        size = gpus * _SLOT * 8
+        if file is None:
+            self._bytes: bytearray | mmap.mmap = bytearray(size)
+        else:
+            self._bytes = self._map(file, size)
+        self._numbers = memoryview(self._bytes).cast("d")
+
+    @staticmethod
+    def _map(file: Path, size: int) -> mmap.mmap:
+        # The name carries boot and size: a file from another boot holds another clock's times.
+        with file.open("a+b") as opened:
+            if opened.tell() < size:
+                opened.truncate(size)  # safe in several processes at once: all use the same size
+            return mmap.mmap(opened.fileno(), size)
+
+    def read(self, gpu: int) -> GpuState | None:
+        """Return the state of one GPU; `None` before the first write."""
+        base = gpu * _SLOT
+        while True:
+            changes = self._numbers[base]
+            first = _first_number(base, changes)
+            times = first + len(_FIELDS) + 1
+            values = self._numbers[first : times - 1].tolist()
+            points = int(self._numbers[times - 1])
+            joules = times + MAX_POINTS
+            history = History(self._copied(times, points), self._copied(joules, points))
+            if self._numbers[base] == changes:
+                return GpuState(history, *values) if changes else None
+
+    def _copied(self, first: int, count: int) -> array[float]:
+        numbers = array("d")
+        numbers.frombytes(self._numbers[first : first + count].cast("B"))
+        return numbers
+
+    def write(self, gpu: int, state: GpuState) -> None:
+        """Replace the state of one GPU; only inside `exclusive`."""
+        base = gpu * _SLOT
+        changes = self._numbers[base] + 1
+        first = _first_number(base, changes)
+        for at, name in enumerate(_FIELDS, first):
+            self._numbers[at] = getattr(state, name)
+        points, times = len(state.history.times), first + len(_FIELDS) + 1
+        self._numbers[times - 1] = points
+        self._numbers[times : times + points] = memoryview(state.history.times)
+        times += MAX_POINTS
+        self._numbers[times : times + points] = memoryview(state.history.joules)
+        self._numbers[base] = changes
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep other writers out, in this process and others.
+
+        Signal handlers that set knobs are deferred to the end, as for any change of a knob.
+        """
+        with critical_section, ExitStack() as alone:
+            if self._file is not None:
+                try:
+                    alone.enter_context(locked(self._file.with_suffix(".lock")))
+                except LockTimeoutError as error:
+                    raise CapabilityError(Reason.BLOCKED, str(error)) from None
+            yield
+
+
+def _first_number(base: int, changes: float) -> int:
+    return base + 1 + int(changes) % 2 * _COPY
+
+
+def node_name(spec: str) -> str:
+    """Return one canonical name for all spellings of a specification."""
+    return re.sub(r"[^a-z0-9,]", "", spec.lower())
+
+
+def shared_memory(spec: str, gpus: int) -> StateMemory:
+    """Return the state shared by all processes of this user that simulate the same node."""
+    directory = state_directory() / "simulated"
+    directory.mkdir(parents=True, exist_ok=True)
+    boot = boot_id()[:8] or "0"
+    for old in directory.glob("*.state"):  # of another boot, whose simulated GPUs are gone
+        if f"-{boot}-" not in old.name:
+            with suppress(OSError):
+                old.unlink()
+                old.with_suffix(".lock").unlink(missing_ok=True)
+    return StateMemory(gpus, directory / f"{node_name(spec)}-{boot}-{_SLOT}.state")
+
+
+class SimulatedGpuDriver(GpuDriver):
+    """One simulated GPU."""
+
+    may_hang = False
+
+    def __init__(
+        self,
+        model: GpuModel,
+        slot: int,
+        memory: StateMemory,
+        clock: Clock,
+        *,
+        node: str = "",
+        activity: float = IDLE,
+        sensors: Sensors | None = None,
+    ) -> None:
+        """Attach to the state of one simulated GPU.
+
+        Args:
+            model: Model of the GPU.
+            slot: Its index in the node.
+            memory: State of the node.
+            clock: Clock of the simulation.
+            node: The node's name: slot 0 of one node is not slot 0 of another.
+            activity: Initial load, if no other process simulates it yet.
+            sensors: Its sensors; the same in all processes. By default as published for its part.
+        """
+        self.model = model
+        self.shared = not clock.virtual
+        self.private = True
+        self._slot = slot
+        self._memory = memory
+        self.clock = clock
+        unique = uuid.uuid5(uuid.NAMESPACE_OID, f"zeus simulated {model.key} {slot} {node}")
+        self.identity = GpuIdentity(
+            key=f"GPU-{unique}",
+            name=model.name,
+            vendor=model.vendor,
+            pci_address=f"0000:{0x10 + slot:02x}:00.0",
+            whole_module=model.key == "mi250x",
+        )
+        # Sensors of different GPUs are not in step on real nodes either.
+        self._salt = unique.int
+        self.sensors = (sensors or sensors_of(model, DEFAULT_SENSORS)).placed(self._salt)
+        self._history_kept = max(_MIN_HISTORY, self.sensors.reach)
+        self.counter_period = self.sensors.counter.period if self.sensors.counter else None
+        # As on real GPUs, the driver does not report the period of a meter that is not live.
+        self.meter_period = None if self.sensors.power.period else 0.0
+        if memory.read(slot) is None:
+            with memory.exclusive():
+                if memory.read(slot) is None:
+                    memory.write(slot, self._fresh(activity))
+
+    def _fresh(self, activity: float) -> GpuState:
+        now = self.clock.now()
+        state = GpuState(time=now, power_limit=self.model.maximum_limit, activity=activity)
+        # The same power in the past, so that sensors show an initial load at once.
+        kept = self._history_kept
+        state.history.append(now - kept, -kept * self._power(state), kept)
+        state.history.append(now, 0.0, kept)
+        state.power_reading = self._refreshed(self.sensors.power, POWER, state, now)
+        if self.sensors.average is not None:
+            state.average_reading = self._refreshed(self.sensors.average, AVERAGE, state, now)
+        state.temperature = _AMBIENT + self.model.thermal_resistance * self.model.idle_power
+        return state
+
+    # --- current state ----------------------------------------------------------------------
+
+    def _state(self) -> GpuState:
+        state = self._memory.read(self._slot)
+        assert state is not None
+        return state
+
+    def _highest(self, state: GpuState) -> float:
+        return state.graphics_high or self.model.highest_clock
+
+    def _power(self, state: GpuState) -> float:
+        if state.activity == IDLE:
+            return self.model.idle_power
+        x = self.relative_clock(state.activity, state)
+        busy = self.model.busy_power(x, state.activity)
+        return state.share * busy + (1 - state.share) * self.model.static_power
+
+    def relative_clock(self, activity: float, state: GpuState | None = None) -> float:
+        """Return the share of the highest clock at which work of this activity would run now."""
+        state = state or self._state()
+        return self.model.relative_clock(activity, state.power_limit, self._highest(state))
+
+    def exact_energy(self) -> float:
+        """Return the exact joules up to now: a counter without ticks."""
+        state = self._state()
+        return state.energy + self._power(state) * (self.clock.now() - state.time)
+
+    def _drawn(self, state: GpuState) -> Drawn:
+        power = self._power(state)
+        return Drawn(state.history, state.time, state.energy, power, self.model.idle_power)
+
+    def _counter_at(self, state: GpuState, now: float) -> float:
+        """Return the value of the energy counter, in joules, at an instant from `state.time` on."""
+        sensor, salt = self.sensors.counter, self._salt + COUNTER
+        if sensor is None:
+            return 0.0
+        joules_at = self._drawn(state).joules_at
+        if sensor.period:
+            counted = sensor.last_refresh(state.time, salt)
+            last = sensor.last_refresh(now, salt)
+            if counted == last:
+                return state.counter
+            if sensor.part_time:
+                added = sensor.part_time_energy(joules_at, counted, last, state.time, salt)
+                return state.counter + added
+        return max(state.counter, sensor.energy(joules_at, now, salt))
+
+    def _refreshed(self, sensor: Sensor, meter: int, state: GpuState, now: float) -> float:
+        """Return the watts on a power meter whose last refresh was after `state.time`."""
+        drawn = self._drawn(state)
+        return sensor.power(drawn.joules_at, now, self._salt + meter, drawn.watts_at)
+
+    def _latched(self, sensor: Sensor, meter: int, state: GpuState, now: float) -> bool:
+        """Whether a power meter still shows its reading of `state.time`."""
+        salt, latest = self._salt + meter, sensor.last_refresh
+        return bool(sensor.period) and latest(now, salt) == latest(state.time, salt)
+
+    def _power_at(self, state: GpuState, now: float) -> float:
+        of_meter = (self.sensors.power, POWER, state, now)
+        return state.power_reading if self._latched(*of_meter) else self._refreshed(*of_meter)
+
+    def _average_at(self, state: GpuState, now: float) -> float:
+        if self.sensors.average is None:
+            return 0.0
+        of_meter = (self.sensors.average, AVERAGE, state, now)
+        return state.average_reading if self._latched(*of_meter) else self._refreshed(*of_meter)
+
+    def _advanced(self, state: GpuState, now: float) -> GpuState:
+        elapsed = now - state.time
+        power = self._power(state)
+        target = _AMBIENT + self.model.thermal_resistance * power
+        # Readings are stored, not recomputed later: the history gets coarser with time.
+        state.counter, state.power_reading, state.average_reading = (
+            self._counter_at(state, now),
+            self._power_at(state, now),
+            self._average_at(state, now),
+        )
+        state.temperature = exponential(state.temperature, target, elapsed, _THERMAL_TIME)
+        state.energy += power * elapsed
+        state.time = now
+        return state
+
+    @contextmanager
+    def _change(self) -> Iterator[GpuState]:
+        with self._memory.exclusive():
+            state = self._advanced(self._state(), self.clock.now())
+            power = self._power(state)
+            yield state
+            if self._power(state) != power:
+                state.history.append(state.time, state.energy, self._history_kept)
+            self._memory.write(self._slot, state)
+
+    def load(self) -> tuple[float, float]:
+        """Return the activity of the current kernels, and the share of time in which they run."""
+        state = self._state()
+        return state.activity, state.share
+
+    def set_load(self, activity: float, share: float = 1.0) -> None:
+        """Run kernels of this activity for this share of the time, from now on."""
+        with self._change() as state:
+            state.activity = activity
+            state.share = share
+
+    # --- driver interface -------------------------------------------------------------------
+
+    def energy(self) -> float:
+        return self._counted()[0]
+
+    def version(self) -> str:
+        return f"simulated {self.sensors}"
+
+    def timed_energy(self) -> tuple[float, float]:
+        if not self.sensors.timestamps:
+            raise unsupported("timestamps of the energy counter", f"{self.model.name} has none")
+        joules, now = self._counted()
+        sensor, salt = self.sensors.counter, self._salt + COUNTER
+        if sensor is not None and sensor.period:
+            return joules, sensor.refresh(sensor.last_refresh(now, salt), salt)
+        return joules, now
+
+    def _counted(self) -> tuple[float, float]:
+        """Return the joules of the energy counter, and the instant at which it was read."""
+        if self.sensors.counter is None:
+            raise unsupported(Capability.ENERGY_COUNTER, f"{self.model.name} has none")
+        state = self._state()
+        now = self.clock.now()
+        return round(self._counter_at(state, now), 3), now  # drivers count millijoules
+
+    def instant_power(self) -> float:
+        state = self._state()
+        return round(self._power_at(state, self.clock.now()), 3)
+
+    def average_power(self) -> float:
+        if self.sensors.average is None:
+            raise unsupported(Capability.AVERAGE_POWER, f"{self.model.name} reports no mean")
+        state = self._state()
+        return round(self._average_at(state, self.clock.now()), 3)
+
+    def memory_power(self) -> float:
+        if self.model.memory_power_share is None:
+            raise unsupported(Capability.MEMORY_POWER)
+        return round(self.instant_power() * self.model.memory_power_share, 3)
+
+    def temperature(self) -> float:
+        state = self._state()
+        target = _AMBIENT + self.model.thermal_resistance * self._power(state)
+        elapsed = self.clock.now() - state.time
+        return float(round(exponential(state.temperature, target, elapsed, _THERMAL_TIME)))
+
+    def utilization(self) -> float:
+        state = self._state()
+        return state.share if state.activity > 0 else 0.0
+
+    def memory(self) -> MemoryUse:
+        busy = self._state().activity != IDLE
+        share = 0.6 if busy else 0.01
+        return MemoryUse(int(self.model.memory_bytes * share), self.model.memory_bytes)
+
+    def processes(self) -> tuple[GpuProcess, ...]:
+        if self._state().activity == IDLE:
+            return ()
+        return (GpuProcess(os.getpid(), self.memory().used, "simulated load"),)
+
+    def power_limit(self) -> float:
+        return self._state().power_limit
+
+    def power_limits(self) -> PowerLimits:
+        model = self.model
+        return PowerLimits(model.minimum_limit, model.maximum_limit, model.maximum_limit)
+
+    def set_power_limit(self, watts: float) -> None:
+        limits = self.power_limits()
+        if not limits.minimum <= watts <= limits.maximum:
+            raise KnobError(
+                f"{limits.minimum:g} W <= power_limit <= {limits.maximum:g} W must hold, "
+                f"but got {watts:g} W"
+            )
+        with self._change() as state:
+            state.power_limit = round(watts, 3)
+
+    def current_clocks(self) -> CurrentClocks:
+        state = self._state()
+        model = self.model
+        if state.activity == IDLE:
+            graphics = state.graphics_low or model.lowest_clock
+        else:
+            graphics = self.relative_clock(state.activity, state) * model.highest_clock
+        return CurrentClocks(round(graphics), round(state.memory_high or model.memory_clock))
+
+    def supported_clocks(self) -> SupportedClocks:
+        return SupportedClocks(self.model.graphics_clocks(), (self.model.memory_clock,))
+
+    def locked_graphics_clock(self) -> ClockRange | None:
+        state = self._state()
+        if not state.graphics_high:
+            return None
+        return ClockRange(int(state.graphics_low), int(state.graphics_high))
+
+    def locked_memory_clock(self) -> ClockRange | None:
+        state = self._state()
+        if not state.memory_high:
+            return None
+        return ClockRange(int(state.memory_low), int(state.memory_high))
+
+    def lock_graphics_clock(self, clock: ClockRange | None) -> None:
+        with self._change() as state:
+            state.graphics_low = clock.minimum if clock else 0
+            state.graphics_high = clock.maximum if clock else 0
+
+    def lock_memory_clock(self, clock: ClockRange | None) -> None:
+        with self._change() as state:
+            state.memory_low = clock.minimum if clock else 0
+            state.memory_high = clock.maximum if clock else 0
+
+    def persistence(self) -> bool:
+        return bool(self._state().persistence)
+
+    def set_persistence(self, enabled: bool) -> None:
+        with self._change() as state:
+            state.persistence = float(enabled)
+
+
+def build(
+    spec: str, clock: Clock, load: float | None, sensors: Sensors | str | None = None
+) -> list[SimulatedGpuDriver]:
+    """Return the GPUs of a simulated node.
+
+    Args:
+        spec: Such as "v100x4".
+        clock: A real clock shares the node between processes; a virtual one keeps it private.
+        load: Activity of the GPUs; `None` leaves a shared node as it is, or at full load if new.
+        sensors: Sensors of the GPUs, or a name as in `ZEUS_SIMULATE_SENSORS`, which is the
+            default. A node with other sensors is another node.
+    """
+    models = parse_spec(spec)
+    if not isinstance(sensors, Sensors):
+        sensors = parse_sensors(sensors or os.environ.get(SENSORS_VARIABLE)) or DEFAULT_SENSORS
+    name = node_name(spec)
+    if sensors != DEFAULT_SENSORS:
+        tag = sensors if isinstance(sensors, str) else f"{zlib.crc32(repr(sensors).encode()):08x}"
+        name = node_name(f"{spec},sensors{tag}")
+    memory = StateMemory(len(models)) if clock.virtual else shared_memory(name, len(models))
+    activity = load if load is not None else IDLE if clock.virtual else 1.0
+    drivers: list[SimulatedGpuDriver] = []
+    for slot, model in enumerate(models):
+        own = sensors_of(model, sensors)
+        driver = SimulatedGpuDriver(
+            model, slot, memory, clock, node=name, activity=activity, sensors=own
+        )
+        if load is not None:
+            driver.set_load(load)
+        drivers.append(driver)
+    return drivers

@@ -1,0 +1,64 @@
+"""A fixed power limit, or none at all: for runs whose limit is already decided."""
+
+from __future__ import annotations
+
+import logging
+
+from zeus.errors import CapabilityError, KnobError
+from zeus.frontier import Point
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.callback import Callback
+from zeus.optimizer.jit._knob_controller import KnobController
+from zeus.optimizer.jit._knobs import PowerLimitKnob
+
+logger = logging.getLogger(__name__)
+
+
+class FixedPowerLimit(Callback):
+    """Holds one power limit on all GPUs of a monitor, from the first epoch to the end.
+
+    Args:
+        monitor: Monitor of the GPUs.
+        power_limit: Watts per GPU; `None` leaves the limits unchanged.
+
+    Attributes:
+        power_limit: As given.
+        trouble: Why it could not be set; empty if it was.
+        profiling_steps: Always 0.
+        expected_step: Always `None`: steps are not profiled.
+    """
+
+    profiling_steps: int = 0
+    expected_step: Point | None = None
+
+    def __init__(self, monitor: ZeusMonitor, power_limit: float | None) -> None:
+        self.monitor = monitor
+        self.power_limit = power_limit
+        self.trouble = ""
+        self._grip: KnobController | None = None
+        self._begun = False
+
+    def on_epoch_begin(self) -> None:
+        """Set the limit, the first time."""
+        if self._begun:
+            return
+        self._begun = True
+        if self.power_limit is None:
+            return
+        try:
+            simulated = bool(self.monitor.node.simulated)
+            knob = PowerLimitKnob(25)  # the stride is not used here
+            self._grip = KnobController(
+                knob, self.monitor.gpus, simulated=simulated, ousted=self.close
+            )
+            self._grip.apply(self.power_limit)
+        except (CapabilityError, KnobError, OSError) as error:
+            self.trouble = str(error)
+            self.close()
+            logger.warning("the power limit stays as it was: %s", error)
+
+    def close(self) -> None:
+        """Restore the previous limits."""
+        self._begun = True
+        if self._grip is not None:
+            self._grip.release()

@@ -1,0 +1,450 @@
+"""One training run with a target: its epochs, the cost of each, and when to stop.
+
+Framework-free: the training loop passes its epochs and batches through `epochs`, `steps` and
+`evaluation`, or reports itself when each begins and ends. The cost of a run is that of the paper,
+`eta * energy + (1 - eta) * max_power * time`, over all GPUs of the job; a run with a cost threshold
+stops before the epoch that would exceed it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from zeus.device._state import job_wide
+from zeus.errors import CapabilityError, RanksError, RunError
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer._fixed_limit import FixedPowerLimit
+from zeus.optimizer.jit._optimizer import JitOptimizer
+from zeus.optimizer.jit._ranks import Alone, Ranks, job_ranks
+from zeus.optimizer.jit._training_meter import TrainingMeter
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Outcome(StrEnum):
+    """How a run ended."""
+
+    CONVERGED = "target reached"
+    STOPPED = "stopped early"
+    EXHAUSTED = "all epochs done"
+    LEFT = "left by the program"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The target metric of a run.
+
+    Attributes:
+        metric: The value to reach.
+        higher_is_better: Whether values above it are better; else below.
+    """
+
+    metric: float
+    higher_is_better: bool = True
+
+    def reached_by(self, metric: float) -> bool:
+        """Return whether a metric is at least as good."""
+        return metric >= self.metric if self.higher_is_better else metric <= self.metric
+
+
+@dataclass(frozen=True)
+class Share:
+    """Time and energy of a part of a run, over all GPUs of the job.
+
+    Attributes:
+        time: Seconds.
+        energy: Joules; `None` if not all GPUs could be measured.
+    """
+
+    time: float = 0.0
+    energy: float | None = 0.0
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """One epoch.
+
+    Attributes:
+        number: Index of the epoch, from 0.
+        steps: Number of training steps.
+        train: Time and energy of iterating over the training data.
+        evaluation: Time and energy of iterating over other data.
+        total: The whole epoch, including everything between.
+        metric: The reported metric; `None` if there was none.
+        cost: Weighted cost of energy and time in joules; `None` if energy is unknown.
+    """
+
+    number: int
+    steps: int
+    train: Share
+    evaluation: Share
+    total: Share
+    metric: float | None
+    cost: float | None
+
+
+class TrainingRun:
+    """Epochs of training, up to a target metric, a number of epochs or a cost.
+
+    Every process of a job has one, and all of them decide the same.
+
+    Args:
+        monitor: Measures time and energy.
+        optimizer: Receives epoch and step events, and is closed at the end.
+        max_epochs: Maximum number of epochs.
+        target: Ends the run when it is reached.
+        eta_knob: The paper's eta: 0 weighs only time, 1 only energy.
+        cost_threshold: Maximum cost of the run, in joules.
+        judge: Called after every epoch, in every process, in place of `own_outcome`; returns how
+            the run ended, or `None` to continue.
+        rank_timeout: Seconds to wait for other processes of the job.
+
+    Attributes:
+        history: The epochs so far.
+        outcome: How it ended; `None` while it is running.
+
+    Raises:
+        RunError: If an argument is invalid.
+    """
+
+    def __init__(
+        self,
+        monitor: ZeusMonitor,
+        optimizer: JitOptimizer | FixedPowerLimit,
+        *,
+        max_epochs: int,
+        target: Target | None = None,
+        eta_knob: float = 0.5,
+        cost_threshold: float | None = None,
+        judge: Callable[[TrainingRun], Outcome | None] | None = None,
+        rank_timeout: float = 600.0,
+    ) -> None:
+        if max_epochs != int(max_epochs) or max_epochs < 1:
+            raise RunError(f"`max_epochs` must be a whole number from 1, but got {max_epochs!r}")
+        if not 0 <= eta_knob <= 1:
+            raise RunError(f"`0 <= eta_knob <= 1` must hold, but got {eta_knob!r}")
+        if cost_threshold is not None and not cost_threshold > 0:
+            raise RunError(f"`cost_threshold > 0` must hold, but got {cost_threshold!r}")
+        if target is not None and not math.isfinite(target.metric):
+            raise RunError(f"`target_metric` must be finite, but got {target.metric!r}")
+        self.monitor = monitor
+        self.optimizer = optimizer
+        self.max_epochs = max_epochs
+        self.target = target
+        self.eta_knob = eta_knob
+        self.cost_threshold = cost_threshold
+        self.history: list[EpochRecord] = []
+        self.outcome: Outcome | None = None
+        self._judge = judge or TrainingRun.own_outcome
+        self._rank_timeout = rank_timeout
+        self._ranks: Ranks = Alone()
+        self._max_power: float | None = None
+        self._ledgers = {part: TrainingMeter(monitor) for part in ("train", "evaluation", "total")}
+        self._before: dict[str, _Own] = {}
+        self._begun = self._finished = False
+        self._in_epoch = False
+        self._steps = 0
+        self._metric: float | None = None
+        self._profiling_before = 0
+
+    # --- the loop as iterators ------------------------------------------------------------------
+
+    def epochs(self) -> Iterator[int]:
+        """Yield epoch numbers from 0 until the run is over. Leaving early ends the run as well."""
+        self._check_unused()
+        try:
+            self.begin()
+            while self.outcome is None:
+                yield len(self.history)
+                self.end_epoch()
+        finally:
+            self.finish()
+
+    def steps(self, batches: Iterable[T]) -> Iterator[T]:
+        """Yield batches to train on, each a step."""
+        self.begin_training()
+        try:
+            for batch in batches:
+                self.begin_step()
+                yield batch
+                self.end_step()
+        finally:
+            self.end_training()
+
+    def evaluation(self, batches: Iterable[T]) -> Iterator[T]:
+        """Yield batches that are not trained on, also in the middle of training."""
+        ledger = self._ledgers["evaluation"]
+        amid_training = self.pause_training()
+        ledger.begin()
+        try:
+            yield from batches
+        finally:
+            ledger.end()
+            if amid_training:
+                self.resume_training()
+
+    # --- the loop as events ---------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin the run and its first epoch.
+
+        Raises:
+            RunError: If it was begun before.
+        """
+        self._check_unused()
+        self._begun = True
+        self._meet()
+        self._begin_epoch()
+
+    def begin_training(self) -> None:
+        """Begin the training part of an epoch: steps follow."""
+        self.optimizer.on_epoch_begin()
+        self._ledgers["train"].begin()
+
+    def begin_step(self) -> None:
+        """Begin a step."""
+        self.optimizer.on_step_begin()
+
+    def end_step(self) -> None:
+        """End a step."""
+        self.optimizer.on_step_end()
+        self._steps += 1
+
+    def pause_training(self) -> bool:
+        """Pause for other work between steps; returns whether training was in progress."""
+        train = self._ledgers["train"]
+        if not train.open:
+            return False
+        train.end()
+        self.optimizer.pause()
+        return True
+
+    def resume_training(self) -> None:
+        """Continue training after `pause_training`."""
+        self.optimizer.resume()
+        self._ledgers["train"].begin()
+
+    def end_training(self) -> None:
+        """End the training part of an epoch: no step follows in it."""
+        self._ledgers["train"].end()
+        self.optimizer.on_epoch_end()
+
+    def report_metric(self, metric: float) -> None:
+        """Report the model's metric, once per epoch; of several values the last counts.
+
+        Raises:
+            RunError: If no epoch is in progress, or it is not a number.
+        """
+        if not self._in_epoch:
+            raise RunError(
+                f"a metric belongs to an epoch: report it inside `epochs()`, but got {metric!r}"
+            )
+        try:
+            self._metric = float(metric)
+        except (TypeError, ValueError):
+            raise RunError(f"a metric must be a number, but got {metric!r}") from None
+
+    def end_epoch(self) -> None:
+        """End an epoch with its evaluation, and begin the next unless the run is over."""
+        self._end_epoch(len(self.history))
+        self.outcome = self._judge(self)
+        if self.outcome is None:
+            self._begin_epoch()
+
+    def finish(self) -> None:
+        """Finish the run; if it is not over, its outcome is `LEFT`. May be called twice."""
+        if self._finished:
+            return
+        self._finished = True
+        self.outcome = self.outcome or Outcome.LEFT
+        self._in_epoch = False
+        for ledger in self._ledgers.values():
+            ledger.end()
+        self.optimizer.close()
+        logger.info("%s after %d epochs; %s", self.outcome, len(self.history), self._told_cost())
+
+    def own_outcome(self, *, by_cost: bool = True) -> Outcome | None:
+        """Return the outcome by the run's own target, epochs and threshold; `None` to continue.
+
+        Args:
+            by_cost: Whether the threshold counts.
+        """
+        metric = self.history[-1].metric
+        if metric is not None and self.target and self.target.reached_by(metric):
+            return Outcome.CONVERGED
+        if len(self.history) >= self.max_epochs:
+            return Outcome.EXHAUSTED
+        return Outcome.STOPPED if by_cost and self._would_exceed() else None
+
+    def share(self, said: Any) -> list[Any]:
+        """Return the objects of all processes of the job, by rank; all must call it.
+
+        A single process, or one that has lost the others, gets only its own.
+        """
+        answers: list[Any] = [said]
+
+        def share() -> None:
+            answers[:] = self._ranks.share(said)
+
+        self._guarded(share)
+        return answers
+
+    # --- cost -------------------------------------------------------------------------------
+
+    @property
+    def cost(self) -> float | None:
+        """Weighted cost of the epochs so far, in joules; `None` if unknown."""
+        costs = [record.cost for record in self.history]
+        return None if None in costs else math.fsum(cost for cost in costs if cost is not None)
+
+    @property
+    def reached_target(self) -> bool:
+        """Whether the target was reached."""
+        return self.outcome is Outcome.CONVERGED
+
+    def predicted_cost(self) -> float | None:
+        """Return the expected cost of the next epoch, in joules; `None` if unknown."""
+        if not self.history:
+            return None
+        last = self.history[-1]
+        step = self.optimizer.expected_step
+        if step is None or self.optimizer.profiling_steps == self._profiling_before:
+            return last.cost
+        if last.total.energy is None or last.train.energy is None:
+            return None
+        # The last epoch was spent on profiling: replace its training by the chosen setting's.
+        return self._cost_of(
+            last.total.time - last.train.time + last.steps * step.time,
+            last.total.energy - last.train.energy + last.steps * step.energy,
+        )
+
+    @property
+    def unfinished(self) -> Share:
+        """Time and energy of this process since the last completed epoch."""
+        if not self._begun:
+            return Share()
+        return _together([_Own.of(self._ledgers["total"]).since(self._before["total"])])
+
+    def _would_exceed(self) -> bool:
+        spent, coming = self.cost, self.predicted_cost()
+        if self.cost_threshold is None or spent is None or coming is None:
+            return False
+        if spent + coming <= self.cost_threshold:
+            return False
+        logger.info(
+            "stopping before an epoch: %.4g J of cost so far and %.4g J expected exceed %.4g J",
+            spent,
+            coming,
+            self.cost_threshold,
+        )
+        return True
+
+    def _cost_of(self, time: float, energy: float | None) -> float | None:
+        if energy is None or self._max_power is None:
+            return None
+        return self.eta_knob * energy + (1 - self.eta_knob) * self._max_power * time
+
+    def _told_cost(self) -> str:
+        cost = self.cost
+        return "its cost is unknown" if cost is None else f"its cost is {cost:.4g} J"
+
+    # --- internal ---------------------------------------------------------------------------
+
+    def _check_unused(self) -> None:
+        if self._begun:
+            raise RunError("the epochs of a run can be iterated only once")
+
+    def _meet(self) -> None:
+        """Find the other processes, and the maximum power of all GPUs."""
+        self._guarded(lambda: setattr(self, "_ranks", job_ranks(self._rank_timeout)))
+        mine: dict[str, float] = {}
+        trouble = "" if self.monitor.gpus else "there is no GPU to measure"
+        for gpu in self.monitor.gpus:
+            try:
+                mine[job_wide(gpu.key)] = gpu.power_limits().maximum
+            except CapabilityError as error:
+                trouble = str(error)
+        answers = self.share((trouble, mine))
+        trouble = next((told for told, _ in answers if told), "")
+        if trouble:
+            logger.warning("the cost of the run is unknown, so it cannot stop the run: %s", trouble)
+        else:
+            powers = {key: watts for _, said in answers for key, watts in said.items()}
+            self._max_power = math.fsum(powers.values())
+
+    def _begin_epoch(self) -> None:
+        self._in_epoch = True
+        self._steps, self._metric = 0, None
+        self._profiling_before = self.optimizer.profiling_steps
+        self._before = {part: _Own.of(ledger) for part, ledger in self._ledgers.items()}
+        self._ledgers["total"].begin()
+
+    def _end_epoch(self, number: int) -> None:
+        self._in_epoch = False
+        self._ledgers["total"].end()
+        mine = {
+            part: _Own.of(ledger).since(self._before[part])
+            for part, ledger in self._ledgers.items()
+        }
+        answers = self.share((self._metric, mine))
+        job = {part: _together([shares[part] for _, shares in answers]) for part in mine}
+        metric = answers[0][0]  # the first process's counts, so that all decide the same
+        if metric is None and self.target is not None:
+            logger.warning("no metric was reported in epoch %d, so the target is unchecked", number)
+        self.history.append(
+            EpochRecord(
+                number,
+                self._steps,
+                job["train"],
+                job["evaluation"],
+                job["total"],
+                metric,
+                self._cost_of(job["total"].time, job["total"].energy),
+            )
+        )
+
+    def _guarded(self, talk: Callable[[], None]) -> None:
+        try:
+            talk()
+        except RanksError as error:
+            self._ranks = Alone()
+            logger.warning("from here on only this process is counted: %s", error)
+
+
+@dataclass(frozen=True)
+class _Own:
+    """This process's time (s) and energies (J, by the GPU's key in the job) of a part of a run."""
+
+    time: float
+    energies: dict[str, float] | None
+
+    @classmethod
+    def of(cls, ledger: TrainingMeter) -> _Own:
+        if ledger.energies is None:
+            return cls(ledger.time, None)
+        return cls(ledger.time, dict(ledger.energies))
+
+    def since(self, before: _Own) -> _Own:
+        time = self.time - before.time
+        if self.energies is None or before.energies is None:
+            return _Own(time, None)
+        energies = {key: joules - before.energies[key] for key, joules in self.energies.items()}
+        return _Own(time, energies)
+
+
+def _together(shares: list[_Own]) -> Share:
+    time = max(share.time for share in shares)
+    energies: dict[str, float] = {}
+    for share in shares:
+        if share.energies is None:
+            return Share(time, None)
+        for key, joules in share.energies.items():
+            energies[key] = max(joules, energies.get(key, 0.0))  # seen twice, it counts once
+    return Share(time, math.fsum(energies.values()))

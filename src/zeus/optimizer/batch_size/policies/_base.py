@@ -1,0 +1,160 @@
+"""The interface of policies.
+
+A policy's state is a fold over the events of a job: `begin`, then `decided`, `noted` and `ended`
+for each event in order. `choose` reads the state and changes nothing. A server folds the log it has
+stored; a replay carries the state along. Every method works on many jobs at once, and its result
+for one of them does not depend on the others.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, ClassVar
+
+import numpy as np
+
+from zeus.optimizer.batch_size._job_batch import (
+    OPTIMIZED,
+    Arrays,
+    Choices,
+    Floats,
+    Ints,
+    JobBatch,
+    Role,
+    Rows,
+    Trials,
+)
+
+
+@dataclass
+class State(Arrays):
+    """State of a policy; subclasses add arrays.
+
+    Attributes:
+        lanes: The jobs.
+        decisions: Number of decisions so far, by lane; it is a counter of the random draws.
+    """
+
+    lanes: JobBatch
+    decisions: Ints
+
+
+class ArmStatus(IntEnum):
+    """State of knowledge about a batch size."""
+
+    UNKNOWN = 0  # nothing known yet
+    EXPECTED = 1  # only predicted from other batch sizes
+    PROVEN = 2  # runs have converged
+    MISSED = 3  # there were runs, but none converged
+    PRUNED = 4  # excluded
+    UNFIT = 5  # does not even run
+
+
+@dataclass
+class Beliefs(Arrays):
+    """Expected cost until the target is reached, for users.
+
+    Attributes:
+        cost: Expected cost in joules, by lane and arm; NaN if unknown.
+        low: Lower end of its 95 % interval; `high` is the upper end. NaN if unknown.
+        standing: See `ArmStatus`.
+    """
+
+    cost: Floats
+    low: Floats
+    high: Floats
+    standing: Ints
+
+
+@dataclass
+class FirstEpochs(Arrays):
+    """Measurements of the first epoch of running trials, one entry for each lane involved.
+
+    Attributes:
+        arm: Their batch size.
+        gpu: Index of the GPU model.
+        epoch_cost: Cost of one epoch in joules at the chosen power limit; NaN if unknown.
+        load: Average power as a fraction of the power limit; NaN if unknown.
+    """
+
+    arm: Ints
+    gpu: Ints
+    epoch_cost: Floats
+    load: Floats
+
+
+WITHIN = 1.96  # half width of a 95 % interval in standard deviations
+
+
+class Policy(ABC):
+    """Decides for recurring jobs.
+
+    Attributes:
+        name: As in `JobSpec.policy`.
+        crosses_gpus: Whether knowledge transfers from one GPU model to another. If not, the caller
+            keeps one state for each GPU model.
+    """
+
+    name: ClassVar[str]
+    crosses_gpus: ClassVar[bool] = False
+
+    @abstractmethod
+    def begin(self, lanes: JobBatch, gpus: int = 1) -> Any:
+        """Return the initial state of new jobs.
+
+        Args:
+            lanes: The jobs.
+            gpus: Number of GPU models, for a policy that crosses them.
+        """
+
+    def add_gpu(self, state: Any) -> None:  # noqa: B027
+        """Extend the state by a GPU model; only policies that cross GPUs need it."""
+
+    @abstractmethod
+    def choose(self, state: Any, rows: Rows, gpu: Ints, attempt: Ints) -> Choices:
+        """Choose the next trials.
+
+        Args:
+            state: The state of all lanes; it is not changed.
+            rows: The lanes to decide for.
+            gpu: GPU model that each will run on.
+            attempt: 0 for a new recurrence, more for a retry within one.
+        """
+
+    def decided(self, state: Any, rows: Rows, choices: Choices) -> None:  # noqa: ARG002
+        """Update the state for trials that begin."""
+        state.decisions[rows] += 1
+
+    def noted(self, state: Any, rows: Rows, notes: FirstEpochs) -> None:  # noqa: B027
+        """Update the state for the first epoch of new batch sizes; their trials go on."""
+
+    @abstractmethod
+    def ended(self, state: Any, rows: Rows, trials: Trials) -> None:
+        """Update the state for trials that ended."""
+
+    def beliefs(self, state: Any, rows: Rows, gpu: Ints) -> Beliefs:  # noqa: ARG002
+        """Return the expected cost of every batch size; unknown unless a policy overrides this.
+
+        Args:
+            state: The state of all lanes; it is not changed.
+            rows: The requested lanes.
+            gpu: GPU model that each would run on.
+        """
+        nothing = np.full(state.lanes.valid[rows].shape, np.nan)
+        standing = np.full(nothing.shape, ArmStatus.UNKNOWN, dtype=np.int64)
+        return Beliefs(nothing, nothing, nothing, standing)
+
+
+def simple_choices(arm: Ints, role: Role | Ints, threshold: Floats | float = np.inf) -> Choices:
+    """Return choices of batch sizes, with defaults for everything else."""
+    count = len(arm)
+    return Choices(
+        arm=arm,
+        role=np.broadcast_to(np.asarray(role, dtype=np.int64), (count,)),
+        power=np.full(count, OPTIMIZED),
+        threshold=np.broadcast_to(np.asarray(threshold, dtype=np.float64), (count,)),
+        expected_epochs=np.full(count, np.nan),
+        restart_cost=np.full(count, np.inf),
+    )

@@ -1,0 +1,303 @@
+"""Stores jobs: reads and writes of the tables, without any decision logic.
+
+Jobs are changed in a `Transaction`: it locks them, so that only one process at a time decides for
+each job, and writes everything at once at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, bindparam, delete, select, tuple_, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from zeus.device._state import state_directory
+from zeus.errors import StorageError
+from zeus.optimizer.batch_size._events import Event
+from zeus.optimizer.batch_size._spec import JobSpec
+from zeus.optimizer.batch_size.store._engine import open_engine, reading, writing
+from zeus.optimizer.batch_size.store._schema import prepare
+from zeus.optimizer.batch_size.store._tables import (
+    events,
+    jobs,
+    profiles,
+    snapshots,
+    trials,
+)
+from zeus.optimizer.batch_size.store._view import JOB_COLUMNS, RUNNING, JobRow, View
+
+STORAGE_VARIABLE = "ZEUS_STORAGE"
+
+
+def default_storage() -> str:
+    """Return `ZEUS_STORAGE` if set, else the URL of a SQLite file in Zeus's state directory."""
+    return os.environ.get(STORAGE_VARIABLE) or f"sqlite:///{state_directory() / 'jobs.db'}"
+
+
+@dataclass
+class Changes:
+    """Changes that a transaction writes.
+
+    Attributes:
+        events: Events with the number of their job and their sequence number.
+        jobs: Rows with the counters of jobs.
+        new_trials: Rows of `trials`.
+        trials: Rows with the columns that change while a trial runs.
+        profiles: Rows of `profiles`.
+        snapshots: Rows of `snapshots`.
+    """
+
+    events: list[tuple[int, int, Event]] = field(default_factory=list)
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    new_trials: list[dict[str, Any]] = field(default_factory=list)
+    trials: list[dict[str, Any]] = field(default_factory=list)
+    profiles: list[dict[str, Any]] = field(default_factory=list)
+    snapshots: list[dict[str, Any]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return any(vars(self).values())
+
+
+class Store:
+    """A database of jobs.
+
+    Safe to use from several threads and processes at the same time.
+
+    Args:
+        storage: `sqlite:///FILE` (created if missing) or `postgresql://USER@HOST/DATABASE`.
+
+    Raises:
+        StorageError: If it cannot be opened, or was written by a newer Zeus.
+        MissingExtraError: If the driver is not installed.
+    """
+
+    def __init__(self, storage: str) -> None:
+        self._engine: Engine = open_engine(storage)
+        try:
+            self._protect_file()
+            prepare(self._engine)
+        except BaseException:
+            self._engine.dispose()
+            raise
+
+    @property
+    def where(self) -> str:
+        """URL without a password."""
+        return self._engine.url.render_as_string(hide_password=True)
+
+    @property
+    def engine(self) -> Engine:
+        """SQLAlchemy engine, for the other parts of the store."""
+        return self._engine
+
+    def _protect_file(self) -> None:
+        """Create a new SQLite file readable only by its owner: it will hold tokens' hashes."""
+        if self._engine.dialect.name != "sqlite":
+            return
+        path = Path(str(self._engine.url.database))
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            pass
+        except (OSError, ValueError) as error:
+            said = getattr(error, "strerror", None) or str(error)
+            raise StorageError(f"the store {self.where} cannot be opened: {said}") from error
+
+    def close(self) -> None:
+        """Close all connections; later use opens new ones."""
+        self._engine.dispose()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Open a transaction that may write; it is rolled back if there is an error.
+
+        Raises:
+            StorageError: If the database fails.
+        """
+        with writing(self._engine) as connection:
+            yield Transaction(connection)
+
+    @contextlib.contextmanager
+    def view(self) -> Iterator[View]:
+        """Open a read-only view of one state of the database.
+
+        Raises:
+            StorageError: If the database fails.
+        """
+        with reading(self._engine) as connection:
+            yield View(connection)
+
+
+_LOCK_NAMES = (
+    select(*JOB_COLUMNS)
+    .where(jobs.c.name.in_(bindparam("names", expanding=True)))
+    .order_by(jobs.c.id)
+    .with_for_update()
+)
+_LOCK_IDS = (
+    select(*JOB_COLUMNS)
+    .where(jobs.c.id.in_(bindparam("ids", expanding=True)))
+    .order_by(jobs.c.id)
+    .with_for_update()
+)
+_IDS = select(jobs.c.id).where(jobs.c.name.in_(bindparam("names", expanding=True)))
+_REQUESTED = select(trials.c.job, trials.c.request, trials.c.number).where(
+    tuple_(trials.c.job, trials.c.request).in_(bindparam("pairs", expanding=True))
+)
+_LAPSED = (
+    select(trials.c.job, trials.c.number)
+    .where(
+        trials.c.lease_until < bindparam("now"),
+        trials.c.job.in_(bindparam("ids", expanding=True)),
+    )
+    .order_by(trials.c.job, trials.c.number)
+)
+_INSERT_EVENT = events.insert()
+_INSERT_TRIAL = trials.insert()
+_RUNNING_COLUMNS = (
+    "state",
+    "lease_until",
+    "ended",
+    "epochs",
+    "time",
+    "energy",
+    "cost",
+    "metric",
+    "note",
+)
+_UPDATE_TRIAL = (
+    update(trials)
+    .where(trials.c.job == bindparam("_job"), trials.c.number == bindparam("_number"))
+    .values({name: bindparam(name) for name in _RUNNING_COLUMNS})
+)
+_UPDATE_JOB = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("_id"))
+    .values(
+        {
+            name: bindparam(name)
+            for name in ("updated", "sequence", "trials", "recurrences", "running")
+        }
+    )
+)
+
+
+# An id that no job can have.
+_REHEARSED = -1
+_REHEARSAL: dict[str, dict[str, Any]] = {
+    "job": {
+        "name": "\n", "spec": "{}", "created": 0.0, "updated": 0.0, "sequence": 1, "trials": 1,
+        "recurrences": 1, "running": 1,
+    },
+    "event": {"sequence": 1, "trial": 1, "kind": "rehearsal", "at": 0.0, "payload": "{}"},
+    "trial": {
+        "number": 1, "request": "rehearsal", "sequence": 1, "lease": 1.0, "recurrence": 1,
+        "attempt": 0, "gpu": "", "gpus": 1, "max_power": 1.0, "batch_size": 1, "role": "default",
+        "threshold": None, "began": 0.0, "state": RUNNING, "lease_until": 0.0, "ended": None,
+        "epochs": 0, "time": 0.0, "energy": None, "cost": 0.0, "metric": None, "note": "",
+    },
+}  # fmt: skip
+
+
+class Transaction(View):
+    """Reads and writes of jobs that it has locked."""
+
+    def lock(self, names: Iterable[str], ids: Iterable[int]) -> list[JobRow]:
+        """Lock and return existing jobs; until the end, no other transaction decides for them.
+
+        Args:
+            names: Jobs by name.
+            ids: Jobs by number.
+        """
+        wanted, numbers = sorted(set(names)), set(ids)
+        if wanted and (numbers or len(wanted) > 1):
+            # Always in the same order, to avoid deadlocks.
+            numbers |= set(self._connection.execute(_IDS, {"names": wanted}).scalars())
+        elif wanted:
+            return [JobRow(*r) for r in self._connection.execute(_LOCK_NAMES, {"names": wanted})]
+        if not numbers:
+            return []
+        return [JobRow(*r) for r in self._connection.execute(_LOCK_IDS, {"ids": sorted(numbers)})]
+
+    def add_job(self, spec: JobSpec, at: float) -> JobRow | None:
+        """Create a job; `None` if another process has just created one of that name."""
+        text = json.dumps(spec.to_dict(), separators=(",", ":"), sort_keys=True)
+        counters = {"sequence": 0, "trials": 0, "recurrences": 0, "running": 0}
+        added = self._insert(jobs).on_conflict_do_nothing().returning(jobs.c.id)
+        values = {"name": spec.name, "spec": text, "created": at, "updated": at, **counters}
+        number = self._connection.execute(added, values).scalar()
+        if number is None:
+            return None
+        return JobRow(number, spec.name, text, at, at, 0, 0, 0, 0)
+
+    def delete_job(self, job: int) -> None:
+        """Delete a job with everything that belongs to it."""
+        self._connection.execute(delete(jobs).where(jobs.c.id == job))
+
+    def requested(self, pairs: Sequence[tuple[int, str]]) -> dict[tuple[int, str], int]:
+        """Return numbers of existing trials, by job and request."""
+        if not pairs:
+            return {}
+        found = self._connection.execute(_REQUESTED, {"pairs": list(pairs)})
+        return {(job, request): number for job, request, number in found}
+
+    def lapsed(self, ids: Iterable[int], now: float) -> list[tuple[int, int]]:
+        """Return trials of these jobs whose lease has expired, as job and number."""
+        found = self._connection.execute(_LAPSED, {"now": now, "ids": sorted(ids)})
+        return [(job, number) for job, number in found]
+
+    def rehearse(self) -> None:
+        """Write a job with a trial and an event, and delete them; other transactions never see it.
+
+        A transaction that is rolled back would not reach the disk, so this one is committed: if it
+        succeeds, the store can be written.
+        """
+        insert = self._insert(jobs).on_conflict_do_nothing()
+        self._connection.execute(insert, {"id": _REHEARSED, **_REHEARSAL["job"]})
+        self._connection.execute(_INSERT_EVENT, {"job": _REHEARSED, **_REHEARSAL["event"]})
+        self._connection.execute(_INSERT_TRIAL, {"job": _REHEARSED, **_REHEARSAL["trial"]})
+        self.delete_job(_REHEARSED)
+
+    def write(self, changes: Changes) -> None:
+        """Write all changes."""
+        execute = self._connection.execute
+        if changes.events:
+            execute(_INSERT_EVENT, [_event_row(*each) for each in changes.events])
+        if changes.new_trials:
+            execute(_INSERT_TRIAL, changes.new_trials)
+        if changes.trials:
+            execute(_UPDATE_TRIAL, changes.trials)
+        if changes.jobs:
+            execute(_UPDATE_JOB, changes.jobs)
+        if changes.profiles:
+            self._upsert(profiles, ("job", "gpu", "gpus", "batch_size"), changes.profiles)
+        if changes.snapshots:
+            self._upsert(snapshots, ("job",), changes.snapshots)
+
+    def _insert(self, table: Any) -> Any:
+        dialect = sqlite if self._connection.dialect.name == "sqlite" else postgresql
+        return dialect.insert(table)
+
+    def _upsert(self, table: Any, key: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+        insert = self._insert(table)
+        others = {c.name: insert.excluded[c.name] for c in table.c if c.name not in key}
+        self._connection.execute(
+            insert.on_conflict_do_update(index_elements=list(key), set_=others), rows
+        )
+
+
+def _event_row(job: int, sequence: int, event: Event) -> dict[str, Any]:
+    return {
+        "job": job,
+        "sequence": sequence,
+        "trial": event.trial,
+        "kind": event.kind,
+        "at": event.at,
+        "payload": json.dumps(event.payload(), separators=(",", ":")),
+    }

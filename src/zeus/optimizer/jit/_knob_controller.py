@@ -1,0 +1,165 @@
+"""This process's control of the knobs of its GPUs.
+
+Each knob has one grip at a time: a run that was not closed, as when a notebook cell is interrupted
+and run again, releases its grip when the next one begins.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from zeus.device._base import Gpu
+from zeus.device._hold import Hold
+from zeus.errors import CapabilityError, Reason
+from zeus.optimizer.jit._knobs import GpuKnobInfo, Knob
+
+logger = logging.getLogger(__name__)
+
+
+class KnobController:
+    """Sets one knob of some GPUs, under holds that restore the previous setting.
+
+    Attributes:
+        cards: Settings and limits of each GPU, by its key.
+    """
+
+    def __init__(
+        self,
+        knob: Knob,
+        gpus: Sequence[Gpu],
+        *,
+        simulated: bool,
+        raise_limit: bool = False,
+        ousted: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Query the GPUs' settings.
+
+        Args:
+            knob: The knob to set.
+            gpus: GPUs of this process.
+            simulated: Whether the GPUs are simulated.
+            raise_limit: Whether settings above the present one may be tried.
+            ousted: Called when another grip of this process takes the knob of one of the GPUs.
+
+        Raises:
+            CapabilityError: If a GPU cannot report them, or this program must not set its knob.
+        """
+        for gpu in gpus:
+            _refuse_slice(gpu, knob.name)
+        self._knob = knob
+        self._gpus = tuple(gpus)
+        self._ousted = ousted
+        _take_over(knob.name, self._gpus)
+        self.cards = {
+            gpu.key: GpuKnobInfo.of(gpu, knob, simulated=simulated, raise_limit=raise_limit)
+            for gpu in self._gpus
+        }
+        self._holds: dict[str, Hold] = {}
+        self._settings: dict[str, float] = {}
+
+    def try_control(self) -> None:
+        """Check whether the knob may be set, by setting it to its present value.
+
+        Raises:
+            CapabilityError: If it may not.
+        """
+        try:
+            for gpu in self._gpus:
+                self._set(gpu, self.cards[gpu.key].present)
+        finally:
+            self.release()
+
+    def apply(self, setting: Any) -> None:
+        """Set the knob of every GPU; `None` restores the previous setting.
+
+        Args:
+            setting: A number, or numbers by GPU model.
+
+        Raises:
+            CapabilityError: If a GPU refuses.
+            KnobError: If a GPU does not accept the value.
+        """
+        if setting is None:
+            self.release()
+            return
+        for gpu in self._gpus:
+            model = self.cards[gpu.key].model
+            self._set(gpu, setting[model] if isinstance(setting, Mapping) else setting)
+
+    def check_in_force(self) -> None:
+        """Verify that the GPUs run at the setting of this grip.
+
+        Raises:
+            CapabilityError: If another process's hold overrides this one.
+        """
+        for hold in self._holds.values():
+            other = hold.overridden_by()
+            if other is not None:
+                raise CapabilityError(
+                    Reason.BLOCKED,
+                    f"process {other.pid} has set the {self._knob.name.replace('_', ' ')} of "
+                    f"{hold.gpu.name} after this one did",
+                )
+
+    def release(self) -> None:
+        """Restore the previous settings."""
+        for hold in self._holds.values():
+            hold.release()
+        self._holds.clear()
+        self._settings.clear()
+        _gripping.discard(self)
+
+    def make_way(self, knob_name: str, gpus: Iterable[Gpu]) -> None:
+        """Release the knob if it is the same one of any of these GPUs."""
+        held = {_identity(hold.gpu) for hold in self._holds.values()}
+        if self._knob.name != knob_name or held.isdisjoint(map(_identity, gpus)):
+            return
+        logger.warning(
+            "a previous run was not closed: the %s from before that run is restored",
+            knob_name.replace("_", " "),
+        )
+        try:
+            self._ousted()
+        finally:
+            self.release()
+
+    def _set(self, gpu: Gpu, setting: float) -> None:
+        if self._settings.get(gpu.key) == setting:
+            return
+        hold = self._holds.get(gpu.key)
+        if hold is None:
+            hold = self._knob.hold(gpu, setting)
+            hold.acquire()
+            self._holds[gpu.key] = hold
+            _gripping.add(self)
+        else:
+            self._knob.change(hold, setting)
+        self._settings[gpu.key] = setting
+
+
+#: The grips of this process with active holds.
+_gripping: weakref.WeakSet[KnobController] = weakref.WeakSet()
+
+
+def _take_over(knob_name: str, gpus: Sequence[Gpu]) -> None:
+    for grip in list(_gripping):
+        grip.make_way(knob_name, gpus)
+
+
+def _refuse_slice(gpu: Gpu, knob_name: str) -> None:
+    # Two dies of a board usually belong to one job; slices are meant to be shared between users.
+    if gpu.identity.whole_module and gpu.identity.vendor == "NVIDIA":
+        raise CapabilityError(
+            Reason.UNSUPPORTED,
+            f"the {knob_name.replace('_', ' ')} of {gpu.name} is that of all its slices, which may "
+            "belong to other users",
+            "use the GPU as a whole, or optimize by hand with Gpu.hold",
+        )
+
+
+def _identity(gpu: Gpu) -> tuple[str, int]:
+    # Simulated GPUs of this process may have the same key in different nodes.
+    return gpu.key, 0 if gpu.driver.shared else id(gpu.driver)

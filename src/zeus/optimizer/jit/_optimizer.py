@@ -1,0 +1,586 @@
+"""The just-in-time optimizer of a GPU knob: the part that runs in the training loop.
+
+It profiles during training, decides by the user's objective, applies the decision, and watches
+whether it still holds. No error here stops the training: the previous settings are restored, one
+message says why, and steps have almost no overhead from then on.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from zeus.device._state import job_wide, state_directory
+from zeus.errors import (
+    CapabilityError,
+    FrontierError,
+    KnobError,
+    ProfileError,
+    RanksError,
+    WindowError,
+)
+from zeus.frontier import (
+    Frontier,
+    LatencyBound,
+    Objective,
+    Point,
+    Selection,
+    ZeusCost,
+    as_objective,
+)
+from zeus.frontier._point import freeze
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.callback import Callback
+from zeus.optimizer.jit._drift import MISMATCH, look, watch
+from zeus.optimizer.jit._knob_controller import KnobController
+from zeus.optimizer.jit._knobs import GpuKnobInfo, Knob, Ladder
+from zeus.optimizer.jit._profiles import Profile, ProfileFile, ProfileKey
+from zeus.optimizer.jit._ranks import Alone, Ranks, job_ranks
+from zeus.optimizer.jit._report import Report, Spent, reference_point
+from zeus.optimizer.jit._runner import Program, Runner, TroubleElsewhere
+from zeus.optimizer.jit._segment import Idle, Segment, SegmentResult
+from zeus.optimizer.jit._segment_lengths import SegmentLengths
+from zeus.optimizer.jit._setting_sweep import SettingSweep
+from zeus.optimizer.jit._training_meter import TrainingMeter
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Seconds of an epoch after which steps are checked for drift again: some jobs have only one epoch.
+_LOOK_AGAIN = 3600.0
+_FEWEST_TO_CHOOSE_FROM = 2  # settings, unless the first one is known to be the best
+_MAX_PROFILES = 3  # in one run: a job that keeps changing is not profiled forever
+
+
+@dataclass(frozen=True)
+class Job:
+    """The user's description of the job.
+
+    Attributes:
+        name: Distinguishes its profiles from those of other jobs.
+        batch_size: Distinguishes profiles likewise.
+        steps: Number of steps to which objectives in seconds or joules refer.
+        run_steps: Steps of the whole run; `None` if unknown.
+        max_profile_share: Maximum share of them to spend on profiling.
+    """
+
+    name: str | None = None
+    batch_size: int | None = None
+    steps: int = 1
+    run_steps: int | None = None
+    max_profile_share: float = 0.05
+
+    @property
+    def max_profile_steps(self) -> float:
+        """Maximum number of steps to spend on profiling."""
+        if self.run_steps is None:
+            return math.inf
+        return math.floor(self.run_steps * self.max_profile_share + 1e-9)
+
+
+@dataclass(frozen=True)
+class _Hello:
+    """The first message of a process to the others.
+
+    Attributes:
+        cards: Its GPUs, by key.
+        refusal: Why it may not set the knob, or an empty string.
+        trouble: Why it cannot take part at all, or an empty string.
+    """
+
+    cards: dict[str, GpuKnobInfo]
+    refusal: str = ""
+    trouble: str = ""
+
+
+class JitOptimizer(Callback):
+    """Finds the best setting of one GPU knob during training. See the subclasses for each knob.
+
+    Attributes:
+        monitor: Measures time and energy.
+        objective: The user's objective.
+        observing: Whether the decision is only reported, not applied.
+        trouble: Why there is no optimization, or no further one; empty if there is no problem.
+    """
+
+    def __init__(
+        self,
+        knob: Knob,
+        monitor: ZeusMonitor,
+        objective: Any,
+        *,
+        lengths: SegmentLengths,
+        profile_path: str | Path | None,
+        job: Job,
+        observe: bool,
+        raise_limit: bool,
+        rank_timeout: float,
+    ) -> None:
+        self.monitor = monitor
+        self.objective: Objective = as_objective(
+            ZeusCost(eta_knob=0.5) if objective is None else objective
+        )
+        if isinstance(self.objective, LatencyBound):
+            raise FrontierError(
+                "an optimizer measures segments of steps, so its objective must be one of their "
+                f"time and energy, but got {self.objective!r}; docs/serving.md shows how to use it"
+            )
+        self.observing = observe
+        self.trouble = ""
+        self._knob = knob
+        self._lengths = lengths
+        self._job = job
+        self._raise_limit = raise_limit
+        self._rank_timeout = rank_timeout
+        self._file = _profile_file(profile_path, job)
+        self._ledger = TrainingMeter(monitor)
+        self._ranks: Ranks = Alone()
+        self._grip: KnobController | None = None
+        self._ladder: Ladder | None = None
+        self._runner: Runner | None = None
+        self._idle = False  # steps need no handling
+        self._over = False  # optimization has ended
+        self._closed = False
+        self._steps = 0
+        self._wake_at = -1  # the step count at which steps are checked again
+        self._profiling: Counter[Any] = Counter()
+        self._frontier: Frontier | None = None
+        self._selection: Selection | None = None
+
+    # --- results ----------------------------------------------------------------------------
+
+    @property
+    def frontier(self) -> Frontier | None:
+        """One step, on all GPUs of the job, at each profiled setting; `None` before that."""
+        return self._frontier
+
+    @property
+    def selection(self) -> Selection | None:
+        """The choice; `None` before it is made. Points are per step, the cost per `job_steps`."""
+        return self._selection
+
+    @property
+    def decided(self) -> bool:
+        """Whether the choice is made."""
+        return self._selection is not None
+
+    @property
+    def profiling_steps(self) -> int:
+        """Number of steps spent on profiling."""
+        return sum(self._profiling.values())
+
+    @property
+    def expected_step(self) -> Point | None:
+        """Expected step, on all GPUs of the job, for the rest of the run; `None` if undecided."""
+        return None if self._selection is None else self._outcome()[1]
+
+    def report(self) -> Report:
+        """Compare the run so far with the same run at the previous setting and the chosen one."""
+        self._ledger.balance()
+        return Report.of(
+            Spent(
+                {None: self._steps} if self._runner is None else self._runner.tally(self._steps),
+                self._profiling,
+                self._ledger.time,
+                self._ledger.energy,
+            ),
+            self._frontier,
+            self._selection,
+            self._present,
+            observing=self.observing,
+            unit=self._knob.unit,
+            untried=None if self._ladder is None else self._ladder.untried,
+            gpus=1 if self._ladder is None else self._ladder.gpus,
+            limits_power=self._knob.bounds_power,
+        )
+
+    # --- events of the training loop --------------------------------------------------------
+
+    def on_epoch_begin(self) -> None:
+        """Begin an epoch."""
+        if self._closed:
+            return
+        self._ledger.begin()
+        if self._idle and not self._over:
+            self._guarded(self._wake)
+
+    def on_step_begin(self) -> None:
+        """Begin a step."""
+        if self._steps == self._wake_at and self._idle and not self._over:
+            self._guarded(self._wake)
+        if not self._idle:
+            self._ledger.begin()  # for loops that report steps only
+            self._guarded(self._step)
+
+    def on_step_end(self) -> None:
+        """End a step."""
+        if not self._closed:
+            self._steps += 1
+
+    def on_epoch_end(self) -> None:
+        """End an epoch."""
+        self.pause()
+
+    def pause(self) -> None:
+        """Pause: other work than training follows."""
+        if self._runner is not None and not self._idle:
+            self._guarded(self._runner.interrupt)
+        self._ledger.end()
+
+    def resume(self) -> None:
+        """Continue training."""
+        if not self._closed:
+            self._ledger.begin()
+
+    def close(self) -> None:
+        """Restore the previous setting, and log how much the run has saved."""
+        if self._closed:
+            return
+        self.pause()
+        self._closed = True
+        self._stop()
+        if self._steps and self._ranks.rank == 0:
+            logger.info("%s", self.report())
+
+    # --- error handling: training always continues ------------------------------------------
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except TroubleElsewhere as error:  # every process has it: only the first one warns
+            self._give_up(str(error), logging.WARNING if self._ranks.rank == 0 else logging.DEBUG)
+        except (CapabilityError, KnobError, RanksError, WindowError, OSError) as error:
+            self._give_up(str(error))
+        except Exception as error:  # a user's objective may raise anything
+            self._give_up(f"{type(error).__name__}: {error}", error=error)
+
+    def _give_up(
+        self, why: str, level: int = logging.WARNING, error: Exception | None = None
+    ) -> None:
+        self.trouble = why
+        self._stop()
+        logger.log(
+            level,
+            "the %s is not optimized; training goes on with the previous setting: %s",
+            self._name,
+            why,
+            exc_info=error,
+        )
+
+    def _stop(self) -> None:
+        self._idle = self._over = True
+        if self._runner is not None:
+            self._runner.stop(self._steps)
+        if self._grip is not None:
+            self._grip.release()
+        self._ranks.leave()
+
+    @property
+    def _name(self) -> str:
+        return self._knob.name.replace("_", " ")
+
+    @property
+    def _present(self) -> Any:
+        """The setting before the run; `None` if unknown, or not the same on all GPUs."""
+        return None if self._ladder is None else self._ladder.present
+
+    # --- steps ------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        if self._runner is None:
+            self._begin()
+        assert self._runner is not None
+        self._runner.step_begin(self._steps)
+        self._rest(self._runner.resting)
+
+    def _wake(self) -> None:
+        assert self._runner is not None
+        self._runner.wake(self._steps)
+        self._rest(self._runner.resting)
+
+    def _rest(self, resting: bool) -> None:
+        self._idle = resting
+        expected = self.expected_step if resting else None
+        if expected is not None:
+            # In steps, as all processes of the job have the same count.
+            self._wake_at = self._steps + max(1, math.ceil(_LOOK_AGAIN / expected.time))
+
+    def _begin(self) -> None:
+        """Connect to the other processes of the job and agree on a program."""
+        self._ranks = job_ranks(self._rank_timeout)
+        answers = self._ranks.share(self._hello())
+        for rank, answer in enumerate(answers):
+            if answer.trouble:
+                raise TroubleElsewhere(self._ranks.told(rank, answer.trouble))
+        self._ladder = Ladder({key: card for said in answers for key, card in said.cards.items()})
+        refusal = next(
+            (
+                self._ranks.told(rank, answer.refusal)
+                for rank, answer in enumerate(answers)
+                if answer.refusal
+            ),
+            "",
+        )
+        # The first process's file is used: the others may have another one, or none.
+        (saved, *_) = self._ranks.share(self._saved() if self._ranks.rank == 0 else None)
+        assert self._grip is not None
+        self._runner = Runner(self.monitor, self._grip, self._ranks)
+        self._runner.start(self._profile_decide_watch(saved, refusal), self._steps)
+
+    def _hello(self) -> _Hello:
+        try:
+            if not self.monitor.gpus:
+                raise KnobError("the monitor must have a GPU, but has none")
+            simulated = bool(self.monitor.node.simulated)
+            self._grip = KnobController(
+                self._knob,
+                self.monitor.gpus,
+                simulated=simulated,
+                raise_limit=self._raise_limit,
+                ousted=self.close,
+            )
+        except (CapabilityError, KnobError) as error:
+            return _Hello({}, trouble=str(error))
+        cards = {job_wide(key): card for key, card in self._grip.cards.items()}
+        try:
+            self._grip.try_control()
+        except (CapabilityError, KnobError, OSError) as error:
+            return _Hello(cards, refusal=str(error))
+        return _Hello(cards)
+
+    # --- the phases of a run ----------------------------------------------------------------
+
+    def _profile_decide_watch(self, saved: Frontier | None, refusal: str) -> Program:
+        """Profile, decide, watch; and again when the job has changed."""
+        if refusal:
+            self._say_refused(saved, refusal)
+            if saved is None:
+                while True:
+                    yield Idle(None)
+        for _ in range(_MAX_PROFILES):
+            walk = self._walk(saved)
+            if not refusal:
+                walk = yield from self._profiled(walk)
+                if len(walk.points()) < _FEWEST_TO_CHOOSE_FROM and walk.next_rung() is not None:
+                    self._say_too_short()
+                    while True:
+                        yield Idle(None)
+            yield from self._compared(walk)
+            self._decide(self._frontier_of(walk.points()))
+            if walk.slices:
+                self._keep()
+            if self.observing and self._present is None:
+                break  # GPUs differ, so the expected cost of a step there is unknown
+            setting, point = self._outcome()
+            drift = yield from watch(point, setting, at_once=not walk.slices)
+            saved = None
+            if refusal:
+                self._say("the saved profile is not this job's: %s", drift)
+                self._frontier = self._selection = None
+                while True:
+                    yield Idle(None)
+            self._say("profiling again: %s", drift)
+        while True:
+            yield Idle(self._outcome()[0])
+
+    def _walk(self, saved: Frontier | None) -> SettingSweep:
+        ladder = self._ladder
+        assert ladder is not None
+        known = {} if saved is None else {point.knob: point for point in saved.combine()}
+        if len(ladder.models) == 1:
+            known = dict(sorted(known.items(), reverse=True))
+        knobs = ladder.along(list(known))
+        present, aside = self._present, None
+        if present is not None and present not in knobs:
+            knobs.append(present)
+            if len(ladder.models) == 1:
+                knobs.sort(reverse=True)
+            aside = knobs.index(present)
+        return SettingSweep(
+            knobs,
+            self._settled,
+            self._lengths,
+            ladder.limits(knobs) if self._knob.bounds_power else None,
+            {rung: known[knob] for rung, knob in enumerate(map(freeze, knobs)) if knob in known},
+            aside,
+            ladder.gpus,
+            self._selected,
+        )
+
+    def _profiled(
+        self, walk: SettingSweep
+    ) -> Generator[Segment, SegmentResult | None, SettingSweep]:
+        """Continue a sweep, or start over if its known points no longer match this job."""
+        if walk.known and walk.next_rung() is not None:
+            last = walk.points()[-1]
+            drift = yield from self._counted(look(last, last.knob, cold=True, tolerance=MISMATCH))
+            if drift:
+                self._say("the saved profile is not continued: %s", drift)
+                walk = self._walk(None)
+        yield from self._counted(walk.run())
+        return walk
+
+    def _compared(self, walk: SettingSweep) -> Generator[Segment, SegmentResult | None, None]:
+        """Measure the previous setting as well, with which the choice is compared."""
+        if self._present is None:
+            return
+        rung = walk.knobs.index(self._present)
+        if not walk.knows(rung):
+            yield from self._counted(walk.visit(rung, None))
+
+    def _counted(
+        self, program: Generator[Segment, SegmentResult | None, T]
+    ) -> Generator[Segment, SegmentResult | None, T | None]:
+        """Run a program, count its steps as profiling, and end it if they are too many.
+
+        Returns:
+            The program's return value; `None` if it was ended.
+        """
+        taken = None
+        while True:
+            try:
+                stretch = program.send(taken)
+            except StopIteration as end:
+                return cast(T, end.value)
+            if self.profiling_steps + stretch.steps > self._job.max_profile_steps:
+                program.close()
+                return None
+            taken = yield stretch
+            self._profiling[freeze(stretch.setting)] += stretch.steps
+
+    def _settled(self, points: Sequence[Point]) -> bool:
+        return self.objective.settled(self._frontier_of(points).scaled(self._job.steps))
+
+    def _selected(self, points: Sequence[Point]) -> Point:
+        return self.objective.select(self._frontier_of(points).scaled(self._job.steps)).point
+
+    def _frontier_of(self, points: Sequence[Point]) -> Frontier:
+        assert self._ladder is not None
+        return Frontier(
+            points,
+            f"one step of {self._key()}",
+            knob_name=self._name,
+            knob_unit=self._knob.unit,
+            max_power=self._ladder.max_power,
+        )
+
+    def _decide(self, frontier: Frontier) -> None:
+        selection = self.objective.select(frontier.scaled(self._job.steps))
+        chosen = frontier.at(selection.point.knob)
+        self._frontier = frontier
+        self._selection = Selection(
+            chosen,
+            feasible=selection.feasible,
+            cost=selection.cost,
+            note=selection.note,
+            runner_up=None
+            if selection.runner_up is None
+            else frontier.at(selection.runner_up.knob),
+            tie=selection.tie,
+        )
+        if self._ranks.rank == 0:
+            logger.info("%s", self.report().headline())
+
+    def _outcome(self) -> tuple[Any, Point]:
+        """Return the setting for the rest of the run, and the expected step at it."""
+        assert self._frontier is not None
+        assert self._selection is not None
+        if self.observing:
+            return None, reference_point(self._frontier, self._present)
+        return self._selection.point.knob, self._selection.point
+
+    def _say_refused(self, saved: Frontier | None, refusal: str) -> None:
+        self.trouble = refusal
+        self.observing = True
+        self._say(
+            "the %s may not be set, so it stays as it is: %s; %s",
+            self._name,
+            refusal,
+            "the possible savings are reported from the saved profile"
+            if saved is not None
+            else "the possible savings cannot be profiled either, and only the run is measured",
+        )
+
+    def _say_too_short(self) -> None:
+        job = self._job
+        self.observing = True
+        self.trouble = (
+            f"a run of {job.run_steps} steps is too short to profile it: only "
+            f"{job.max_profile_steps:g} steps may be spent on that "
+            f"(max_profile_share={job.max_profile_share:g})"
+        )
+        self._say(
+            "the %s stays as it is, and only the run is measured: %s", self._name, self.trouble
+        )
+
+    def _say(self, message: str, *details: object) -> None:
+        """Log a warning that every process of the job would have, only once."""
+        if self._ranks.rank == 0:
+            logger.warning(message, *details)
+
+    # --- profiles of other runs -------------------------------------------------------------
+
+    def _key(self) -> ProfileKey:
+        assert self._ladder is not None
+        return ProfileKey(
+            str(self._ladder),
+            self._ladder.gpus,
+            self._knob.name,
+            self._job.name,
+            self._job.batch_size,
+        )
+
+    def _saved(self) -> Frontier | None:
+        if self._file is None:
+            return None
+        assert self._ladder is not None
+        try:
+            profile = self._file.find(self._key())
+        except ProfileError as error:
+            logger.warning("no saved profile is used: %s", error)
+            return None
+        if profile is None:
+            return None
+        strange = [p.knob for p in profile.frontier if not self._ladder.accepts(p.knob)]
+        if strange:
+            logger.warning(
+                "no saved profile is used: %s has the setting %r, which the GPUs do not accept",
+                self._file.path,
+                strange[0],
+            )
+            return None
+        allowed = [point for point in profile.frontier if self._ladder.allows(point.knob)]
+        if not allowed:
+            return None
+        logger.info("the profile of %s in %s is used", self._key(), self._file.path)
+        return self._frontier_of(allowed)
+
+    def _keep(self) -> None:
+        if self._file is None or self._ranks.rank != 0:
+            return
+        assert self._frontier is not None
+        try:
+            moved = self._file.keep(Profile(self._key(), self._frontier))
+        except (OSError, ProfileError) as error:
+            logger.warning("the profile could not be kept in %s: %s", self._file.path, error)
+            return
+        if moved is not None:
+            logger.warning("%s was not readable and is now %s", self._file.path, moved)
+
+
+def _profile_file(path: str | Path | None, job: Job) -> ProfileFile | None:
+    if path is not None:
+        return ProfileFile(path)
+    if job.name is None:
+        return None  # this job's profile could not be distinguished from another's
+    try:
+        return ProfileFile(state_directory() / "profiles.json")
+    except OSError as error:
+        logger.warning("profiles are not kept: %s", error)
+        return None

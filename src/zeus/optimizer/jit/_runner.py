@@ -1,0 +1,280 @@
+"""Runs segments of steps inside a training loop, and measures them.
+
+It uses only the loop's thread; between the ends of segments a step costs a comparison and a count.
+Segments continue across epochs, measured in pieces that exclude work between epochs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from zeus.errors import CapabilityError, KnobError
+from zeus.frontier._point import freeze
+from zeus.monitor import Measurement, ZeusMonitor
+from zeus.monitor._measurement import GPU
+from zeus.optimizer.jit._knob_controller import KnobController
+from zeus.optimizer.jit._late import late_time
+from zeus.optimizer.jit._ranks import Ranks
+from zeus.optimizer.jit._segment import Idle, Segment, SegmentResult
+
+_VAGUE = 0.02  # of the energy of a segment: from this uncertainty on, wait for the next tick
+_TICK = 0.1  # seconds between ticks of an energy counter, on most GPUs
+_SOME_TICKS = 2
+_LONGEST_WAIT = 0.3  # seconds
+
+#: A program of segments: yields what to do, is sent the result of each measured segment.
+Program = Generator[Segment | Idle, SegmentResult | None, None]
+
+
+class TroubleElsewhere(Exception):
+    """A process of the job cannot continue; says which and why."""
+
+
+class Runner:
+    """Runs a program of segments.
+
+    Attributes:
+        resting: Whether steps need not be reported until `wake`.
+    """
+
+    def __init__(self, monitor: ZeusMonitor, grip: KnobController, ranks: Ranks) -> None:
+        self._monitor = monitor
+        self._grip = grip
+        self._ranks = ranks
+        self._program: Program | None = None
+        self._stretch: Segment | None = None
+        self._end = 0  # the step count at which the segment ends
+        self._setting: Any = None
+        self._since = 0  # the step count at which the setting was applied
+        self._tally: Counter[Any] = Counter()
+        self._stay = _Stay(monitor, "")
+        self._trouble = ""
+        self.resting = False
+
+    def start(self, program: Program, step: int) -> None:
+        """Begin with the first segment, at step count `step`."""
+        self._program = program
+        self._order(None, step)
+
+    def wake(self, step: int) -> None:
+        """Continue the program after a rest, at step count `step`."""
+        self.resting = False
+        self._order(None, step)
+
+    def step_begin(self, step: int) -> None:
+        """Begin a step at step count `step`; ends a segment that is complete."""
+        while self._stretch is not None and step >= self._end:
+            stretch, self._stretch = self._stretch, None
+            self._order(self._reduced(stretch) if stretch.measured else None, step)
+        if self._stretch is not None and self._stretch.measured:
+            self._stay.step_begin()
+
+    def interrupt(self) -> None:
+        """Exclude the work that follows from the segment: it is not training."""
+        self._stay.interrupt()
+
+    def stop(self, step: int) -> None:
+        """Stop at step count `step`; the caller restores the previous setting."""
+        self._tally, self._since = self.tally(step), step
+        self._stretch = self._setting = None
+        self._stay.interrupt(sync_execution=False)
+        self._monitor.change_setting("")
+
+    def tally(self, step: int) -> Counter[Any]:
+        """Return the steps at each setting, after `step` in all; `None` is the previous one."""
+        return self._tally + Counter({self._setting: step - self._since})
+
+    # --- internal ---------------------------------------------------------------------------
+
+    def _order(self, taken: SegmentResult | None, step: int) -> None:
+        assert self._program is not None
+        self._tally, self._since = self.tally(step), step
+        order = self._program.send(taken)
+        if isinstance(order, Idle) or not order.continues:
+            self._stay.interrupt()
+            self._apply(order.setting)
+            label = "" if order.setting is None else f"setting {order.setting}"
+            self._stay = _Stay(self._monitor, label)
+        if isinstance(order, Idle):
+            self.resting = True
+        else:
+            self._stretch, self._end = order, step + order.steps
+
+    def _apply(self, setting: Any) -> None:
+        try:
+            self._grip.apply(setting)
+        except (CapabilityError, KnobError, OSError) as error:
+            if self._ranks.size == 1:
+                raise
+            self._trouble = str(error)  # the others wait for our results: sent along with them
+        self._setting = None if setting is None else freeze(setting)
+
+    def _reduced(self, stretch: Segment) -> SegmentResult:
+        """Return the time and energy of the segment on all GPUs of the job."""
+        try:
+            self._grip.check_in_force()
+        except (CapabilityError, OSError) as error:
+            # Measured at another setting than it would be recorded under.
+            self._trouble = self._trouble or str(error)
+        mine = self._stay.said(self._trouble)
+        answers = self._ranks.share(mine)
+        for rank, answer in enumerate(answers):
+            if answer.trouble:
+                raise TroubleElsewhere(self._ranks.told(rank, answer.trouble))
+        return self._stay.last_of(stretch.steps, answers)
+
+
+class _Stay:
+    """Consecutive measured segments at one setting, as one window.
+
+    Each segment is a difference of the window. So the uncertainty at the ends of windows shorter
+    than a counter tick occurs only at the two ends of the stay.
+
+    Args:
+        monitor: Measures it.
+        setting: Name of the setting, which is already in force.
+    """
+
+    def __init__(self, monitor: ZeusMonitor, setting: str) -> None:
+        self._monitor = monitor
+        self._setting = setting
+        monitor.change_setting(setting)
+        self._window: object | None = None
+        self._pieces: list[Measurement] = []
+        self._stamps: list[float] = []  # when the steps of the window began
+        self._step_times: list[float] = []  # seconds, of the segment so far
+        self._trouble = ""
+        self._before = SegmentResult(0, 0.0, 0.0)  # sum of the previous segments
+        self._late = 0.0
+
+    def step_begin(self) -> None:
+        """Begin a step."""
+        if self._window is None:
+            self._window = self._monitor.open_scope("profile", True)
+            self._stamps = []
+        self._stamps.append(self._monitor.node.clock.now())
+
+    def interrupt(self, *, sync_execution: bool = True) -> None:
+        """Exclude the work that follows from the stay."""
+        window, self._window = self._window, None
+        if window is None:
+            return
+        piece = self._monitor.close_scope(window, sync_execution, True)
+        if piece is None:
+            self._trouble = "the monitor's windows were reset during profiling"
+            return
+        self._pieces.append(piece)
+        self._take_stamps()
+
+    def _take_stamps(self) -> None:
+        now = self._monitor.node.clock.now()
+        self._step_times += [end - begin for begin, end in pairwise([*self._stamps, now])]
+        self._stamps = []
+
+    def said(self, trouble: str) -> _RankReport:
+        """Return the time and energy of the stay so far, in this process."""
+        pieces = [*self._pieces]
+        if self._window is not None:
+            so_far = self._monitor.peek_scope(self._window, True)
+            if so_far is None:
+                self._trouble = "the monitor's windows were reset during profiling"
+            else:
+                self._take_stamps()
+                pieces.append(self._settled(so_far, pieces))
+        self._late += late_time(self._step_times)
+        self._step_times = []
+        return _RankReport.of(pieces, self._late, trouble or self._trouble)
+
+    def _settled(self, so_far: Measurement, pieces: Sequence[Measurement]) -> Measurement:
+        """Return the window's measurement, one counter tick later if it is too uncertain.
+
+        Power after the last tick is assumed to be the mean of the window. That holds for many
+        short steps, but not for the end of a long one, where the GPU may idle.
+        """
+        energy = sum(piece.energy or 0.0 for piece in (so_far, *pieces))
+        alike = max(self._step_times) < _TICK < so_far.time / _SOME_TICKS
+        if alike or (so_far.uncertainty or 0.0) <= _VAGUE * energy:
+            return so_far
+        self.interrupt()
+        piece = self._pieces.pop()
+        self._monitor.change_setting("idle")
+        self._monitor.settle(_LONGEST_WAIT)
+        self._monitor.change_setting(self._setting)
+        self._pieces.append(piece)
+        return piece
+
+    def last_of(self, steps: int, answers: Sequence[_RankReport]) -> SegmentResult:
+        """Return the time and energy of the last segment, from the results of all processes."""
+        whole = _together(self._before.steps + steps, answers)
+        before, self._before = self._before, whole
+        time = whole.time - before.time
+        energy = whole.energy - before.energy
+        return SegmentResult(
+            steps,
+            time,
+            energy,
+            math.hypot(whole.uncertainty, before.uncertainty),
+            whole.highest_power,
+            min(max(whole.late - before.late, 0.0), time),
+            whole.uncertainty,
+        )
+
+
+@dataclass(frozen=True)
+class _RankReport:
+    """Results of a segment that a process sends to the others.
+
+    Attributes:
+        trouble: Why it cannot continue, or an empty string.
+        time: Seconds.
+        late: Seconds of it by which single steps were late.
+        energies: Joules and their uncertainty, by the GPU's key in the job.
+    """
+
+    trouble: str
+    time: float
+    late: float
+    energies: dict[str, tuple[float, float]]
+
+    @classmethod
+    def of(cls, pieces: Iterable[Measurement], late: float, trouble: str) -> _RankReport:
+        """Sum consecutive pieces."""
+        time = 0.0
+        energies: dict[str, tuple[float, float]] = {}
+        for piece in pieces:
+            time += piece.time
+            for reading in piece.readings:
+                if reading.domain != GPU:
+                    continue
+                if reading.energy is None:
+                    trouble = trouble or (
+                        f"the energy of {reading.device} cannot be measured: {reading.note}"
+                    )
+                    continue
+                joules, off = energies.get(reading.key, (0.0, 0.0))
+                energies[reading.key] = (
+                    joules + reading.energy,
+                    math.hypot(off, reading.uncertainty or 0.0),
+                )
+        return cls(trouble, time, late, energies)
+
+
+def _together(steps: int, answers: Sequence[_RankReport]) -> SegmentResult:
+    time, late = max((answer.time, answer.late) for answer in answers)
+    energies: dict[str, tuple[float, float]] = {}
+    for answer in answers:
+        for key, energy in answer.energies.items():
+            energies[key] = max(energy, energies.get(key, energy))  # seen twice, it counts once
+    return SegmentResult(
+        steps,
+        time,
+        math.fsum(joules for joules, _ in energies.values()),
+        math.hypot(*(off for _, off in energies.values())),
+        max((joules / time for joules, _ in energies.values()), default=0.0),
+        late,
+    )

@@ -1,0 +1,185 @@
+"""The solver's integer problem: options as whole numbers, and their lower convex hulls.
+
+Times are rounded down to ticks, and slopes of hulls down to whole units, so that the integer
+problem is nowhere more expensive than the real one: its lower bounds are lower bounds of the real
+one as well. Both units are powers of two, the smallest that keep all sums within 64 bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from zeus.optimizer.pipeline_frequency._pipeline import Operation, Pipeline
+from zeus.optimizer.pipeline_frequency._profile import Option, useful
+
+_BITS = 59  # sums of all operations stay below 2 to this power
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The options of one kind of operation.
+
+    Attributes:
+        options: Useful options, by rising time and falling cost.
+        ticks: Time of each option in ticks, rising.
+        energies: Joules of each option, over all GPUs that run it.
+        busy: GPU-seconds of each option.
+        costs: Joules of each option beyond those of waiting for its time.
+        corner_ticks: Corners of the lower convex hull in ticks, rising.
+        corner_slopes: Slope from the previous corner to each, falling; the first is 0.
+        least_cost: Cost of the last option, in whole units.
+    """
+
+    options: tuple[Option, ...]
+    ticks: tuple[int, ...]
+    energies: tuple[float, ...]
+    busy: tuple[float, ...]
+    costs: tuple[float, ...]
+    corner_ticks: tuple[int, ...]
+    corner_slopes: tuple[int, ...]
+    least_cost: int
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The curves of a whole pipeline.
+
+    Attributes:
+        curves: The distinct curves.
+        of_operation: Index of each operation's curve.
+        tick_bits: A second has 2 to this power ticks.
+        slope_bits: A watt has 2 to this power units of slope. A tick at a slope of one unit costs
+            one unit of cost.
+    """
+
+    curves: tuple[Curve, ...]
+    of_operation: tuple[int, ...]
+    tick_bits: int
+    slope_bits: int
+
+
+def curves_of(pipeline: Pipeline) -> Curves:
+    """Return the curves of a pipeline's operations."""
+    numbers: dict[tuple[int, bool], int] = {}
+    kinds: list[tuple[Operation, tuple[Option, ...]]] = []
+    of_operation = []
+    for operation in pipeline.operations:
+        # Operations of a kind share the tuple object of options from their profile.
+        key = id(operation.options), operation.device is None
+        if key not in numbers:
+            numbers[key] = len(kinds)
+            # Where no GPU is busy, none would wait instead: waiting costs nothing.
+            power = 0.0 if operation.device is None else pipeline.blocking_power
+            kinds.append((operation, useful(operation.options, power)))
+        of_operation.append(numbers[key])
+    uses = [0] * len(kinds)
+    for number in of_operation:
+        uses[number] += 1
+
+    longest = math.fsum(
+        use * options[-1].time for use, (_, options) in zip(uses, kinds, strict=True)
+    )
+    tick_bits = _BITS - math.frexp(longest)[1]
+    drafts = [_draft(pipeline, operation, options, tick_bits) for operation, options in kinds]
+    steepest = math.fsum(use * draft.steepest() for use, draft in zip(uses, drafts, strict=True))
+    slope_bits = _BITS - math.frexp(steepest)[1]
+    return Curves(
+        tuple(draft.finished(slope_bits + tick_bits) for draft in drafts),
+        tuple(of_operation),
+        tick_bits,
+        slope_bits,
+    )
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A curve whose unit of cost is not chosen yet."""
+
+    options: tuple[Option, ...]
+    ticks: tuple[int, ...]
+    energies: tuple[float, ...]
+    busy: tuple[float, ...]
+    costs: tuple[float, ...]
+    tick_bits: int
+
+    def steepest(self) -> float:
+        """Return an upper bound of the slopes of the hull, in watts."""
+        falls = [
+            (self.costs[0] - cost) / math.ldexp(ticks - self.ticks[0], -self.tick_bits)
+            for cost, ticks in zip(self.costs[1:], self.ticks[1:], strict=True)
+        ]
+        return max(falls, default=0.0)
+
+    def finished(self, cost_bits: int) -> Curve:
+        whole = [_floor(cost, cost_bits) for cost in self.costs]
+        corners = _hull(self.ticks, whole)
+        # Merge sides of the hull whose slopes are equal after rounding. Keep the first corner.
+        ticks, slopes = [self.ticks[corners[0]]], [0]
+        for before, corner in pairwise(corners):
+            slope = (whole[before] - whole[corner]) // (self.ticks[corner] - self.ticks[before])
+            if slope == 0:
+                break
+            if slope == slopes[-1]:
+                ticks[-1] = self.ticks[corner]
+            else:
+                ticks.append(self.ticks[corner])
+                slopes.append(slope)
+        return Curve(
+            self.options,
+            self.ticks,
+            self.energies,
+            self.busy,
+            self.costs,
+            tuple(ticks),
+            tuple(slopes),
+            whole[-1],
+        )
+
+
+def _draft(
+    pipeline: Pipeline, operation: Operation, options: Sequence[Option], tick_bits: int
+) -> _Draft:
+    gpus = pipeline.gpus_of(operation)
+    kept: list[tuple[Option, int]] = []
+    for option in options:
+        ticks = int(math.ldexp(option.time, tick_bits))
+        # Of options with equal ticks, the last costs least.
+        if kept and kept[-1][1] == ticks:
+            kept.pop()
+        kept.append((option, ticks))
+    energies = [pipeline.energy_of(operation, option) for option, _ in kept]
+    busy = [gpus * option.time for option, _ in kept]
+    return _Draft(
+        tuple(option for option, _ in kept),
+        tuple(ticks for _, ticks in kept),
+        tuple(energies),
+        tuple(busy),
+        tuple(
+            energy - pipeline.blocking_power * seconds
+            for energy, seconds in zip(energies, busy, strict=True)
+        ),
+        tick_bits,
+    )
+
+
+def _floor(value: float, bits: int) -> int:
+    """Return the value times 2 to the power `bits`, rounded down, exactly."""
+    numerator, denominator = value.as_integer_ratio()
+    return (numerator << max(bits, 0)) // (denominator << max(-bits, 0))
+
+
+def _hull(ticks: Sequence[int], costs: Sequence[int]) -> list[int]:
+    """Return the indices of the corners of the lower convex hull, computed exactly."""
+    corners: list[int] = []
+    for place in range(len(ticks)):
+        while len(corners) > 1:
+            before, last = corners[-2], corners[-1]
+            falls = (costs[before] - costs[last]) * (ticks[place] - ticks[before])
+            if falls > (costs[before] - costs[place]) * (ticks[last] - ticks[before]):
+                break
+            corners.pop()
+        corners.append(place)
+    return corners

@@ -1,0 +1,452 @@
+"""Pipeline schedules: the order in which each rank runs its computations, and the resulting graph.
+
+A schedule is a function from the numbers of ranks, stages and microbatches to one list of `Step`s
+per rank. `build` adds the dependencies: a forward waits for that of the previous stage, a backward
+for that of the next stage, and every step for the one before it on its rank.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from zeus.errors import PipelineError
+from zeus.optimizer.pipeline_frequency._pipeline import Pipeline, counted
+from zeus.optimizer.pipeline_frequency._profile import Profile
+
+FORWARD, BACKWARD, RECOMPUTATION = "forward", "backward", "recomputation"
+BACKWARD_INPUT, BACKWARD_WEIGHT = "backward_input", "backward_weight"
+COMMUNICATION, DATA_LOADING = "communication", "data_loading"
+_GRADIENTS = (BACKWARD, BACKWARD_INPUT)  # compute the gradient that the previous stage waits for
+
+
+class Step(NamedTuple):
+    """One computation in the order of a rank."""
+
+    instruction: str
+    stage: int
+    microbatch: int
+
+
+Order = list[list[Step]]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The dimensions of a pipeline to schedule.
+
+    Attributes:
+        devices: Number of pipeline ranks.
+        stages: Number of model stages, a multiple of the ranks. Stage `s` is on rank `s % devices`,
+            unless the schedule places them in a V.
+        microbatches: Number of microbatches.
+    """
+
+    devices: int
+    stages: int
+    microbatches: int
+
+    def __post_init__(self) -> None:
+        for name in ("devices", "stages", "microbatches"):
+            counted(name, getattr(self, name))
+        if self.stages % self.devices:
+            raise PipelineError(
+                "`stages` must be a multiple of `devices`, but got "
+                f"stages={self.stages}, devices={self.devices}"
+            )
+
+    @property
+    def chunks(self) -> int:
+        """Number of stages per rank."""
+        return self.stages // self.devices
+
+
+def _one_stage_per_rank(name: str, shape: Shape) -> None:
+    if shape.chunks > 1:
+        raise PipelineError(
+            f"{name} has one stage per rank, but got {shape.chunks}; interleaved, zero-bubble and "
+            "zbv have more"
+        )
+
+
+def _alternating(shape: Shape, rank: int) -> list[Step]:
+    """Return the 1F1B order of one rank."""
+    ahead = min(shape.devices - 1 - rank, shape.microbatches)
+    steps = [Step(FORWARD, rank, microbatch) for microbatch in range(ahead)]
+    for microbatch in range(shape.microbatches):
+        if microbatch + ahead < shape.microbatches:
+            steps.append(Step(FORWARD, rank, microbatch + ahead))
+        steps.append(Step(BACKWARD, rank, microbatch))
+    return steps
+
+
+def gpipe(shape: Shape) -> Order:
+    """All forwards, then all backwards."""
+    _one_stage_per_rank("gpipe", shape)
+    return [
+        [Step(FORWARD, rank, microbatch) for microbatch in range(shape.microbatches)]
+        + [Step(BACKWARD, rank, microbatch) for microbatch in range(shape.microbatches)]
+        for rank in range(shape.devices)
+    ]
+
+
+def one_forward_one_backward(shape: Shape) -> Order:
+    """1F1B: the fewest warm-up forwards that keep the last rank busy, then one of each in turn."""
+    _one_stage_per_rank("1f1b", shape)
+    return [_alternating(shape, rank) for rank in range(shape.devices)]
+
+
+def interleaved(shape: Shape) -> Order:
+    """1F1B with several stages per rank, as in Megatron-LM and PyTorch.
+
+    The microbatches go through each of a rank's stages in rounds of about as many as there are
+    ranks; their number must be a multiple of the number of rounds.
+    """
+    rounds = _Rounds("interleaved 1F1B", shape)
+    order = []
+    for rank in range(shape.devices):
+        ahead = rounds.ahead(rank, 2)
+        steps = [rounds.step(rank, number, FORWARD) for number in range(ahead)]
+        for number in range(rounds.total):
+            if number + ahead < rounds.total:
+                steps.append(rounds.step(rank, number + ahead, FORWARD))
+            steps.append(rounds.step(rank, number, BACKWARD))
+        order.append(steps)
+    return order
+
+
+class _Rounds:
+    """The order in which microbatches go through the several stages of a rank."""
+
+    def __init__(self, name: str, shape: Shape) -> None:
+        count = max(1, shape.microbatches // shape.devices)
+        if shape.chunks == 1:
+            count = 1  # rounds make no difference, so any number of microbatches is valid
+        if shape.microbatches % count:
+            raise PipelineError(
+                f"{name} needs microbatches in equal rounds, but got "
+                f"microbatches={shape.microbatches}, devices={shape.devices}: {count} rounds"
+            )
+        self._shape = shape
+        self._length = shape.microbatches // count
+        self.total = shape.microbatches * shape.chunks
+
+    def ahead(self, rank: int, per_rank: int) -> int:
+        """Return the warm-up forwards of a rank: `per_rank` more for each rank that follows."""
+        shape = self._shape
+        ahead = (shape.chunks - 1) * self._length + per_rank * (shape.devices - 1 - rank)
+        return min(ahead, self.total)
+
+    def step(self, rank: int, number: int, instruction: str) -> Step:
+        """Return the stage and microbatch of a rank's n-th instruction of this kind."""
+        shape = self._shape
+        round_, place = divmod(number, self._length * shape.chunks)
+        chunk, within = divmod(place, self._length)
+        if instruction != FORWARD:
+            chunk = shape.chunks - 1 - chunk
+        return Step(instruction, chunk * shape.devices + rank, round_ * self._length + within)
+
+
+def early_recomputation(shape: Shape) -> Order:
+    """1F1B in which activations are recomputed before a backward's gradient has arrived.
+
+    The last rank's backward follows its forward at once, so it has nothing to recompute.
+    """
+    _one_stage_per_rank("1f1b-recompute", shape)
+    order = []
+    for rank in range(shape.devices):
+        steps = []
+        for step in _alternating(shape, rank):
+            if step.instruction == BACKWARD and rank < shape.devices - 1:
+                steps.append(step._replace(instruction=RECOMPUTATION))
+            steps.append(step)
+        order.append(steps)
+    return order
+
+
+def zero_bubble(shape: Shape) -> Order:
+    """1F1B with split backwards: input gradients at once, weight gradients to fill gaps.
+
+    Later ranks have fewer microbatches in flight, so they may postpone as many weight gradients as
+    there are ranks before them, within the memory of 1F1B (ZB-H1). A rank may have several stages,
+    with rounds as those of `interleaved`.
+    """
+    rounds = _Rounds("zero-bubble", shape)
+    order = []
+    for rank in range(shape.devices):
+        ahead = rounds.ahead(rank, 1)
+        steps = [rounds.step(rank, number, FORWARD) for number in range(ahead)]
+        for number in range(rounds.total):
+            if number + ahead < rounds.total:
+                steps.append(rounds.step(rank, number + ahead, FORWARD))
+            steps.append(rounds.step(rank, number, BACKWARD_INPUT))
+            if number >= rank:
+                steps.append(rounds.step(rank, number - rank, BACKWARD_WEIGHT))
+        put_off = range(max(rounds.total - rank, 0), rounds.total)
+        order.append(steps + [rounds.step(rank, number, BACKWARD_WEIGHT) for number in put_off])
+    return order
+
+
+def zero_bubble_v(shape: Shape) -> Order:
+    """Two stages per rank in a V, down the ranks and up again, with split backwards (ZB-V).
+
+    The first rank has the first stage and the last one, so that it computes the loss and begins the
+    first backward itself. If forwards and both halves of backwards take equally long, no rank waits
+    between its first computation and its last, within the memory of 1F1B.
+    """
+    if shape.chunks != 2:
+        raise PipelineError(f"zbv has two stages per rank, but got {shape.chunks}")
+    # With fewer microbatches, take the order of as many as fill the pipeline, and leave gaps.
+    filling = max(shape.microbatches, 2 * shape.devices - 1)
+    order = []
+    for rank in range(shape.devices):
+        following = shape.devices - rank  # ranks from this one on
+        line = _Line(down=rank, up=shape.stages - 1 - rank)
+        line.run("F", times=2 * following - 1)
+        line.run("f F", times=rank)
+        line.run("f i w", times=following)
+        while line.count("f") < filling:
+            if line.count("F") < filling:
+                line.run("F")
+            line.run("I W f i w")
+        line.run("I i", times=rank)
+        line.run("I W", times=following)
+        line.run("w", times=filling - line.count("w"))
+        line.run("W", times=filling - line.count("W"))
+        order.append([step for step in line.steps if step.microbatch < shape.microbatches])
+    return order
+
+
+class _Line:
+    """Builds the order of a rank from letters: upper case on the way down the V, lower case up."""
+
+    _LETTERS: ClassVar = {"f": FORWARD, "i": BACKWARD_INPUT, "w": BACKWARD_WEIGHT}
+
+    def __init__(self, down: int, up: int) -> None:
+        self.steps: list[Step] = []
+        self._stages = down, up
+        self._counts: Counter[str] = Counter()
+
+    def run(self, letters: str, times: int = 1) -> None:
+        """Append the steps of the letters, each for its next microbatch."""
+        for letter in letters.split() * times:
+            stage = self._stages[letter.islower()]
+            instruction = self._LETTERS[letter.lower()]
+            self.steps.append(Step(instruction, stage, self._counts[letter]))
+            self._counts[letter] += 1
+
+    def count(self, letter: str) -> int:
+        """Return the number of steps of a letter so far."""
+        return self._counts[letter]
+
+
+SCHEDULES: dict[str, Callable[[Shape], Order]] = {
+    "gpipe": gpipe,
+    "1f1b": one_forward_one_backward,
+    "interleaved": interleaved,
+    "1f1b-recompute": early_recomputation,
+    "zero-bubble": zero_bubble,
+    "zbv": zero_bubble_v,
+}
+"""Schedules by their names on the command line."""
+MAX_OPERATIONS = 200_000  # per iteration; takes minutes and a gigabyte
+_CHUNKS = {"zbv": 2}  # stages per rank, where there is no choice
+
+
+def build(
+    profile: Profile,
+    schedule: str | Callable[[Shape], Order],
+    microbatches: int,
+    blocking_power: float,
+    *,
+    chunks: int | None = None,
+    tensor_parallel: int = 1,
+    data_parallel: int = 1,
+    communication: float = 0.0,
+    data_loading: float = 0.0,
+    name: str = "",
+) -> Pipeline:
+    """Return the graph of an iteration.
+
+    A profile without "recomputation" is assumed to repeat its forward. One without
+    "backward_input" and "backward_weight" is assumed to spend half of its backward on each.
+
+    Args:
+        profile: Times and energies of the stages.
+        schedule: One of `SCHEDULES`, or a function like those.
+        microbatches: Number of microbatches.
+        blocking_power: Watts of a GPU that waits.
+        chunks: Stages per rank; by default 1, or 2 with "zbv", which requires 2. "interleaved"
+            and "zero-bubble" may also have more than 1.
+        tensor_parallel: GPUs per rank; the profile is of each one.
+        data_parallel: Number of pipelines that do the same.
+        communication: Seconds from the end of a computation until the next stage has its result,
+            if that is on another rank. No GPU is busy with it.
+        data_loading: Seconds that the first stage waits for the data of each microbatch.
+        name: Name of the model; by default that of the profile.
+
+    Raises:
+        PipelineError: If a value is out of range, or the schedule cannot be followed.
+        StageProfileError: If the profile lacks what the schedule needs.
+    """
+    if isinstance(schedule, str):
+        if schedule not in SCHEDULES:
+            raise PipelineError(
+                f"`schedule` must be one of {', '.join(SCHEDULES)}, but got {schedule!r}"
+            )
+        chunks = _CHUNKS.get(schedule, 1) if chunks is None else chunks
+        schedule = SCHEDULES[schedule]
+    chunks = 1 if chunks is None else chunks
+    if profile.stages % counted("chunks", chunks):
+        raise PipelineError(
+            f"`chunks` must divide the number of stages, but got chunks={chunks} and "
+            f"{profile.stages} stages"
+        )
+    shape = Shape(profile.stages // chunks, profile.stages, microbatches)
+    if 2 * shape.stages * shape.microbatches > MAX_OPERATIONS:
+        raise PipelineError(
+            f"an iteration must have at most {MAX_OPERATIONS} operations, but forwards and "
+            f"backwards of {shape.stages} stages and {shape.microbatches} microbatches are "
+            f"{2 * shape.stages * shape.microbatches}"
+        )
+    pipeline = Pipeline(
+        shape.devices,
+        blocking_power,
+        tensor_parallel=tensor_parallel,
+        data_parallel=data_parallel,
+        name=name or profile.name,
+    )
+    order = schedule(shape)
+    _Builder(pipeline, completed(profile, order), order, communication, data_loading).run()
+    return pipeline
+
+
+def completed(profile: Profile, order: Order) -> Profile:
+    """Return the profile with instructions derived from measured ones, if the order needs them."""
+    needed = {step.instruction for steps in order for step in steps}
+    if RECOMPUTATION in needed and not profile.has(RECOMPUTATION):
+        profile = profile.with_copy(FORWARD, RECOMPUTATION)
+    halves = (BACKWARD_INPUT, BACKWARD_WEIGHT)
+    if needed.intersection(halves) and not all(map(profile.has, halves)):
+        profile = profile.with_parts(BACKWARD, dict.fromkeys(halves, 0.5))
+    return profile
+
+
+class _Builder:
+    """Adds operations in the order in which they would start at the highest clocks."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        profile: Profile,
+        order: Order,
+        communication: float,
+        data_loading: float,
+    ) -> None:
+        self._pipeline = pipeline
+        self._profile = profile
+        self._order = order
+        self._communication = communication
+        self._data_loading = data_loading
+        self._steps = {step: rank for rank, steps in enumerate(order) for step in steps}
+        if len(self._steps) < sum(map(len, order)):
+            raise PipelineError("a schedule must run every step once, but one occurs twice")
+        self._done: dict[Step, tuple[int, float]] = {}
+        self._place = [0] * len(order)
+        self._free = [0.0] * len(order)
+
+    def run(self) -> None:
+        waiting: dict[Step, list[int]] = defaultdict(list)  # ranks that wait for a step
+        ready: list[tuple[float, int]] = []
+        for rank in range(len(self._order)):
+            self._offer(rank, ready, waiting)
+        while ready:
+            _, rank = heapq.heappop(ready)
+            step = self._add(rank)
+            for other in (rank, *waiting.pop(step, ())):
+                self._offer(other, ready, waiting)
+        for rank, steps in enumerate(self._order):
+            if self._place[rank] < len(steps):
+                raise PipelineError(
+                    f"the schedule cannot be followed: rank {rank} waits forever before "
+                    f"{steps[self._place[rank]]}"
+                )
+
+    def _offer(
+        self, rank: int, ready: list[tuple[float, int]], waiting: dict[Step, list[int]]
+    ) -> None:
+        """Queue the rank's next step as ready, or as waiting for another step."""
+        if self._place[rank] == len(self._order[rank]):
+            return
+        start = self._free[rank]
+        for other in self._inputs(self._order[rank][self._place[rank]]):
+            if other not in self._done:
+                waiting[other].append(rank)
+                return
+            start = max(start, self._done[other][1])
+        heapq.heappush(ready, (start, rank))
+
+    def _add(self, rank: int) -> Step:
+        step = self._order[rank][self._place[rank]]
+        self._place[rank] += 1
+        stage, microbatch = step.stage, step.microbatch
+        if step.instruction == FORWARD and stage == 0 and self._data_loading:
+            self._pipeline.add_fixed(
+                DATA_LOADING, self._data_loading, device=rank, stage=stage, microbatch=microbatch
+            )
+        inputs = [self._done[other] for other in self._inputs(step)]
+        options = self._profile.of(step.stage, step.instruction)
+        number = self._pipeline.add(
+            step.instruction,
+            options,
+            device=rank,
+            stage=stage,
+            microbatch=microbatch,
+            after=[other for other, _ in inputs],
+        )
+        start = max([self._free[rank], *(end for _, end in inputs)])
+        end = self._free[rank] = start + options[0].time
+        if self._communication and self._sends(step):
+            number = self._pipeline.add_fixed(
+                COMMUNICATION,
+                self._communication,
+                stage=stage,
+                microbatch=microbatch,
+                after=[number],
+            )
+            end += self._communication
+        self._done[step] = number, end
+        return step
+
+    def _inputs(self, step: Step) -> list[Step]:
+        """Return the steps that a step waits for, besides the one before it on its rank."""
+        if step.instruction == FORWARD:
+            found = self._found(FORWARD, step.stage - 1, step.microbatch)
+        elif step.instruction not in _GRADIENTS:
+            found = None
+        elif step.stage < self._profile.stages - 1:
+            found = self._gradient(step.stage + 1, step.microbatch)
+        else:
+            found = self._found(FORWARD, step.stage, step.microbatch)
+        return [] if found is None else [found]
+
+    def _sends(self, step: Step) -> bool:
+        """Return whether another rank needs the result."""
+        receiver = None
+        if step.instruction == FORWARD:
+            receiver = self._found(FORWARD, step.stage + 1, step.microbatch)
+        elif step.instruction in _GRADIENTS:
+            receiver = self._gradient(step.stage - 1, step.microbatch)
+        return receiver is not None and self._steps[receiver] != self._steps[step]
+
+    def _found(self, instruction: str, stage: int, microbatch: int) -> Step | None:
+        step = Step(instruction, stage, microbatch)
+        return step if step in self._steps else None
+
+    def _gradient(self, stage: int, microbatch: int) -> Step | None:
+        """Return the step that computes the gradient of a stage's input, split or not."""
+        kinds = (self._found(instruction, stage, microbatch) for instruction in _GRADIENTS)
+        return next((step for step in kinds if step is not None), None)

@@ -1,0 +1,174 @@
+"""The time-energy frontier of a pipeline: plans with their times, energies and optimality bounds.
+
+`solve` finds the exact continuous frontier first, on which operations may mix their options, and
+executable plans next (`c/sweep.c`, `c/solve.c`). The continuous frontier is a lower bound for every
+plan of the same time.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zeus.errors import PipelineError
+from zeus.frontier import Frontier, Point
+from zeus.optimizer.pipeline_frequency import _native as native
+from zeus.optimizer.pipeline_frequency._curves import Curves, curves_of
+from zeus.optimizer.pipeline_frequency._limit import Limit
+from zeus.optimizer.pipeline_frequency._pipeline import Pipeline, counted
+from zeus.optimizer.pipeline_frequency._plan import Menu, Plan
+
+PLANS = 500
+_ROUNDS = 3
+_MAX_PLANS = 1_000_000
+_COST_BITS = 60
+_STEEPEST = 1 << 61
+
+
+class Continuous:
+    """The continuous frontier, exact: piecewise linear and convex.
+
+    Attributes:
+        fastest: Seconds of the shortest possible iteration.
+        least_energy: Seconds of the iteration of minimum energy.
+    """
+
+    def __init__(self, pipeline: Pipeline, curves: Curves, found: native.Found) -> None:
+        self._tick_bits = curves.tick_bits
+        self._cost_bits = curves.tick_bits + curves.slope_bits
+        self._pipelines = pipeline.data_parallel
+        self._waiting = pipeline.blocking_power * pipeline.gpus
+        self._ticks = found.breakpoint_ticks
+        self._slopes = found.breakpoint_slopes
+        self._costs = [sum(curves.curves[number].least_cost for number in curves.of_operation)]
+        for place in range(len(self._ticks) - 1):
+            fall = self._ticks[place] - self._ticks[place + 1]
+            self._costs.append(self._costs[-1] + self._slopes[place] * fall)
+        self.fastest = self._seconds(len(self._ticks) - 1)
+        # While saving a tick costs no more than waiting for it, a shorter iteration saves energy.
+        waiting = math.ldexp(self._waiting, curves.slope_bits)
+        last = len(self._ticks) - 1
+        best = next((place for place in range(last) if self._slopes[place] > waiting), last)
+        self.least_energy = self._seconds(best)
+
+    def _seconds(self, place: int) -> float:
+        return math.ldexp(self._ticks[place], -self._tick_bits)
+
+    def corners(self) -> list[tuple[float, float]]:
+        """Return its corners (s, J), from the fastest to the one of minimum energy."""
+        found: list[tuple[float, float]] = []
+        for place in range(len(self._ticks) - 1, -1, -1):
+            time = self._seconds(place)
+            if not found or time > found[-1][0]:  # corners only ticks apart are one
+                found.append((time, self._energy(self._costs[place], time)))
+            if time >= self.least_energy:
+                break
+        return found
+
+    def energy(self, time: float) -> float:
+        """Return the lower bound on the joules of any plan that takes this time or less.
+
+        Args:
+            time: Seconds, at least `fastest`. Beyond `least_energy` the bound stays constant.
+        """
+        time = min(time, self.least_energy)
+        # Round up, so that rounding of the time cannot raise the bound.
+        ticks = int(math.ldexp(time, self._tick_bits)) + 1
+        ticks = min(max(ticks, self._ticks[-1]), self._ticks[0])
+        place = bisect.bisect_left(self._ticks, -ticks, key=lambda tick: -tick)
+        cost = self._costs[place]
+        if self._ticks[place] < ticks:
+            cost -= self._slopes[place - 1] * (ticks - self._ticks[place])
+        return self._energy(cost, time)
+
+    def _energy(self, cost: int, time: float) -> float:
+        return self._pipelines * (math.ldexp(cost, -self._cost_bits) + self._waiting * time)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The plans found for a pipeline.
+
+    Attributes:
+        frontier: Plans by rising time and falling energy; the knob of each point is a `Plan`.
+        continuous: The lower bound of all plans.
+        refined: Whether the solver finished; if not, its limit was reached, plans may be further
+            from their bound than usual, and the bound from the optimum.
+    """
+
+    frontier: Frontier
+    continuous: Continuous
+    refined: bool = True
+
+    @property
+    def plans(self) -> Sequence[Plan]:
+        """Plans of the frontier, by rising time."""
+        return [point.knob for point in self.frontier]
+
+
+def solve(pipeline: Pipeline, plans: int = PLANS, limit: Limit | None = None) -> Solution:
+    """Return the frontier of a pipeline, from the fastest possible plan to the minimum energy.
+
+    Args:
+        pipeline: The pipeline to plan; it cannot be changed afterwards.
+        plans: Number of iteration times to aim at. About as many plans are found; all that are
+            Pareto-optimal are returned.
+        limit: Limits of time and memory; by default no time limit.
+
+    Raises:
+        PipelineError: If the pipeline is empty, a number is out of range, or the time is over
+            before there is a plan.
+        SolvingCancelledError: If the limit was cancelled.
+        NativeCodeError: If the solver is missing and cannot be built.
+    """
+    if counted("plans", plans) > _MAX_PLANS:
+        raise PipelineError(f"`1 <= plans <= {_MAX_PLANS}` must hold, but got plans={plans!r}")
+    pipeline.completed()
+    curves = curves_of(pipeline)
+    for number, curve in zip(curves.of_operation, pipeline.operations, strict=True):
+        if len(curves.curves[number].options) >= native.MAX_OPTIONS:
+            raise PipelineError(
+                f"an operation must have fewer than {native.MAX_OPTIONS} useful options, but "
+                f"{curve} has {len(curves.curves[number].options)}"
+            )
+    limit = limit or Limit()
+    limit.check()
+    found = native.solve(_numbers(pipeline, curves, plans), limit)
+    continuous = Continuous(pipeline, curves, found)
+    menu = Menu(pipeline, tuple(curves.curves[number].options for number in curves.of_operation))
+    pipelines = pipeline.data_parallel
+    points = []
+    for time, energy, choices in zip(found.times, found.energies, found.choices, strict=True):
+        joules = pipelines * energy
+        # Rounding must not lift the bound above the plan itself.
+        bound = min(continuous.energy(time), joules)
+        points.append(Point(Plan(menu, choices, time, joules, bound), time, joules))
+    frontier = Frontier(points, f"one iteration of {pipeline.name}", knob_name="plan")
+    return Solution(frontier, continuous, found.refined)
+
+
+def _numbers(pipeline: Pipeline, curves: Curves, plans: int) -> native.Numbers:
+    each = curves.curves
+    largest = math.fsum(max(map(abs, each[number].costs)) for number in curves.of_operation)
+    cost_bits = _COST_BITS - math.frexp(largest)[1]
+    waiting = math.ldexp(pipeline.blocking_power * pipeline.gpus, curves.slope_bits)
+    return native.Numbers(
+        plans=plans,
+        rounds=_ROUNDS,
+        blocking_slope=min(math.floor(waiting), _STEEPEST),
+        blocking_power=pipeline.blocking_power,
+        gpus=pipeline.gpus,
+        curve=curves.of_operation,
+        before=[operation.after for operation in pipeline.operations],
+        option_ticks=[curve.ticks for curve in each],
+        option_cost=[
+            [math.floor(math.ldexp(cost, cost_bits)) for cost in curve.costs] for curve in each
+        ],
+        option_time=[[option.time for option in curve.options] for curve in each],
+        option_energy=[curve.energies for curve in each],
+        option_busy=[curve.busy for curve in each],
+        corner_ticks=[curve.corner_ticks for curve in each],
+        corner_slope=[curve.corner_slopes for curve in each],
+    )

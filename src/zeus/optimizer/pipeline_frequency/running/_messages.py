@@ -1,0 +1,369 @@
+"""Messages between the ranks of a pipeline job and the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple
+
+from zeus.errors import PipelineError, ServerError
+from zeus.optimizer.pipeline_frequency._profile import Option
+
+MAX_NAME = 200  # characters in the name of a job, a GPU model or an instruction
+MAX_RANKS = 100_000
+MAX_INSTRUCTIONS = 10_000  # in one step of a rank
+MAX_KINDS = 64  # kinds of instructions per rank
+MAX_CLOCKS = 1_000
+MAX_PASSAGES = 8
+MAX_CHUNKS = 1_000
+MAX_STAGES = 1_000_000  # in the whole model
+MAX_SECONDS, MAX_JOULES, MAX_WATTS, MAX_MEGAHERTZ = 1e6, 1e9, 1e6, 1e5
+MIN_SECONDS = 1e-9  # per instruction: near 0 s, its power would be unbounded
+MAX_SLOWDOWN = 1_000.0
+
+FORWARD = "forward"
+GRADIENTS = ("backward", "backward_input")
+"""Instructions that wait for the gradient from the next stage."""
+FIXED = ("communication", "data_loading", "receive", "send")
+"""Instructions whose time does not depend on the clock: none is chosen for them."""
+
+
+class Instruction(NamedTuple):
+    """One instruction in a rank's step.
+
+    Attributes:
+        name: "forward", "backward", or any other.
+        chunk: Index among the rank's model chunks.
+        microbatch: Index of the microbatch; `None` to number instructions of a kind in order.
+        stage: Index of the stage in the whole model; `None` if stages are assigned to ranks in
+            turn.
+    """
+
+    name: str
+    chunk: int = 0
+    microbatch: int | None = None
+    stage: int | None = None
+
+    @property
+    def kind(self) -> InstructionKind:
+        """Kind of the instruction: all of one kind take the same time and energy."""
+        return InstructionKind(self.name, self.chunk)
+
+
+class InstructionKind(NamedTuple):
+    """A kind of instruction; all instructions of a kind are measured together."""
+
+    name: str
+    chunk: int
+
+    def __str__(self) -> str:
+        return f"{self.name} of chunk {self.chunk}" if self.chunk else self.name
+
+
+@dataclass(frozen=True)
+class RankPlace:
+    """The position of a rank in its job.
+
+    Attributes:
+        rank: Global rank.
+        dp_rank: Index of its data-parallel pipeline.
+        pp_rank: Its place in the pipeline.
+        tp_rank: Index among the tensor-parallel GPUs of the place.
+        dp_degree: Number of pipelines.
+        pp_degree: Number of places in a pipeline.
+        tp_degree: Number of GPUs per place.
+        world_size: Number of ranks, the product of the three degrees.
+
+    Raises:
+        PipelineError: If a number is out of range.
+    """
+
+    rank: int
+    dp_rank: int
+    pp_rank: int
+    tp_rank: int
+    dp_degree: int
+    pp_degree: int
+    tp_degree: int
+    world_size: int
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise PipelineError(
+                    f"`{each.name}` must be a whole number, but got {each.name}={value!r}"
+                )
+        product = self.dp_degree * self.pp_degree * self.tp_degree
+        degrees = f"dp_degree={self.dp_degree}, pp_degree={self.pp_degree}, "
+        degrees += f"tp_degree={self.tp_degree}"
+        if min(self.dp_degree, self.pp_degree, self.tp_degree) < 1 or product != self.world_size:
+            raise PipelineError(
+                "`dp_degree * pp_degree * tp_degree == world_size` must hold, each 1 or more, "
+                f"but got ({degrees}, world_size={self.world_size})"
+            )
+        if self.world_size > MAX_RANKS:
+            raise PipelineError(
+                f"`world_size <= {MAX_RANKS}` must hold, but got world_size={self.world_size}"
+            )
+        bounds = {
+            "rank": self.world_size,
+            "dp_rank": self.dp_degree,
+            "pp_rank": self.pp_degree,
+            "tp_rank": self.tp_degree,
+        }
+        for name, bound in bounds.items():
+            if not 0 <= getattr(self, name) < bound:
+                raise PipelineError(
+                    f"`0 <= {name} < {bound}` must hold, but got {name}={getattr(self, name)}"
+                )
+
+    @property
+    def degrees(self) -> tuple[int, int, int]:
+        """Numbers of pipelines, places and GPUs per place."""
+        return self.dp_degree, self.pp_degree, self.tp_degree
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Indices of the pipeline, place and GPU."""
+        return self.dp_rank, self.pp_rank, self.tp_rank
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A rank's registration with the server.
+
+    Attributes:
+        session: Identifies the process; another process of the same rank has a different one.
+        seat: Its position in the job.
+        gpu: Model of its GPU.
+        clocks: MHz that it may measure, the highest first.
+        blocking_power: Watts of a waiting GPU, if the user gave it.
+        note: Description of the training run, for people.
+    """
+
+    session: str
+    seat: RankPlace
+    gpu: str
+    clocks: tuple[int, ...]
+    blocking_power: float | None = None
+    note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {**asdict(self), "clocks": list(self.clocks)}
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """When the instructions of a step began and ended, each synchronized with the accelerator.
+
+    Attributes:
+        step: Number of the step.
+        begins: When each instruction began, in order; seconds by the rank's own clock.
+        ends: When each instruction ended, likewise.
+    """
+
+    step: int
+    begins: tuple[float, ...]
+    ends: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Measurements of one rank.
+
+    Attributes:
+        options: Mean time and energy of each kind of instruction at each clock.
+        blocking_power: Watts between instructions; `None` if there was no time between any.
+        steps: Number of steps measured.
+        passages: Start and end times of some of these steps.
+    """
+
+    options: Mapping[InstructionKind, Sequence[Option]]
+    blocking_power: float | None
+    steps: int
+    passages: tuple[StepTimes, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "options": [
+                {
+                    "name": kind.name,
+                    "chunk": kind.chunk,
+                    "clocks": [option.frequency for option in options],
+                    "times": [option.time for option in options],
+                    "energies": [option.energy for option in options],
+                }
+                for kind, options in self.options.items()
+            ],
+            "blocking_power": self.blocking_power,
+            "steps": self.steps,
+            "passages": [
+                {"step": each.step, "begins": list(each.begins), "ends": list(each.ends)}
+                for each in self.passages
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Measured:
+        """Return the measurements from their JSON form; the inverse of `to_dict`.
+
+        Raises:
+            PipelineError: If the record is invalid.
+        """
+        options: dict[InstructionKind, Sequence[Option]] = {}
+        for each in record["options"]:
+            kind = InstructionKind(each["name"], each["chunk"])
+            columns = each["clocks"], each["times"], each["energies"]
+            if len({len(column) for column in columns}) > 1:
+                lengths = ", ".join(str(len(column)) for column in columns)
+                raise PipelineError(
+                    f"clocks, times and energies must match in number, but got {lengths} for {kind}"
+                )
+            if kind in options:
+                raise PipelineError(f"each kind must be reported once, but got {kind} twice")
+            options[kind] = tuple(Option(*row) for row in zip(*columns, strict=True))
+        passages = tuple(
+            StepTimes(each["step"], tuple(each["begins"]), tuple(each["ends"]))
+            for each in record.get("passages", ())
+        )
+        return cls(options, record["blocking_power"], record["steps"], passages)
+
+
+@dataclass(frozen=True)
+class Directive:
+    """The server's answer to a rank.
+
+    Attributes:
+        version: Increases whenever the ranks are to do something else.
+        state: "measure" until the rank has reported its measurements, "wait" until all ranks
+            have, "plan", or "cannot plan".
+        message: The reason, for people.
+        clocks: MHz of each instruction of the rank's step, `None` where there is nothing to set;
+            absent without a plan.
+        time: Seconds of an iteration by the plan.
+        energy: Joules of an iteration of all pipelines, if all followed this plan.
+    """
+
+    version: int
+    state: str
+    message: str = ""
+    clocks: tuple[float | None, ...] | None = None
+    time: float | None = None
+    energy: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        clocks = None if self.clocks is None else list(self.clocks)
+        return {**asdict(self), "clocks": clocks}
+
+    @classmethod
+    def from_dict(cls, record: Any) -> Directive:
+        """Return the answer from its JSON form; the inverse of `to_dict`.
+
+        Raises:
+            ServerError: If the record is invalid.
+        """
+        try:
+            clocks = record["clocks"]
+            return cls(
+                int(record["version"]),
+                str(record["state"]),
+                str(record["message"]),
+                None if clocks is None else tuple(map(_clock, clocks)),
+                record["time"],
+                record["energy"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ServerError(f"the server's response is invalid: {error!r}") from None
+
+
+def _clock(value: Any) -> float | None:
+    if value is None:
+        return None
+    clock = float(value)
+    if not 0 < clock <= MAX_MEGAHERTZ:
+        raise ValueError(f"a clock of {clock} MHz")
+    return clock
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A pipeline that became slower, or is healthy again.
+
+    Exactly one of `slowdown`, `iteration_time` and `healthy` is given.
+
+    Attributes:
+        dp_rank: Index of the pipeline.
+        slowdown: Factor by which an iteration takes longer, 1 or more.
+        iteration_time: Seconds of an iteration.
+        healthy: Whether it is as fast as the others again.
+
+    Raises:
+        PipelineError: If not exactly one is given, or one is out of range.
+    """
+
+    dp_rank: int
+    slowdown: float | None = None
+    iteration_time: float | None = None
+    healthy: bool = False
+
+    def __post_init__(self) -> None:
+        told = [self.slowdown is not None, self.iteration_time is not None, self.healthy]
+        if sum(told) != 1:
+            raise PipelineError(
+                "exactly one of slowdown, iteration_time and healthy must be given, but got "
+                f"(slowdown={self.slowdown!r}, iteration_time={self.iteration_time!r}, "
+                f"healthy={self.healthy!r})"
+            )
+        if self.slowdown is not None:
+            bounded("slowdown", self.slowdown, MAX_SLOWDOWN, least=1.0)
+        if self.iteration_time is not None:
+            bounded("iteration_time", self.iteration_time, MAX_SECONDS, least=MIN_SECONDS)
+
+    def __str__(self) -> str:
+        if self.healthy:
+            return f"pipeline {self.dp_rank} is healthy"
+        if self.slowdown is not None:
+            return f"pipeline {self.dp_rank} takes {self.slowdown:g} times as long"
+        return f"pipeline {self.dp_rank} takes {self.iteration_time:g} s per iteration"
+
+
+def bounded(
+    name: str, value: Any, most: float, *, least: float = 0.0, above: bool = False
+) -> float:
+    """Return the value if it is a number within bounds.
+
+    Raises:
+        PipelineError: If not; names the rule and the value.
+    """
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    if real and least <= value <= most and not (above and value == least):
+        return float(value)
+    sign = "<" if above else "<="
+    raise PipelineError(
+        f"`{least:g} {sign} {name} <= {most:g}` must hold, but got {name}={value!r}"
+    )
+
+
+def worded(name: str, value: object, most: int = MAX_NAME, *, empty: bool = False) -> str:
+    """Return the value if it is a printable text of allowed length.
+
+    Raises:
+        PipelineError: If not; names the rule and the value.
+    """
+    good = isinstance(value, str) and value.isprintable() and len(value) <= most
+    if good and (empty or str(value).strip()):
+        return str(value)
+    shown = repr(value)
+    raise PipelineError(
+        f"`{name}` must be a printable text of {0 if empty else 1} to {most} characters, but got "
+        f"{name}={shown if len(shown) <= 80 else shown[:77] + '...'}"
+    )
+
+
+def sequence_from(rows: Iterable[Sequence[Any]]) -> tuple[Instruction, ...]:
+    """Return the instructions from their JSON rows."""
+    return tuple(Instruction(*row) for row in rows)

@@ -1,0 +1,615 @@
+"""Pipeline jobs in a store: the requests of ranks and operators, answered in this process.
+
+Jobs are cached in memory, and read again when another process has changed them. Which ranks are
+alive, and how long their steps take, is in memory only. Plans are not stored but computed again
+from the stored inputs: unless its time runs out, the solver is deterministic.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from zeus.errors import (
+    DamagedJobError,
+    NativeCodeError,
+    PipelineError,
+    ServerError,
+    UnknownJobError,
+)
+from zeus.optimizer.batch_size.store._engine import reading, writing
+from zeus.optimizer.batch_size.store._store import Store
+from zeus.optimizer.pipeline_frequency._limit import Limit, SolvingCancelledError
+from zeus.optimizer.pipeline_frequency._plan import Plan
+from zeus.optimizer.pipeline_frequency.running import _records as records
+from zeus.optimizer.pipeline_frequency.running._job import JobEvent, PipelineJob, Rank
+from zeus.optimizer.pipeline_frequency.running._messages import (
+    MAX_SECONDS,
+    Directive,
+    Instruction,
+    Measured,
+    Registration,
+    Straggler,
+    bounded,
+    worded,
+)
+from zeus.optimizer.pipeline_frequency.running._planning import ROOM, Planned, plan
+
+logger = logging.getLogger(__name__)
+
+LEASE = 60.0  # seconds without a request after which a rank is lost
+_FRESH = 0.5  # seconds for which a cached job is used without checking the store
+_MAX_JOBS = 256  # cached in memory
+_MAX_PLANS = 64  # jobs whose plans are cached in memory
+_MAX_PLAN_BYTES = 512 << 20  # of all cached plans
+PLANNING_SECONDS = 30.0  # for the plans of one job
+
+
+class Pipelines:
+    """Pipeline jobs in a store; see `PipelinesApi` for the interface.
+
+    Safe to use from several threads and, on one store, from several processes.
+
+    Args:
+        store: The store of the jobs; not closed here.
+        now: Returns seconds since 1970.
+        clock: Returns seconds of a monotonic clock, for deciding which ranks are alive. By default
+            `time.monotonic`, or `now` where that is given.
+        plan_soon: Called with the name of a job that can be planned; must arrange a call of `make`.
+            By default jobs are planned at once.
+        changed: Called with the name of a job whose ranks are to do something else.
+        planning_seconds: Time limit for the plans of a job. Plans of a pipeline that needs longer
+            are not fully refined.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], float] = time.time,
+        *,
+        clock: Callable[[], float] | None = None,
+        plan_soon: Callable[[str], None] | None = None,
+        changed: Callable[[str], None] | None = None,
+        planning_seconds: float = PLANNING_SECONDS,
+    ) -> None:
+        self._engine = store.engine
+        self._now = now
+        self._plan_soon = plan_soon
+        self._changed = changed
+        self._lock = threading.RLock()
+        self._moved = threading.Condition(self._lock)
+        self._planning_seconds = planning_seconds
+        self._solving: dict[str, threading.Lock] = {}
+        self._jobs: dict[str, tuple[int, PipelineJob]] = {}
+        self._checked: dict[str, float] = {}
+        self._plans: dict[str, Planned] = {}
+        self._heard: dict[tuple[str, int], float] = {}
+        self._lost: set[tuple[str, int]] = set()
+        self._step_times: dict[str, dict[int, float]] = {}
+        self._clock = clock or (time.monotonic if now is time.time else now)
+        self._opened, self._began = now(), self._clock()
+
+    # --- requests of ranks ------------------------------------------------------------------------
+
+    def register(self, job: str, registration: Registration) -> Directive:
+        """Take a place in a job; see `PipelinesApi`."""
+        worded("job", job)
+        if "/" in job or job in (".", ".."):  # the name is a part of URLs
+            raise PipelineError(f"`job` must have no / and not be . or .., but got job={job!r}")
+        seat = registration.seat
+        standing = self._change(
+            job,
+            lambda found, at: found.register(registration, at, self._living(found)),
+            seat.rank,
+            create=seat.degrees,
+        )
+        self._step_times.get(job, {}).pop(seat.rank, None)
+        return standing
+
+    def put_sequence(
+        self, job: str, rank: int, session: str, sequence: Sequence[Instruction]
+    ) -> Directive:
+        """Report the instruction sequence of a rank; see `PipelinesApi`."""
+        return self._change(
+            job, lambda found, at: found.put_sequence(rank, session, sequence, at), rank
+        )
+
+    def put_measurements(self, job: str, rank: int, session: str, measured: Measured) -> Directive:
+        """Report the measurements of a rank; see `PipelinesApi`."""
+        standing = self._change(
+            job, lambda found, at: found.put_measurements(rank, session, measured, at), rank
+        )
+        return self.standing(job, rank, session) if self._see_to_plan(job) else standing
+
+    def report_trouble(self, job: str, rank: int, session: str, said: str) -> Directive:
+        """Report that a rank cannot take part; see `PipelinesApi`."""
+        return self._change(job, lambda found, at: found.put_trouble(rank, session, said, at), rank)
+
+    def leave(self, job: str, rank: int, session: str) -> None:
+        """Report that a rank has ended; see `PipelinesApi`."""
+        self._change(job, lambda found, at: found.leave(rank, session, at), None)
+        self._see_to_plan(job)  # the rank may have been what prevented planning
+
+    def standing(
+        self,
+        job: str,
+        rank: int,
+        session: str,
+        *,
+        version: int = 0,
+        wait: float = 0.0,
+        step_time: float | None = None,
+    ) -> Directive:
+        """Return what a rank should do; see `PipelinesApi`."""
+        if step_time is not None:
+            bounded("step_time", step_time, MAX_SECONDS)
+        deadline = time.monotonic() + wait
+        while True:
+            with self._lock:
+                found = self._read(job)
+                found.at(rank, session)
+                self._heard[job, rank] = self._clock()
+                if step_time is not None and version == found.version and not found.stragglers:
+                    self._step_times.setdefault(job, {})[rank] = step_time
+                left = deadline - time.monotonic()
+                if found.version == version and left > 0:
+                    self._moved.wait(min(left, 1.0))
+                    continue
+            return self._standing(job, rank, session)
+
+    def report_straggler(self, job: str, straggler: Straggler) -> dict[str, Any]:
+        """Report a straggler; see `PipelinesApi`."""
+        self._change(job, lambda found, at: found.put_straggler(straggler, at), None)
+        return self.job(job)
+
+    # --- requests of operators --------------------------------------------------------------------
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """List all jobs; see `PipelinesApi`."""
+        with reading(self._engine) as connection:
+            found = records.names(connection)
+        summaries = []
+        for name in found:
+            try:
+                with self._lock:
+                    summaries.append(self._summary(self._read(name)))
+            except UnknownJobError:
+                continue  # deleted meanwhile
+            except DamagedJobError:
+                empty = PipelineJob(name, (0, 0, 0), 0.0, 0.0)
+                status = "its record in the store is damaged and cannot be read"
+                summaries.append({**self._summary(empty), "status": status})
+        return summaries
+
+    def job(self, name: str) -> dict[str, Any]:
+        """Return one job; see `PipelinesApi`."""
+        with self._lock:
+            found = self._read(name)
+            alive = self._living(found)
+            return {
+                **self._summary(found),
+                "stragglers": [asdict(each) for _, each in sorted(found.stragglers.items())],
+                "ranks": [
+                    _rank_summary(rank, alive(number))
+                    for number, rank in sorted(found.ranks.items())
+                ],
+            }
+
+    def frontier(self, name: str) -> dict[str, Any]:
+        """Return the frontier of a job; see `PipelinesApi`."""
+        with self._lock:
+            found = self._read(name)
+            pipelines, version, status = found.degrees[0], found.version, found.status()
+            stragglers = dict(found.stragglers)
+        planned = self.planned(name)
+        if planned is None:
+            return {"name": name, "version": version, "status": status, "blocking_power": None,
+                    "before": None, "step_time": None, "points": [], "active": []}  # fmt: skip
+        step = self.step_time(name)
+        active = [planned.point(stragglers, pipeline, step) for pipeline in range(pipelines)]
+        before = planned.before
+        return {
+            "name": name,
+            "version": version,
+            "status": status,
+            "blocking_power": planned.blocking_power,
+            "before": {"time": before.time, "energy": before.energy},
+            "step_time": step,
+            "points": [
+                {
+                    "time": point.time,
+                    "energy": point.energy,
+                    "lower_bound": point.knob.lower_bound,
+                }
+                for point in planned.solution.frontier
+            ],
+            "active": [
+                {"pipeline": number, "time": point.time, "energy": point.energy}
+                for number, point in enumerate(active)
+            ],
+        }
+
+    def profile(self, name: str) -> list[dict[str, Any]]:
+        """Return the measured profile; see `PipelinesApi`."""
+        planned = self.planned(name)
+        return [] if planned is None else planned.profile()
+
+    def plan(self, name: str, pipeline: int = 0) -> list[dict[str, Any]]:
+        """Return the plan of a pipeline; see `PipelinesApi`."""
+        with self._lock:
+            found = self._read(name)
+            if pipeline not in range(found.degrees[0]):
+                raise PipelineError(
+                    f"`0 <= pipeline < {found.degrees[0]}` must hold, but got pipeline={pipeline}"
+                )
+            stragglers = dict(found.stragglers)
+        planned = self.planned(name)
+        if planned is None:
+            return []
+        followed: Plan = planned.point(stragglers, pipeline, self.step_time(name)).knob
+        return followed.to_list()
+
+    def events(self, name: str, most: int = 100) -> list[JobEvent]:
+        """Return up to `most` events of a job, the latest first."""
+        with reading(self._engine) as connection:
+            number, _ = _known(records.changes(connection, name), name)
+            return records.events(connection, number, most)
+
+    def delete(self, name: str) -> None:
+        """Delete a job; see `PipelinesApi`."""
+        with self._lock:
+            with writing(self._engine) as connection:
+                number, _ = _known(records.changes(connection, name, lock=True), name)
+                records.forget(connection, number)
+            self._drop(name)
+        self._notify(name)
+
+    def close(self) -> None:
+        """Do nothing: the store stays open."""
+
+    # --- plans ------------------------------------------------------------------------------------
+
+    def solve(self, name: str) -> None:
+        """Compute the plans of a job, if that is possible and not done yet."""
+        while self.make(name, self.limit()):
+            pass
+
+    def limit(self) -> Limit:
+        """Return the limits for computing the plans of a job, counted from now on."""
+        return Limit(self._planning_seconds, ROOM)
+
+    def make(self, name: str, limit: Limit) -> bool:
+        """Like `solve`, but once. Blocks neither other jobs nor queries about this one.
+
+        Returns:
+            Whether to repeat it, because the job's inputs changed meanwhile.
+
+        Raises:
+            SolvingCancelledError: If the limit was cancelled; nothing has changed then.
+        """
+        with self._lock:
+            alone = self._solving.setdefault(name, threading.Lock())
+        with alone:
+            with self._lock:
+                found = self._read(name)
+                if not (found.wants_plan() or (found.planned and self._known(found) is None)):
+                    return False
+                copied = _copy(found)
+            self._make(name, copied, limit)
+        with self._lock:
+            return self._read(name).wants_plan()
+
+    def planned(self, name: str) -> Planned | None:
+        """Return the plans of a job; `None` if it has none.
+
+        Raises:
+            ServerError: If they are not in memory (evicted, or computed by another process) and
+                will be computed again.
+        """
+        with self._lock:
+            found = self._read(name)
+            if not found.planned or (known := self._known(found)) is not None:
+                return known if found.planned else None
+        if self._plan_soon is not None:
+            self._plan_soon(name)
+            raise ServerError(f"the plans of pipeline job {name!r} are recomputed; retry soon")
+        self.solve(name)
+        with self._lock:
+            return self._known(self._read(name))
+
+    def work(self, name: str) -> int:
+        """Return the amount of planning work, about proportional to the time it takes."""
+        with self._lock:
+            return self._read(name).work()
+
+    def _known(self, job: PipelineJob) -> Planned | None:
+        """Return the plans in memory, if they are for the job's current inputs."""
+        known = self._plans.get(job.name)
+        return known if known is not None and known.inputs == job.inputs else None
+
+    def waiting_for_plan(self) -> list[str]:
+        """List jobs that have or could have a plan, but none in memory: all after a restart."""
+        with reading(self._engine) as connection:
+            found = records.names(connection)
+        names = []
+        for name in found:
+            with self._lock:
+                try:
+                    job = self._jobs.get(name, (0, None))[1] or self._read(name)
+                except DamagedJobError as error:
+                    logger.error("%s", error)
+                    continue
+                if (job.planned and name not in self._plans) or job.wants_plan():
+                    names.append(name)
+        return names
+
+    def step_time(self, name: str) -> float | None:
+        """Return seconds of a whole step without stragglers: the median of the ranks' reports."""
+        with self._lock:
+            times = sorted(self._step_times.get(name, {}).values())
+        return times[len(times) // 2] if times else None
+
+    def sweep(self) -> None:
+        """Record lost ranks, and drop straggler reports about pipelines without living ranks."""
+        with self._lock:
+            jobs = [(name, job) for name, (_, job) in self._jobs.items()]
+            found = [(name, self._newly_lost(job), bool(job.stragglers)) for name, job in jobs]
+        for name, lost, straggles in found:
+            if not (lost or straggles):
+                continue
+            try:
+                self._change(name, partial(self._bury, lost), None)
+            except UnknownJobError:
+                continue
+            self._lost.update((name, rank) for rank in lost)
+
+    def _newly_lost(self, job: PipelineJob) -> list[int]:
+        alive = self._living(job)
+        missing = {n for n, rank in job.ranks.items() if not rank.left and not alive(n)}
+        self._lost -= {(job.name, number) for number in job.ranks if number not in missing}
+        return sorted(number for number in missing if (job.name, number) not in self._lost)
+
+    def _bury(self, lost: list[int], job: PipelineJob, at: float) -> None:
+        if lost:
+            job.lose(lost, at)
+        job.forget_gone_stragglers(at, self._living(job))
+
+    def numbers(self) -> tuple[int, int]:
+        """Return the number of jobs, and of ranks seen recently."""
+        with reading(self._engine) as connection:
+            jobs = records.count(connection)
+        horizon = self._clock() - LEASE
+        with self._lock:
+            return jobs, sum(at > horizon for at in self._heard.values())
+
+    def _make(self, name: str, job: PipelineJob, limit: Limit) -> None:
+        planned: Planned | None = None
+        try:
+            planned = plan(job, limit)
+            frontier = planned.solution.frontier
+            power = planned.blocking_power
+            counted = "not known, counted as 0 W" if power is None else f"{power:.4g} W"
+            said = (
+                f"{len(frontier)} plans from {frontier.fastest.time:.4g} to "
+                f"{frontier.least_energy.time:.4g} s; blocking power {counted}"
+            )
+            if planned.message_time is not None:
+                said += f"; messages take up to {1e3 * planned.message_time:.3g} ms"
+            if not planned.solution.refined:
+                said += f"; not fully refined, as that takes more than {limit.seconds:g} s"
+        except SolvingCancelledError:
+            raise
+        except (PipelineError, NativeCodeError) as error:
+            said = str(error)
+        except Exception:  # a bug in Zeus; no rank should wait for a plan forever
+            logger.exception("planning pipeline job %r failed", name)
+            planned, said = None, "the solver failed; see the log of the server"
+
+        def deploy(found: PipelineJob, at: float) -> None:
+            if found.inputs != job.inputs:
+                return  # the inputs changed meanwhile, and are planned next
+            if planned is None:
+                found.fail(said, at)
+                return
+            self._keep(name, planned)
+            if not found.planned:
+                found.deploy(said, at)
+
+        self._change(name, deploy, None)
+        if job.planned:
+            self._notify(name)  # clients waiting for evicted plans can have them now
+
+    def _keep(self, name: str, planned: Planned) -> None:
+        with self._lock:
+            self._plans.pop(name, None)
+            while len(self._plans) >= _MAX_PLANS:
+                del self._plans[next(iter(self._plans))]
+            # Evict large pipelines first, so that only they pay for their long planning again.
+            sizes = {known: each.size for known, each in self._plans.items()}
+            while sizes and sum(sizes.values()) + planned.size > _MAX_PLAN_BYTES:
+                largest = max(sizes, key=lambda each: sizes[each])
+                del self._plans[largest], sizes[largest]
+            self._plans[name] = planned
+
+    # --- internals --------------------------------------------------------------------------------
+
+    def _change(
+        self,
+        name: str,
+        change: Callable[[PipelineJob, float], None],
+        rank: int | None,
+        *,
+        create: tuple[int, int, int] | None = None,
+    ) -> Directive:
+        """Change a job in a transaction; return what the calling rank should do."""
+        at = self._now()
+        with self._lock:
+            try:
+                with writing(self._engine) as connection:
+                    found = records.changes(connection, name, lock=True)
+                    if found is None and create is not None:
+                        job = PipelineJob(name, create, at, at)
+                        number = records.create(connection, job)
+                    else:
+                        number, count = _known(found, name)
+                        known = self._jobs.get(name)
+                        same = known is not None and (known[0], known[1].changes) == (number, count)
+                        job = known[1] if same and known else records.load(connection, name, number)
+                    before, version = job.changes, job.version
+                    change(job, at)
+                    if job.changes != before or found is None:
+                        records.save(connection, number, job)
+            except BaseException:
+                self._jobs.pop(name, None)  # it may be partly changed
+                raise
+            self._remember(name, number, job)
+            if rank is not None:
+                self._heard[name, rank] = self._clock()
+            session = job.ranks[rank].session if rank is not None else ""
+            moved = job.version != version
+        if moved:
+            self._notify(name)
+        if rank is None:
+            return Directive(job.version, "")
+        return self._standing(name, rank, session)
+
+    def _read(self, name: str) -> PipelineJob:
+        """Return the job, at most half a second old. Call with the lock held."""
+        known = self._jobs.get(name)
+        if known is not None and time.monotonic() - self._checked.get(name, 0.0) < _FRESH:
+            return known[1]
+        with reading(self._engine) as connection:
+            try:
+                number, count = _known(records.changes(connection, name), name)
+            except UnknownJobError:
+                self._drop(name)
+                raise
+            if known is None or (known[0], known[1].changes) != (number, count):
+                known = number, records.load(connection, name, number)
+        self._remember(name, *known)
+        return known[1]
+
+    def _remember(self, name: str, number: int, job: PipelineJob) -> None:
+        self._jobs.pop(name, None)
+        while len(self._jobs) >= _MAX_JOBS:
+            del self._jobs[next(iter(self._jobs))]  # read again when needed
+        self._jobs[name] = number, job
+        self._checked[name] = time.monotonic()
+
+    def _standing(self, name: str, rank: int, session: str) -> Directive:
+        planned = self.planned(name)
+        with self._lock:
+            job = self._read(name)
+            record = job.at(rank, session)
+            version = job.version
+            trouble = job.trouble()
+            if trouble:
+                return Directive(version, "cannot plan", trouble)
+            place = record.seat.pp_rank
+            if planned is not None and planned.sequences[place] == record.sequence:
+                stragglers = dict(job.stragglers)
+            elif record.measured is None:
+                return Directive(version, "measure")
+            else:
+                return Directive(version, "wait", job.status())
+        point = planned.point(stragglers, record.seat.dp_rank, self.step_time(name))
+        clocks = planned.clocks(point, place)
+        return Directive(version, "plan", "", clocks, point.time, point.energy)
+
+    def _see_to_plan(self, name: str) -> bool:
+        """Plan a job that needs it, or schedule that; return whether it was planned here."""
+        with self._lock:
+            if not self._read(name).wants_plan():
+                return False
+        if self._plan_soon is not None:
+            self._plan_soon(name)
+            return False
+        self.solve(name)
+        return True
+
+    def _living(self, job: PipelineJob) -> Callable[[int], bool]:
+        """Return a test whether a rank was seen recently; after a restart, all count as seen."""
+        now = self._clock()
+
+        def alive(rank: int) -> bool:
+            record = job.ranks.get(rank)
+            if record is None or record.left:
+                return False
+            # A rank that registered with another process after we started is new when first seen.
+            unheard = now if record.registered > self._opened else self._began
+            return now - self._heard.setdefault((job.name, rank), unheard) < LEASE
+
+        return alive
+
+    def _summary(self, job: PipelineJob) -> dict[str, Any]:
+        alive = self._living(job)
+        pipelines, places, gpus = job.degrees
+        return {
+            "name": job.name,
+            "note": job.note,
+            "status": job.status(),
+            "dp_degree": pipelines,
+            "pp_degree": places,
+            "tp_degree": gpus,
+            "created": job.created,
+            "updated": job.updated,
+            "version": job.version,
+            "registered": len(job.ranks),
+            "alive": sum(map(alive, job.ranks)),
+            "straggling": len(job.stragglers),
+        }
+
+    def _drop(self, name: str) -> None:
+        for memory in (self._jobs, self._checked, self._plans, self._step_times, self._solving):
+            memory.pop(name, None)
+        for key in [key for key in self._heard if key[0] == name]:
+            del self._heard[key]
+
+    def _notify(self, name: str) -> None:
+        with self._moved:
+            self._moved.notify_all()
+        if self._changed is not None:
+            self._changed(name)
+
+
+def _known(found: tuple[int, int] | None, name: str) -> tuple[int, int]:
+    if found is None:
+        raise UnknownJobError(f"there is no pipeline job {name!r}")
+    return found
+
+
+def _copy(job: PipelineJob) -> PipelineJob:
+    """Return a copy of a plan's inputs, which other threads cannot change meanwhile."""
+    ranks = {number: Rank(**vars(rank)) for number, rank in job.ranks.items()}
+    return PipelineJob(
+        job.name,
+        job.degrees,
+        job.created,
+        job.updated,
+        inputs=job.inputs,
+        planned=job.planned,
+        ranks=ranks,
+    )
+
+
+def _rank_summary(rank: Rank, alive: bool) -> dict[str, Any]:
+    measured = rank.measured
+    clocks = [] if measured is None else [len(options) for options in measured.options.values()]
+    return {
+        "rank": rank.seat.rank,
+        "dp_rank": rank.seat.dp_rank,
+        "pp_rank": rank.seat.pp_rank,
+        "tp_rank": rank.seat.tp_rank,
+        "gpu": rank.gpu,
+        "state": rank.state if alive or rank.left else "lost",
+        "trouble": rank.trouble,
+        "registered": rank.registered,
+        "instructions": len(rank.sequence),
+        "clocks_measured": max(clocks, default=0),
+        "steps_measured": 0 if measured is None else measured.steps,
+    }

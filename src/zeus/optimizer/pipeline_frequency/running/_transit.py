@@ -1,0 +1,60 @@
+"""Estimates message times between the places of a pipeline from when computations begin and end.
+
+The gap between the end of a computation and the start of the one that needs its result is the
+message time plus any other delay of the receiver. The shortest gap of a step is the message time,
+because at the step's start and where it waits for a backward the receiver has nothing else to do.
+Clocks of two machines do not agree, but their offset enters the two directions with opposite signs.
+So only the mean of both directions is used, within one step, in which clocks do not drift apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
+
+from zeus.optimizer.pipeline_frequency.running._messages import MAX_SECONDS, StepTimes
+
+SHORTEST = 1e-5  # seconds; shorter messages get no operation of their own
+
+
+class Dependency(NamedTuple):
+    """Dependency of a computation on the result of one at another place.
+
+    Attributes:
+        receiver: Index of the instruction in the sequence of its place.
+        sender: Place of the other instruction.
+        sent: Index of the other instruction in the sequence there.
+    """
+
+    receiver: int
+    sender: int
+    sent: int
+
+
+def message_times(
+    dependencies: Sequence[Sequence[Dependency]],
+    passages: Mapping[Hashable, Sequence[Sequence[StepTimes]]],
+) -> dict[tuple[int, int], float]:
+    """Return seconds of a message by pair of places, the lower first; unknown ones are absent.
+
+    Args:
+        dependencies: Dependencies of each place on others.
+        passages: Start and end times of steps, by pipeline and place.
+    """
+    found: dict[tuple[int, int], float] = {}
+    for places in passages.values():
+        by_step = [{each.step: each for each in place} for place in places]
+        shortest: dict[tuple[int, int, int], float] = {}
+        for place, needs in enumerate(dependencies):
+            for need in needs:
+                for step in by_step[place].keys() & by_step[need.sender].keys():
+                    begin = by_step[place][step].begins[need.receiver]
+                    gap = begin - by_step[need.sender][step].ends[need.sent]
+                    way = need.sender, place, step
+                    shortest[way] = min(gap, shortest.get(way, gap))
+        for (sender, receiver, step), gap in shortest.items():
+            back = shortest.get((receiver, sender, step))
+            if sender < receiver and back is not None:
+                pair = sender, receiver
+                found[pair] = min((gap + back) / 2, found.get(pair, (gap + back) / 2))
+    return {pair: each for pair, each in found.items() if SHORTEST <= each <= MAX_SECONDS}

@@ -1,0 +1,189 @@
+"""Tables of many jobs stacked into arrays, and the outcomes of choices in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zeus.optimizer.batch_size._job_batch import (
+    OPTIMIZED,
+    UNTOUCHED,
+    Bools,
+    Choices,
+    Floats,
+    Ints,
+    allowed_epochs,
+)
+from zeus.optimizer.batch_size._randomness import uniform
+from zeus.replay._table import JobTable
+
+# Draws of outcomes must be independent of draws of policies with the same seed.
+_OUTCOMES = 0x6F7574636F6D65
+
+
+@dataclass
+class World:
+    """Recorded outcomes of all jobs.
+
+    The arrays are indexed by table, batch size and power limit; shorter tables are padded.
+
+    Attributes:
+        time: Duration of an epoch in seconds; `energy` and `cost` in joules.
+        first_time: Seconds of an epoch in which all power limits are profiled, by table and batch
+            size; `first_energy` and `first_cost` likewise.
+        best_power: Index of the best power limit; `highest` is the index of the highest.
+        load: Average power as a fraction of the power limit.
+        epochs: Epochs until convergence, by table, batch size and run.
+        runs: Number of recorded runs.
+        oracle: Expected cost of the best configuration, by table.
+    """
+
+    time: Floats
+    energy: Floats
+    cost: Floats
+    first_time: Floats
+    first_energy: Floats
+    first_cost: Floats
+    best_power: Ints
+    highest: Ints
+    load: Floats
+    epochs: Floats
+    runs: Ints
+    max_epochs: Floats
+    oracle: Floats
+
+    @classmethod
+    def of(cls, tables: Sequence[JobTable]) -> World:
+        """Stack tables."""
+        arms = max(len(table.batch_sizes) for table in tables)
+        limits = max(len(table.power_limits) for table in tables)
+        runs = max(table.epochs.shape[1] for table in tables)
+
+        def stacked(each: list[Floats], shape: tuple[int, ...], padding: float) -> Floats:
+            whole = np.full((len(each), *shape), padding)
+            for place, part in enumerate(each):
+                corner: tuple[Any, ...] = (place, *map(slice, part.shape))
+                whole[corner] = part
+            return whole
+
+        def swept(each: list[Floats]) -> Floats:
+            # A power limit that was not recorded for a batch size gets the nearest recorded one.
+            return stacked([_filled(part) for part in each], (arms, limits), 1.0)
+
+        def profiled(each: list[Floats]) -> Floats:
+            return stacked([np.nanmean(part, axis=1) for part in each], (arms,), 1.0)
+
+        loads = [table.power / np.array(table.power_limits) for table in tables]
+        return cls(
+            time=swept([table.time for table in tables]),
+            energy=swept([table.energy for table in tables]),
+            cost=swept([table.epoch_cost for table in tables]),
+            # Each power limit gets the same fraction of the epoch's work.
+            first_time=profiled([table.time for table in tables]),
+            first_energy=profiled([table.energy for table in tables]),
+            first_cost=profiled([table.epoch_cost for table in tables]),
+            best_power=stacked(
+                [table.best_power.astype(np.float64) for table in tables], (arms,), 0
+            ).astype(np.int64),
+            highest=np.array([len(table.power_limits) - 1 for table in tables], dtype=np.int64),
+            load=swept(loads),
+            epochs=stacked([table.epochs for table in tables], (arms, runs), np.inf),
+            runs=stacked([table.runs.astype(np.float64) for table in tables], (arms,), 1).astype(
+                np.int64
+            ),
+            max_epochs=np.array([table.max_epochs for table in tables], dtype=np.float64),
+            oracle=np.array([table.optimum.cost for table in tables]),
+        )
+
+    def run(
+        self,
+        table: Ints,
+        choices: Choices,
+        known: Bools,
+        *,
+        seed: Ints,
+        recurrence: Ints,
+        attempt: Ints,
+    ) -> Ran:
+        """Return the outcomes of trials, drawn from the recorded runs.
+
+        Args:
+            table: Index of the table of each trial.
+            choices: Decisions of the policy.
+            known: Whether the batch size has already been profiled on this GPU.
+            seed: Together with the recurrence, the attempt and the batch size, it selects one of
+                the recorded runs. So all policies get the same outcomes.
+            recurrence: Number of the recurrence.
+            attempt: Number of the trial within it.
+        """
+        arm = choices.arm
+        at = table, arm
+        power = np.where(
+            choices.power == OPTIMIZED,
+            self.best_power[at],
+            np.where(choices.power == UNTOUCHED, self.highest[table], choices.power),
+        )
+        cell = table, arm, power
+        time, energy, cost = self.time[cell], self.energy[cell], self.cost[cell]
+        profiles = ~known & (choices.power == OPTIMIZED)
+        first_cost = np.where(profiles, self.first_cost[at], cost)
+        allowed = allowed_epochs(choices, first_cost, cost, ~profiles, self.max_epochs[table])
+        draw = uniform(seed ^ _OUTCOMES, recurrence, attempt, arm)
+        needed = self.epochs[table, arm, (draw * self.runs[at]).astype(np.int64)]
+        epochs = np.minimum(needed, allowed)
+        begun = epochs > 0
+        extra = profiles & begun
+        first_time = self.first_time[at]
+        rest = epochs - begun
+        return Ran(
+            power=power,
+            converged=needed <= allowed,
+            exhausted=allowed >= self.max_epochs[table],
+            epochs=epochs,
+            told=np.where(profiles & (epochs > 1), first_time, np.nan),
+            time=rest * time + np.where(extra, first_time, time * begun),
+            energy=rest * energy + np.where(extra, self.first_energy[at], energy * begun),
+            cost=rest * cost + first_cost * begun,
+            epoch_cost=cost,
+            load=self.load[cell],
+        )
+
+
+@dataclass
+class Ran:
+    """Outcomes of trials.
+
+    Attributes:
+        power: Index of the power limit that was used in the end.
+        converged: Whether the target was reached.
+        exhausted: Whether the maximum number of epochs was allowed.
+        epochs: Number of epochs run.
+        told: Seconds until the end of the first epoch, when the cost of an epoch is known; NaN if
+            it was known before, or if the trial ends with that epoch.
+        time: Duration in seconds; `energy` and `cost` in joules.
+        epoch_cost: Cost of one epoch at that power limit, in joules.
+        load: Average power as a fraction of that power limit.
+    """
+
+    power: Ints
+    converged: Bools
+    exhausted: Bools
+    epochs: Floats
+    told: Floats
+    time: Floats
+    energy: Floats
+    cost: Floats
+    epoch_cost: Floats
+    load: Floats
+
+
+def _filled(part: Floats) -> Floats:
+    whole = part.copy()
+    for row in whole:
+        known = np.flatnonzero(~np.isnan(row))
+        for place in np.flatnonzero(np.isnan(row)):
+            row[place] = row[known[np.abs(known - place).argmin()]]
+    return whole

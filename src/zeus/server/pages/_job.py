@@ -1,0 +1,389 @@
+"""The page of one recurring job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from zeus.drawing._captions import Sample
+from zeus.drawing._shapes import Kind
+from zeus.errors import FrontierError, TokenError
+from zeus.frontier import Frontier, Point
+from zeus.frontier._layout import lay_out
+from zeus.frontier._show import rows
+from zeus.optimizer.batch_size._account import course
+from zeus.optimizer.batch_size._api import ProfileInfo
+from zeus.optimizer.batch_size._events import CONVERGED, FAILED, STOPPED, GpuModel
+from zeus.optimizer.batch_size._overview import Overview, Overviews
+from zeus.optimizer.batch_size._rows import REASONS
+from zeus.server.pages import _job_charts as charts
+from zeus.server.pages import _job_tables as tables
+from zeus.server.pages._job_list import job_address
+from zeus.server.pages._layout import (
+    columns,
+    details,
+    facts,
+    heading,
+    notice,
+    pager,
+    respond,
+    section,
+    table,
+)
+from zeus.server.pages._markup import Content, Markup, join, tag
+from zeus.server.pages._outcomes import WORDS, kind_of
+from zeus.server.pages._plotting import HALF, SMALL, WIDE, drawn, figure, words
+from zeus.server.pages._units import ago, counted, digits, grouped, joules, percent, seconds, watts
+
+_REFRESH = 5.0  # seconds, while a trial runs
+_TRIALS = 25  # per page
+_STRETCHES = 120  # segments of recurrences in a chart
+_FRONTIERS = 12  # unless all are requested
+_COURSE_ROWS = 20
+_COLUMNS = (0, 1, 2, 4, 5)  # in the table of a frontier: setting, time, energy, their changes
+_NUMBERS = (1, 2, 3, 4)
+_BELIEFS: tuple[tuple[Kind, str], ...] = (
+    ("chosen", "chosen next"),
+    ("best", "expected, has converged"),
+    ("other", "expected, not tried yet"),
+    ("failed", "not converged, or pruned"),
+)
+
+
+def check_scope(request: Request, name: str) -> None:
+    """Raise `TokenError` if the token is not valid for the job."""
+    scope = request.state.scope
+    if scope is not None and scope != name:
+        raise TokenError(f"your token is for job {scope!r} only")
+
+
+def show(request: Request) -> Response:
+    """Return the page of one job."""
+    name = request.path_params["name"]
+    check_scope(request, name)
+    overviews: Overviews = request.app.state.overviews
+    before = _number(request, "before")
+    overview = overviews.read(
+        name, gpu=_gpu(request), stretches=_STRETCHES, before=before, most=_TRIALS
+    )
+    every = request.query_params.get("frontiers") == "all"
+    page = _Page(overview, request.app.state.now(), before, every=every)
+    refresh = _REFRESH if overview.running else 0
+    return respond(request, name, page.content(), at="/jobs", refresh=refresh)
+
+
+def _number(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _gpu(request: Request) -> GpuModel | None:
+    number, _, name = request.query_params.get("gpu", "").partition("x ")
+    # Python refuses to read thousands of digits.
+    good = number.isascii() and number.isdigit() and len(number) < 10
+    return GpuModel(name, int(number)) if good else None
+
+
+class _Page:
+    def __init__(self, overview: Overview, now: float, before: int | None, *, every: bool) -> None:
+        self.overview = overview
+        self.now = now
+        self.info, self.spec = overview.info, overview.spec
+        self.before = before
+        self.every = every
+
+    def address(self, *, gpu: GpuModel | None = None, **query: object) -> str:
+        """Return the URL of this page with other query parameters."""
+        asked: dict[str, object] = {}
+        gpu = gpu or self.overview.gpu
+        if gpu is not None and len(self.overview.gpus) > 1:
+            asked["gpu"] = f"{gpu.number}x {gpu.name}"
+        return job_address(self.info.name, **asked, **query)
+
+    def content(self) -> Markup:
+        parts: list[Content] = [self.top(), self.at_a_glance()]
+        if self.overview.running:
+            listed = tables.running(self.overview.running, self.overview)
+            parts.append(section("Running now", listed))
+        if self.info.trials:
+            parts += [self.choices(), self.gpus(), self.costs(), self.frontiers(), self.trials()]
+        else:
+            parts.append(
+                notice("No trial has run yet. The first one will use the default batch size.")
+            )
+        parts.append(section("Specification", tables.specification(self.overview)))
+        return join(*parts)
+
+    # --- at a glance ----------------------------------------------------------------------------
+
+    def top(self) -> Markup:
+        spec = self.spec
+        sign = "≥" if spec.higher_is_better else "≤"
+        about = (
+            f"Metric {sign} {digits(spec.target_metric, 6)} within {spec.max_epochs} epochs, "
+            f"default batch size {spec.default_batch_size}. Last activity "
+        )
+        back = tag("p", tag("a", "Jobs", href="/jobs"), " /", class_="crumb")
+        title = heading(tag("bdi", self.info.name), about, ago(self.info.updated, self.now), ".")
+        return join(back, title)
+
+    def at_a_glance(self) -> Markup:
+        return facts([self.chosen(), self.saved(), self.recurrences(), self.spent()])
+
+    def chosen(self) -> tuple[str, Content, Content]:
+        overview = self.overview
+        if overview.running:
+            trial = overview.running[0]
+            reached = "unknown" if trial.metric is None else digits(trial.metric, 4)
+            said = f"running: {counted(trial.epochs, 'epoch')} so far, metric {reached}"
+            if len(overview.running) > 1:
+                said = f"the latest of {counted(len(overview.running), 'running trial')}"
+            return "Batch size chosen now", str(trial.batch_size), said
+        if overview.next is None:
+            return "Batch size chosen next", str(self.spec.default_batch_size), "the default"
+        size, limit = overview.next.batch_size, None
+        for profile in overview.profiles:
+            if (profile.gpu, profile.gpus) == overview.gpu and profile.batch_size == size:
+                limit = profile.power_limit
+        said = REASONS[overview.next.role] + (f", at {watts(limit)}" if limit else "")
+        return "Batch size chosen next", str(size), said
+
+    def saved(self) -> tuple[str, Content, Content]:
+        account = self.overview.account
+        if self.spec.policy == "default":
+            return "Saved so far", "nothing", "the policy always runs the default"
+        if account.saved is None or account.expected is None:
+            why = "no run has converged yet" if not account.converged else "see below"
+            return "Saved so far", "unknown", why
+        saved = joules(abs(account.saved), like=account.expected)
+        against = f"{saved} of the {joules(account.expected)} of always running the default"
+        if account.saved < 0:
+            said = f"{saved} more than the {joules(account.expected)} of always running the default"
+            return "Saved so far", tag("span", percent(account.share), class_="bad"), said
+        return "Saved so far", tag("span", percent(account.share), class_="good"), against
+
+    def recurrences(self) -> tuple[str, Content, Content]:
+        states: dict[str, int] = {}
+        for total in self.overview.totals:
+            states[total.state] = states.get(total.state, 0) + total.trials
+        said = [counted(self.info.trials, "trial")]
+        for state, word in ((STOPPED, "stopped early"), (FAILED, "failed")):
+            if states.get(state):
+                said.append(f"{grouped(states[state])} {word}")
+        return "Recurrences", grouped(self.info.recurrences), ", ".join(said)
+
+    def spent(self) -> tuple[str, Content, Content]:
+        totals = self.overview.totals
+        measured = all(total.measured == total.trials for total in totals)
+        energy = sum(total.energy for total in totals)
+        used = joules(energy, 3) if measured else f"at least {joules(energy, 3)}"
+        time_ = seconds(sum(total.time for total in totals))
+        cost = sum(total.cost for total in totals)
+        return "Cost so far", joules(cost), f"{used} of energy, {time_} of time" if totals else ""
+
+    # --- charts ---------------------------------------------------------------------------------
+
+    def choices(self) -> Markup:
+        overview = self.overview
+        states = {span.state for span in overview.spans}
+        legend = [(kind_of(CONVERGED), "converged")] if CONVERGED in states else []
+        legend += [
+            (kind_of(state), WORDS.get(state, state)) for state in sorted(states - {CONVERGED})
+        ]
+        width = overview.width
+        about = (
+            "Each mark is a trial."
+            if width == 1
+            else f"Each mark stands for trials with the same outcome in {width} consecutive "
+            "recurrences; its area is proportional to their share."
+        )
+        chart = figure(lambda frame: charts.choices(overview, frame), WIDE, legend)
+        title = "Batch size of each recurrence"
+        return section(title, chart, name="choices", about=about)
+
+    def gpus(self) -> Markup | None:
+        if len(self.overview.gpus) < 2:
+            return None
+        links = []
+        for gpu in self.overview.gpus:
+            here = gpu == self.overview.gpu
+            address = f"{self.address(gpu=gpu)}#costs"
+            links.append(
+                tag(
+                    "a",
+                    tables.gpu_name(gpu),
+                    href=address,
+                    aria_current="true" if here else None,
+                )
+            )
+        return tag("nav", *links, class_="pager gpus", id="gpus", aria_label="GPUs")
+
+    def costs(self) -> Markup:
+        return join(columns(self.beliefs(), self.spending()), self.batch_sizes())
+
+    def beliefs(self) -> Markup:
+        overview = self.overview
+        if not overview.costs and all(each.cost is None for each in overview.beliefs):
+            unknown = "Unknown until a run has converged."
+            return section("Cost of each batch size", name="costs", about=unknown)
+        where = tables.gpu_name(overview.gpu) if overview.gpu else ""
+        about = (
+            f"On {where}. Cost is η · energy + (1 − η) · maximum power · time of a whole run, "
+            f"with η = {digits(self.spec.eta_knob)}."
+        )
+        kinds = charts.belief_kinds(overview)
+        crowded = len(overview.beliefs) > charts.CROWD
+        legend: list[tuple[Sample, str]] = [
+            (charts.EXPECTED if kind == "other" and crowded else kind, text)
+            for kind, text in _BELIEFS
+            if kind in kinds
+        ]
+        unknown = " ? marks batch sizes without an estimate." if "unknown" in kinds else ""
+        chart = figure(
+            lambda frame: charts.beliefs(overview, frame),
+            HALF,
+            legend,
+            words(f"Bars are 95 % intervals. Small dots are runs that converged.{unknown}"),
+        )
+        return section("Cost of each batch size", chart, name="costs", about=about)
+
+    def spending(self) -> Markup:
+        overview = self.overview
+        points = course(overview.spans, overview.account)
+        if self.spec.policy == "default":
+            points = [(first, spent, None) for first, spent, _ in points]
+        last, width = self.info.recurrences, overview.width
+        known = any(default is not None for _, _, default in points)
+        legend: list[tuple[Sample, str]] = [(charts.SPENT, "this job")]
+        if known:
+            legend.append((charts.SPENT_BY_DEFAULT, "always the default"))
+        chart = figure(
+            lambda frame: charts.spending(points, last, width, frame),
+            HALF,
+            legend,
+            tables.baselines(overview),
+            self.course_table(points),
+        )
+        about = "Cost of all trials, including exploration and retries."
+        return section("Cost so far", chart, name="spending", about=about)
+
+    def course_table(self, points: Sequence[tuple[int, float, float | None]]) -> Markup:
+        every = max(1, -(-len(points) // _COURSE_ROWS))
+        chosen = [*points[every - 1 :: every]]
+        if points and chosen[-1:] != [points[-1]]:
+            chosen.append(points[-1])
+        last, width = self.info.recurrences, self.overview.width
+        lines = [
+            [grouped(min(first + width - 1, last)), joules(spent), joules(default)]
+            for first, spent, default in chosen
+        ]
+        head = ("recurrence", "this job", "always the default")
+        inner = table("Cost so far", head, lines, numbers=(1, 2))
+        return details("Show as a table", inner, name="course")
+
+    def batch_sizes(self) -> Markup:
+        inner = tables.batch_sizes(self.overview)
+        about = "Epochs, time and energy are means of the runs that converged."
+        return section("Batch sizes", inner, name="sizes", about=about)
+
+    def frontiers(self) -> Markup | None:
+        found = [
+            each
+            for each in self.overview.profiles
+            if (each.gpu, each.gpus) == self.overview.gpu and each.frontier is not None
+        ]
+        if not found:
+            return None
+        shown = found if self.every else sorted(found, key=self.relevance)[:_FRONTIERS]
+        multiples = [self.frontier(each) for each in sorted(shown, key=lambda p: p.batch_size)]
+        more = None
+        if len(shown) < len(found):
+            link = f"{self.address(frontiers='all')}#frontiers"
+            more = tag("p", tag("a", f"Show all {len(found)}", class_="button", href=link))
+        where = tables.gpu_name(self.overview.gpu) if self.overview.gpu else ""
+        return section(
+            "Power limits",
+            tag("div", *multiples, class_="multiples"),
+            more,
+            name="frontiers",
+            about=f"Time and energy at each power limit on {where}; the chosen one is highlighted.",
+        )
+
+    def relevance(self, profile: ProfileInfo) -> tuple[bool, bool, int]:
+        """Sort key: the next and the default batch size first, then those that ran most."""
+        size, decided = profile.batch_size, self.overview.next
+        runs = sum(t.trials for t in self.overview.totals if t.batch_size == size)
+        return (
+            decided is None or size != decided.batch_size,
+            size != self.spec.default_batch_size,
+            -runs,
+        )
+
+    def frontier(self, profile: ProfileInfo) -> Markup:
+        title = tag("h3", f"Batch size {profile.batch_size}")
+        try:
+            frontier = Frontier.from_dict(profile.frontier or {})
+        except FrontierError as error:
+            return tag(
+                "div", title, tag("p", f"The frontier cannot be drawn: {error}.", class_="note")
+            )
+        points = [point for point in frontier if _is(point, profile.power_limit)]
+        chosen = {"": points[0]} if points else {}
+        work = frontier.work or f"batch size {profile.batch_size}"
+        picture = lay_out(frontier, chosen, work, frame=SMALL)
+        cost = (
+            None
+            if profile.epoch_cost is None
+            else words(f"An epoch costs {joules(profile.epoch_cost)}.")
+        )
+        size = profile.batch_size
+        head, *body = ([row[column] for column in _COLUMNS] for row in rows(frontier))
+        listed = table(f"Power limits at batch size {size}", head, body, numbers=_NUMBERS)
+        unfolded = details("Show as a table", listed, name=f"limits-{size}")
+        return tag("div", title, tag("figure", drawn(picture)), cost, unfolded)
+
+    # --- trials ---------------------------------------------------------------------------------
+
+    def trials(self) -> Markup:
+        found = self.overview.trials
+        export = tag(
+            "p",
+            tag("a", "Export everything as JSON", href=export_address(self.info.name)),
+            class_="note",
+        )
+        if not found:
+            listed: Content = tag("p", "There are no earlier trials.", class_="about")
+        else:
+            listed = tables.trials(found, gpus=len(self.overview.gpus) > 1)
+        return section("Trials", listed, self.pager(), export, name="trials")
+
+    def pager(self) -> Markup | None:
+        found = self.overview.trials
+        earlier = bool(found) and found[-1].number > 1
+        later = self.before is not None and self.before <= self.info.trials
+        if not (earlier or later):
+            return None
+        newer = min((self.before or 0) + _TRIALS, self.info.trials + 1)
+        return pager(
+            "Pages of trials",
+            [
+                ("← Later", f"{self.address(before=newer)}#trials" if later else None),
+                (
+                    "Earlier →",
+                    f"{self.address(before=found[-1].number)}#trials" if earlier else None,
+                ),
+                ("Latest", f"{self.address()}#trials" if later else None),
+            ],
+        )
+
+
+def export_address(name: str) -> str:
+    """Return the URL of the JSON export of a job."""
+    return f"{job_address(name)}/export.json"
+
+
+def _is(point: Point, limit: float | None) -> bool:
+    knob = point.knob
+    return limit is not None and isinstance(knob, int | float) and abs(knob - limit) <= 1.0

@@ -1,0 +1,85 @@
+"""A simulated node for tests: no hardware, no waiting, and the exact energy to compare with."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from zeus.clock import VirtualClock
+from zeus.device._node import Node, override, simulated_node
+from zeus.device._simulated import IDLE
+from zeus.errors import SimulationError
+from zeus.testing._workload import HIGHEST_ACTIVITY, simulated_driver
+
+if TYPE_CHECKING:
+    from zeus.clock import Clock
+    from zeus.device._sensors import Sensors
+
+
+class SimulatedNode(Node):
+    """A node whose GPUs are simulated, in virtual time.
+
+    As a ``with`` block it replaces this machine, for all threads: `get_gpus()`, `ZeusMonitor()`
+    and everything else use it. Without one, pass it as the argument `node`.
+
+    Args:
+        spec: GPUs, such as "v100", "v100x4" or "a40x2,a100x8".
+        clock: Clock to use; a virtual clock of its own by default. With a real clock, the GPUs
+            are those that every process of this user shares under the same `spec`.
+        load: Initial activity of all GPUs: 0 for a resident but waiting job, 1 for full load. By
+            default nothing runs on them.
+        sensors: How the GPUs measure energy and power: a name as in `ZEUS_SIMULATE_SENSORS`,
+            which is the default, or `zeus.device._sensors.Sensors`. Without either, each
+            part's published behavior: readings are refreshed periodically, and lag. A node with
+            other sensors is another node.
+
+    Raises:
+        ValueError: If the specification names an unknown GPU, the load is out of range, or the
+            name of the sensors is unknown.
+    """
+
+    def __init__(
+        self,
+        spec: str = "v100",
+        *,
+        clock: Clock | None = None,
+        load: float | None = None,
+        sensors: Sensors | str | None = None,
+    ) -> None:
+        if load is None:
+            load = IDLE
+        elif not 0 <= load <= HIGHEST_ACTIVITY:
+            raise SimulationError(f"`0 <= load <= {HIGHEST_ACTIVITY}` must hold, but got {load}")
+        built = simulated_node(spec, clock if clock is not None else VirtualClock(), load, sensors)
+        super().__init__(
+            built.clock,
+            built.drivers,
+            built.gpus,
+            built.cpus,
+            built.soc,
+            simulated=spec,
+            problems=built.problems,
+        )
+        self._standing_in: list[ExitStack] = []
+
+    def exact_energy(self, gpu_index: int = 0) -> float:
+        """Exact joules of a GPU up to now: the ground truth for measurements.
+
+        Raises:
+            ValueError: If no GPU has this index.
+        """
+        (gpu,) = self.gpus.select([gpu_index])
+        return simulated_driver(gpu).exact_energy()
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass; returns at once if the clock is virtual."""
+        self.clock.sleep(seconds)
+
+    def __enter__(self) -> Self:
+        scope = ExitStack()
+        scope.enter_context(override(self))
+        self._standing_in.append(scope)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._standing_in.pop().close()
