@@ -90,7 +90,7 @@ def test_a_hold_above_a_dead_one_inherits(monkeypatch):
     dead = text["knobs"]["power_limit"][0]
     alive = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
-        from zeus.device._state import process_start
+        from zeus.state._files import process_start
 
         top = dead | {
             "id": "above", "value": 120.0, "previous": 150.0, "pid": alive.pid,
@@ -107,7 +107,7 @@ def test_a_hold_above_a_dead_one_inherits(monkeypatch):
 
 
 def _records():
-    from zeus.device._state import state_directory
+    from zeus.state._files import state_directory
 
     return sorted((state_directory() / "holds").iterdir())
 

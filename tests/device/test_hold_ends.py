@@ -12,8 +12,8 @@ from tests.device.clients import onlookers, stand_in
 from tests.device.holding import ODD, recovered
 
 from zeus.device._base import Gpu
-from zeus.device._critical import critical_section
 from zeus.device._records import recorded_gpus
+from zeus.state._critical import critical_section
 
 pytestmark = pytest.mark.real_time
 

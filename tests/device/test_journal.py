@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from tests.device.clients import stand_in
 
 from zeus.clock import MonotonicClock
-from zeus.device import _state as state
 from zeus.device._hold import knob_setter
 from zeus.device._journal import Journal, recover
-from zeus.device._locks import locked
 from zeus.device._node import Node
 from zeus.device._records import Entry, GpuRecord, Stacks, recorded_gpus, recorded_stacks
-from zeus.device._state import boot_id, process_start, state_directory, write_atomically
 from zeus.errors import CapabilityError, KnobError, Reason
+from zeus.state import _files as state
+from zeus.state._files import boot_id, process_start, state_directory, write_atomically
+from zeus.state._locks import locked
 
 pytestmark = pytest.mark.real_time
 

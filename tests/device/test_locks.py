@@ -15,9 +15,9 @@ import pytest
 from tests.cli.support import environment, zeus
 from tests.device.clients import SPEC, Client, Clients
 
-from zeus.device._locks import LockTimeoutError, locked
 from zeus.device._node import simulated_node
 from zeus.device._records import GpuRecord
+from zeus.state._locks import LockTimeoutError, locked
 
 pytestmark = pytest.mark.real_time
 
@@ -83,7 +83,7 @@ def test_ctrl_c_ends_the_wait(stopped: Client) -> None:
         [
             sys.executable,
             "-c",
-            "import zeus.device._locks as locks; locks.LOCK_TIMEOUT = 600.0\n"
+            "import zeus.state._locks as locks; locks.LOCK_TIMEOUT = 600.0\n"
             "from zeus.device import get_gpus; print(0, flush=True); get_gpus()",
         ],
         stdout=subprocess.PIPE,

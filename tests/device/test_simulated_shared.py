@@ -13,7 +13,6 @@ from tests.device.clients import SPEC, Clients, onlookers
 from zeus.clock import MonotonicClock, VirtualClock
 from zeus.device import _simulated as simulated
 from zeus.device._base import ClockRange, Gpu
-from zeus.device._locks import locked
 from zeus.device._simulated import (
     IDLE,
     GpuState,
@@ -21,7 +20,8 @@ from zeus.device._simulated import (
     build,
     shared_memory,
 )
-from zeus.device._state import state_directory
+from zeus.state._files import state_directory
+from zeus.state._locks import locked
 
 pytestmark = pytest.mark.real_time
 

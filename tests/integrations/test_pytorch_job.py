@@ -17,7 +17,7 @@ from zeus.errors import JobConflictError, RunError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer._training_run import Outcome
 from zeus.optimizer.batch_size._launch_context import VARIABLE, Answer, LaunchContext
-from zeus.optimizer.batch_size._location import Place
+from zeus.optimizer.batch_size._location import Location
 from zeus.optimizer.batch_size._reporter import Reporter
 from zeus.optimizer.batch_size._run_report import RunReport
 from zeus.testing import SimulatedNode
@@ -114,7 +114,7 @@ def test_a_loop_that_is_left_teaches_nothing(node, storage):
 @pytest.fixture
 def handover(node, storage, tmp_path, monkeypatch):
     """What `zeus run` leaves in the environment."""
-    place = Place.of(None, storage)
+    place = Location.of(None, storage)
     gpu = "Tesla V100-PCIE-32GB (simulated)"
     notes = RunReport(storage, job(), gpu, 1, 250.0, batch_size=32, at=time.time())
     reporter = Reporter(place, notes)

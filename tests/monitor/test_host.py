@@ -11,9 +11,9 @@ from zeus.clock import VirtualClock
 from zeus.device._base import Cpu, CpuDriver, DeviceSet, Soc
 from zeus.device._jetson import discover as discover_jetson
 from zeus.device._node import Node
-from zeus.device._state import boot_id
 from zeus.errors import CapabilityError, Reason
 from zeus.monitor import Measurement, Method, ZeusMonitor
+from zeus.state._files import boot_id
 
 pytestmark = pytest.mark.real_time
 

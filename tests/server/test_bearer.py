@@ -15,7 +15,7 @@ from tests.server.child import serving
 
 from zeus.errors import ServerError, TokenError
 from zeus.optimizer.batch_size._connect import open_jobs
-from zeus.optimizer.batch_size._location import Place
+from zeus.optimizer.batch_size._location import Location
 from zeus.optimizer.batch_size._remote import RemoteJobs
 from zeus.optimizer.batch_size.store import Store, Tokens
 from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
@@ -61,7 +61,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("token", "said"), WRONG)
 def test_what_cannot_be_a_token_is_refused_and_not_repeated(token, said, monkeypatch, capfd):
-    makers = [RemoteJobs, RemotePipelines, lambda url, token: Place.of(url, token=token)]
+    makers = [RemoteJobs, RemotePipelines, lambda url, token: Location.of(url, token=token)]
     for make in makers:
         with pytest.raises(TokenError) as found:
             make(NOBODY, token)
@@ -87,7 +87,7 @@ def test_a_token_that_is_no_text_is_refused():
 def test_nothing_that_a_client_says_shows_its_token(monkeypatch, capfd, caplog):
     monkeypatch.setenv("ZEUS_TOKEN", "zeus_sesame\n")
     with caplog.at_level(logging.DEBUG):
-        for made in (RemoteJobs(NOBODY, "zeus_sesame"), Place.of(NOBODY, token="zeus_sesame")):
+        for made in (RemoteJobs(NOBODY, "zeus_sesame"), Location.of(NOBODY, token="zeus_sesame")):
             assert "sesame" not in f"{made!r} {made}"
         with pytest.raises(ServerError) as found:
             RemotePipelines(NOBODY).jobs()

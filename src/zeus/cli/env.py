@@ -45,9 +45,9 @@ from zeus.cli._terminal import Console, number_ranges
 from zeus.device import Capability, Gpu, Node, Soc, Support, current_node
 from zeus.device._record_places import machine_place
 from zeus.device._records import UnreadableRecord
-from zeus.device._state import in_container
 from zeus.errors import CapabilityError
 from zeus.monitor._sync import FRAMEWORKS
+from zeus.state._files import in_container
 
 _VISIBILITY = (
     "CUDA_VISIBLE_DEVICES",

@@ -25,7 +25,7 @@ from zeus.cli._holds import (
 from zeus.cli._terminal import Console
 from zeus.device import Node, Problem, current_node
 from zeus.device._records import UnreadableRecord
-from zeus.device._state import boot_id
+from zeus.state._files import boot_id
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

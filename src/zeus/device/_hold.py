@@ -18,10 +18,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from zeus.device._base import ClockRange, GpuDriver
-from zeus.device._critical import critical_section
 from zeus.device._journal import Journal
 from zeus.device._records import GRAPHICS_CLOCK, MEMORY_CLOCK, POWER_LIMIT, Entry, Value
 from zeus.errors import CapabilityError, KnobError, Reason
+from zeus.state._critical import critical_section
 
 if TYPE_CHECKING:
     from zeus.device._base import Gpu

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from zeus.device._critical import critical_section
-from zeus.device._locks import LockTimeoutError, locked
 from zeus.device._records import Entry, GpuRecord, Stacks, Value, linked, record_name, recorded_gpus
-from zeus.device._state import boot_id
 from zeus.errors import CapabilityError, KnobError, Reason
+from zeus.state._critical import critical_section
+from zeus.state._files import boot_id
+from zeus.state._locks import LockTimeoutError, locked
 
 Apply = Callable[[str, Value], None]
 

@@ -20,9 +20,9 @@ from zeus.device._hold import knob_setter
 from zeus.device._journal import recover
 from zeus.device._records import recorded_gpus
 from zeus.device._sensors import Sensors
-from zeus.device._state import STATE_VARIABLE
 from zeus.device._visible import Candidate, Visible, visible_amd, visible_nvidia
 from zeus.errors import CapabilityError, KnobError, Reason
+from zeus.state._files import STATE_VARIABLE
 
 logger = logging.getLogger(__name__)
 

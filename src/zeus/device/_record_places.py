@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from zeus.device._state import STATE_VARIABLE, state_directory
+from zeus.state._files import STATE_VARIABLE, state_directory
 
 SHARED_PLACES = (Path("/run/zeus"), Path("/dev/shm"))
 """Directories that all users of a machine may write. An administrator must create the first."""

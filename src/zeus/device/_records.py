@@ -17,10 +17,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from zeus.device._locks import signs_of_life
 from zeus.device._record_places import machine_place, places, private_place
-from zeus.device._state import boot_id, process_namespace, process_start, write_atomically
 from zeus.errors import CapabilityError, Reason
+from zeus.state._files import boot_id, process_namespace, process_start, write_atomically
+from zeus.state._locks import signs_of_life
 
 #: A knob's value in JSON: watts, a [lowest, highest] clock pair in MHz, a switch, or null (free).
 Value = float | list[int] | bool | None

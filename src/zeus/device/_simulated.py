@@ -32,8 +32,6 @@ from zeus.device._base import (
     SupportedClocks,
     unsupported,
 )
-from zeus.device._critical import critical_section
-from zeus.device._locks import LockTimeoutError, locked
 from zeus.device._sensors import (
     AVERAGE,
     COUNTER,
@@ -46,8 +44,10 @@ from zeus.device._sensors import (
 )
 from zeus.device._simulated_history import MAX_POINTS, Drawn, History
 from zeus.device._simulated_models import MODELS, GpuModel, exponential
-from zeus.device._state import boot_id, state_directory
 from zeus.errors import CapabilityError, KnobError, Reason, SimulationError
+from zeus.state._critical import critical_section
+from zeus.state._files import boot_id, state_directory
+from zeus.state._locks import LockTimeoutError, locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

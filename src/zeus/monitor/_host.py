@@ -40,7 +40,7 @@ class HostMeter:
     """Reads everything on the node that is not a GPU."""
 
     def __init__(self, node: Node, cpu_indices: Sequence[int] | None) -> None:
-        from zeus.device._state import boot_id  # noqa: PLC0415  (devices are not needed before)
+        from zeus.state._files import boot_id  # noqa: PLC0415  (devices are not needed before)
 
         self.cpus = node.cpus.select(cpu_indices)
         # Every machine has a package 0; those of two machines must stay distinct.

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zeus.device._state import state_directory, write_atomically
 from zeus.errors import CapabilityError
 from zeus.monitor._response import Response
+from zeus.state._files import state_directory, write_atomically
 
 if TYPE_CHECKING:
     from zeus.device import Gpu

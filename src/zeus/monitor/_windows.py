@@ -109,7 +109,7 @@ class ZeusMonitor:
         node: Node | None = None,
     ) -> None:
         from zeus.device._node import current_node  # noqa: PLC0415  (devices are not needed before)
-        from zeus.device._state import job_wide  # noqa: PLC0415
+        from zeus.state._files import job_wide  # noqa: PLC0415
 
         self.approx_instant_energy = approx_instant_energy
         self.node = node or current_node()

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from zeus.device._state import job_wide
 from zeus.errors import CapabilityError, RanksError, RunError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer._fixed_limit import FixedPowerLimit
 from zeus.optimizer.jit._optimizer import JitOptimizer
 from zeus.optimizer.jit._ranks import Alone, Ranks, job_ranks
 from zeus.optimizer.jit._training_meter import TrainingMeter
+from zeus.state._files import job_wide
 
 logger = logging.getLogger(__name__)
 

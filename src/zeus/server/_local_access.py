@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from zeus.device._locks import locked
-from zeus.device._state import write_atomically
 from zeus.errors import TokenError
-from zeus.optimizer._local_token import kept_token, local_token_path
 from zeus.optimizer.batch_size.store import Tokens
 from zeus.optimizer.batch_size.store._tokens import new_secret
+from zeus.state._files import write_atomically
+from zeus.state._locks import locked
+from zeus.transport._local_token import kept_token, local_token_path
 
 _NOTE = "of the user who runs zeus serve on this machine"
 

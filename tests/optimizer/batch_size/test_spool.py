@@ -10,8 +10,8 @@ import pytest
 from tests.optimizer.batch_size.clients import job, opened, trials
 
 from zeus.errors import ServerError, StorageError, TokenError
+from zeus.optimizer.batch_size import _run_report as notes_module
 from zeus.optimizer.batch_size import _spool as spool_module
-from zeus.optimizer.batch_size import notes as notes_module
 from zeus.optimizer.batch_size._remote import RemoteJobs
 from zeus.optimizer.batch_size._run_report import RunReport
 from zeus.optimizer.batch_size._spool import Spool

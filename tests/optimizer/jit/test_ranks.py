@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from zeus.device._state import boot_id, job_wide
 from zeus.optimizer.jit._ranks import Alone, job_ranks
+from zeus.state._files import boot_id, job_wide
 
 pytestmark = pytest.mark.real_time
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from zeus.errors import RunError, ServerError, StorageError
-from zeus.optimizer._bearer import TOKEN_VARIABLE, checked_token
 from zeus.optimizer.batch_size._api import JobsApi
 from zeus.optimizer.batch_size._connect import open_jobs
 from zeus.optimizer.batch_size._remote import RemoteJobs
+from zeus.transport._bearer import TOKEN_VARIABLE, checked_token
 
 SERVER_VARIABLE, STORAGE_VARIABLE = "ZEUS_SERVER", "ZEUS_STORAGE"
 

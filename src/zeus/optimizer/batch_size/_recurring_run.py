@@ -15,7 +15,6 @@ import weakref
 from collections import Counter
 from dataclasses import dataclass
 
-from zeus.device._state import job_wide, state_directory
 from zeus.errors import CapabilityError, ProfileError, RunError, ZeusError
 from zeus.frontier import ZeusCost
 from zeus.monitor import ZeusMonitor
@@ -33,6 +32,7 @@ from zeus.optimizer.jit._optimizer import JitOptimizer
 from zeus.optimizer.jit._profiles import Profile, ProfileFile, ProfileKey
 from zeus.optimizer.jit._ranks import Ranks, job_ranks
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
+from zeus.state._files import job_wide, state_directory
 
 logger = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from zeus import errors
-from zeus.optimizer._http_client import HttpClient
 from zeus.optimizer.batch_size._api import Decision, JobInfo, ProfileInfo, TrialInfo, Verdict
 from zeus.optimizer.batch_size._spec import JobSpec
 from zeus.optimizer.batch_size._values import DEFAULT_LEASE
+from zeus.transport._http_client import HttpClient
 
 _KINDS = (
     errors.DamagedJobError,

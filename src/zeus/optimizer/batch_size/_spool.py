@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zeus.device._locks import locked
-from zeus.device._state import state_directory, write_atomically
 from zeus.errors import (
     FrontierError,
     JobConflictError,
@@ -33,6 +31,8 @@ from zeus.errors import (
 )
 from zeus.optimizer.batch_size._api import JobsApi
 from zeus.optimizer.batch_size._run_report import RunReport
+from zeus.state._files import state_directory, write_atomically
+from zeus.state._locks import locked
 
 logger = logging.getLogger(__name__)
 

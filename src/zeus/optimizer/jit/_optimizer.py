@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from zeus.device._state import job_wide, state_directory
 from zeus.errors import (
     CapabilityError,
     FrontierError,
@@ -47,6 +46,7 @@ from zeus.optimizer.jit._segment import Idle, Segment, SegmentResult
 from zeus.optimizer.jit._segment_lengths import SegmentLengths
 from zeus.optimizer.jit._setting_sweep import SettingSweep
 from zeus.optimizer.jit._training_meter import TrainingMeter
+from zeus.state._files import job_wide, state_directory
 
 logger = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zeus.device._locks import locked
-from zeus.device._state import write_atomically
 from zeus.errors import FrontierError, ProfileError
 from zeus.frontier import Frontier
+from zeus.state._files import write_atomically
+from zeus.state._locks import locked
 
 FORMAT, VERSION = "zeus-profiles", 1
 _MAX_GPUS = 1_000_000

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from zeus.device._state import job_wide
 from zeus.errors import WindowError
 from zeus.monitor import ZeusMonitor
 from zeus.monitor._measurement import GPU
+from zeus.state._files import job_wide
 
 
 class TrainingMeter:

@@ -17,7 +17,6 @@ from typing import Any
 from sqlalchemy import Engine, bindparam, delete, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from zeus.device._state import state_directory
 from zeus.errors import StorageError
 from zeus.optimizer.batch_size._events import Event
 from zeus.optimizer.batch_size._spec import JobSpec
@@ -31,6 +30,7 @@ from zeus.optimizer.batch_size.store._tables import (
     trials,
 )
 from zeus.optimizer.batch_size.store._view import JOB_COLUMNS, RUNNING, JobRow, View
+from zeus.state._files import state_directory
 
 STORAGE_VARIABLE = "ZEUS_STORAGE"
 

@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from zeus import errors
-from zeus.optimizer._http_client import HttpClient
 from zeus.optimizer.pipeline_frequency.running._messages import (
     Directive,
     Instruction,
@@ -15,6 +14,7 @@ from zeus.optimizer.pipeline_frequency.running._messages import (
     Registration,
     Straggler,
 )
+from zeus.transport._http_client import HttpClient
 
 _KINDS = (
     errors.JobConflictError,

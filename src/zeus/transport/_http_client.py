@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from zeus.errors import ServerError, ZeusError
-from zeus.optimizer._bearer import Bearer
-from zeus.optimizer._deadline_connection import DeadlineConnection
+from zeus.transport._bearer import Bearer
+from zeus.transport._deadline_connection import DeadlineConnection
 
 _MAX_ANSWER = 64 * 1024 * 1024  # bytes
 

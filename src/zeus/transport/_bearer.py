@@ -13,7 +13,7 @@ import socket
 import threading
 
 from zeus.errors import TokenError
-from zeus.optimizer._local_token import local_token
+from zeus.transport._local_token import local_token
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from zeus.device._state import state_directory
+from zeus.state._files import state_directory
 
 FILE = "server-token"
 _MAX_BYTES = 4096
