@@ -1,0 +1,238 @@
+"""The public line and the language: which modules and names are promised, and in which words."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "zeus"
+
+PUBLIC_MODULES = {
+    "clock.py", "errors.py",
+    "integrations/accelerate.py", "integrations/keras.py", "integrations/lightning.py",
+    "integrations/loop.py", "integrations/pipeline_engine.py", "integrations/pipelining.py",
+    "integrations/pytorch.py", "integrations/transformers.py",
+    "optimizer/callback.py", "optimizer/frequency.py", "optimizer/power_limit.py",
+}  # fmt: skip
+"""Modules that users import from. One file per command in `cli/` comes on top."""
+
+PUBLIC_NAMES = {
+    "zeus": [
+        "Measurement",
+        "PowerMonitor",
+        "TemperatureMonitor",
+        "ZeusDataLoader",
+        "ZeusError",
+        "ZeusMonitor",
+        "__version__",
+        "get_cpus",
+        "get_gpus",
+        "get_soc",
+    ],
+    "zeus.device": [
+        "Capability",
+        "CapabilityError",
+        "Cpu",
+        "DeviceSet",
+        "Gpu",
+        "Hold",
+        "KnobError",
+        "Node",
+        "PowerLimits",
+        "Problem",
+        "Reason",
+        "Soc",
+        "Support",
+        "current_node",
+        "get_cpus",
+        "get_gpus",
+        "get_soc",
+    ],
+    "zeus.frontier": [
+        "Deadline",
+        "Energy",
+        "EnergyBudget",
+        "Frontier",
+        "LatencyBound",
+        "MaxSlowdownConstraint",
+        "Objective",
+        "Point",
+        "PowerCap",
+        "Selection",
+        "Settings",
+        "Time",
+        "ZeusCost",
+        "as_objective",
+    ],
+    "zeus.integrations": [
+        "accelerate",
+        "keras",
+        "lightning",
+        "loop",
+        "pipeline_engine",
+        "pipelining",
+        "pytorch",
+        "transformers",
+    ],
+    "zeus.monitor": [
+        "CpuDomain",
+        "Measurement",
+        "Method",
+        "PowerDomain",
+        "PowerMonitor",
+        "Reading",
+        "TemperatureMonitor",
+        "WindowScope",
+        "ZeusMonitor",
+    ],
+    "zeus.optimizer": [
+        "BatchSizeOptimizer",
+        "Callback",
+        "GlobalFrequencyOptimizer",
+        "GlobalPowerLimitOptimizer",
+        "JobSpec",
+        "PipelineFrequencyOptimizer",
+    ],
+    "zeus.optimizer.power_limit": [
+        "Deadline",
+        "Energy",
+        "EnergyBudget",
+        "GlobalPowerLimitOptimizer",
+        "LatencyBound",
+        "MaxSlowdownConstraint",
+        "Objective",
+        "PowerCap",
+        "Time",
+        "ZeusCost",
+    ],
+    "zeus.optimizer.batch_size": [
+        "BatchSizeOptimizer",
+        "JobLog",
+        "JobSpec",
+        "JobState",
+    ],
+    "zeus.optimizer.pipeline_frequency": [
+        "Continuous",
+        "Execution",
+        "Operation",
+        "Option",
+        "Pipeline",
+        "PipelineFrequencyOptimizer",
+        "Plan",
+        "Profile",
+        "Shape",
+        "Solution",
+        "Step",
+        "build",
+        "solve",
+    ],
+    "zeus.replay.cluster": [
+        "ALL_WORKLOADS",
+        "ClusterRecord",
+        "ClusterResult",
+        "ClusterTrace",
+        "Counts",
+        "POLICIES",
+        "made_up_trace",
+        "read_trace",
+        "simulate",
+        "write_tables",
+    ],
+    "zeus.server": [
+        "create_app",
+        "listen",
+        "serve",
+    ],
+    "zeus.testing": [
+        "HostNoise",
+        "NoisySteps",
+        "ProfileNode",
+        "RecordedJob",
+        "RecordedProfile",
+        "ReplayMonitor",
+        "SimulatedNode",
+        "VirtualClock",
+        "Workload",
+        "recorded_jobs",
+        "recorded_workload",
+    ],
+}
+"""What packages hand out. A change here is a change of the interface: say so in the changelog."""
+
+DIALECT = re.compile(
+    r"\b(tells?|told|looks?|whoever|nobody|somebody|heeds?|anew|dear)\b"
+    r"|^\s*What (?:is|was|are|a|the)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Words that this project used to have for samples, reports, polls and previous values."""
+
+OLD_NAMES = {
+    "Brain", "Card", "Doorkeeper", "EnergyTrack", "Feed", "Follower", "Gate", "Grip", "Handover",
+    "Happening", "Lanes", "Ledger", "Look", "Passage", "Seat", "Senses", "SharedLooks", "ShortCut",
+    "Slice", "Standing", "Stretch", "Taken", "Walk", "Watcher", "Way", "Wire", "Worked",
+}  # fmt: skip
+
+
+def modules() -> list[Path]:
+    return [
+        path
+        for path in sorted(SOURCE.rglob("*.py"))
+        if "migrations" not in path.relative_to(SOURCE).parts
+    ]
+
+
+def test_only_promised_modules_have_public_names():
+    public = {
+        path.relative_to(SOURCE).as_posix()
+        for path in modules()
+        if not path.name.startswith("_") and path.parent != SOURCE / "cli"
+    }
+    assert public == PUBLIC_MODULES
+
+
+@pytest.mark.parametrize("package", sorted(PUBLIC_NAMES))
+def test_public_names_are_frozen(package):
+    assert sorted(importlib.import_module(package).__all__) == PUBLIC_NAMES[package]
+
+
+def docstrings(path: Path) -> list[str]:
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    found = (ast.get_docstring(node) for node in nodes if isinstance(node, documented))
+    return [text for text in found if text]
+
+
+def test_docstrings_are_in_the_words_of_the_field():
+    texts = [text for path in modules() for text in docstrings(path)]
+    words = sum(len(text.split()) for text in texts)
+    odd = [match.group().strip() for text in texts for match in DIALECT.finditer(text)]
+    assert len(odd) <= 10 * words / 10_000, odd
+
+
+def test_messages_and_help_are_in_the_words_of_the_field():
+    odd = []
+    for path in modules():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        shown = [
+            part.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Raise | ast.Call)
+            for part in ast.walk(node)
+            if isinstance(part, ast.Constant) and isinstance(part.value, str) and " " in part.value
+        ]
+        odd += [f"{path.name}: {text}" for text in shown if DIALECT.search(text)]
+    assert odd == []
+
+
+def test_old_names_stay_away():
+    defined = {
+        node.name
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    }
+    assert defined & OLD_NAMES == set()
