@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from zeus.monitor._measurement import Measurement, Reading
     from zeus.monitor._power import CpuDomain, PowerDomain, PowerMonitor
     from zeus.monitor._samples import Method
+    from zeus.monitor._scopes import WindowScope
     from zeus.monitor._temperature import TemperatureMonitor
-    from zeus.monitor._windows import WindowScope, ZeusMonitor
+    from zeus.monitor._windows import ZeusMonitor
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -23,7 +24,7 @@ __getattr__, __dir__ = lazy_names(
         "PowerMonitor": "zeus.monitor._power",
         "Reading": "zeus.monitor._measurement",
         "TemperatureMonitor": "zeus.monitor._temperature",
-        "WindowScope": "zeus.monitor._windows",
+        "WindowScope": "zeus.monitor._scopes",
         "ZeusMonitor": "zeus.monitor._windows",
     },
 )

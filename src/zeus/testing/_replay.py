@@ -16,7 +16,7 @@ from zeus.errors import WindowError
 from zeus.monitor._log import LoggedWindow, read_log
 from zeus.monitor._measurement import GPU, Measurement, Reading
 from zeus.monitor._samples import Method
-from zeus.monitor._windows import WindowScope
+from zeus.monitor._scopes import WindowScope
 
 
 class ReplayMonitor:
