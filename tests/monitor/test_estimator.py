@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 from tests.monitor.worlds import (
+    Load,
     Outcome,
     Scenario,
+    Window,
     in_turns,
     inside_only,
+    length,
     measured,
     nested,
     periodic,
@@ -119,6 +122,26 @@ def test_a_gpu_without_a_counter_says_how_little_is_known():
     assert found.coverage >= 0.92
 
 
+def test_a_gpu_without_a_counter_is_polled_densely_after_power_was_constant():
+    """Nothing but its power shows that a load begins."""
+
+    def made(rng: random.Random, until: float) -> tuple[Load, list[Window]]:
+        load, windows, now = Load(), [], 1.0
+        while now < until:
+            load.set(now, 60.0)
+            now += rng.uniform(2.0, 3.0)
+            load.set(now, 300.0)
+            end = now + length(rng, 0.5)
+            windows.append(Window("step", now, end))
+            now = end
+        return load, windows
+
+    found = outcome(made, PRESETS["p100"], until=60.0)
+    assert found.percentile(0.5) <= 0.05
+    assert found.percentile(0.95) <= 0.1
+    assert found.coverage >= 0.92
+
+
 @pytest.mark.parametrize(
     ("scenario", "sensors", "expected"),
     [
@@ -194,6 +217,22 @@ def test_edges_make_segments():
     assert len({p.segment for p in pieces}) == 5
     edges.forget(3.5)
     assert [p.segment for p in edges.pieces(3.5, 4.5)] == [p.segment for p in pieces[3:]]
+
+
+def test_a_setting_ends_however_many_names_there_were_meanwhile():
+    edges = WindowEdges()
+    edges.change_setting("setting 200", 1.0)
+    for number in range(3000):
+        edges.begin(f"epoch {number}", 2.0 + number)
+        edges.end(f"epoch {number}", 2.5 + number)
+    assert {p.names for p in edges.pieces(2.0, 3.0)} == {
+        ("epoch #", "setting 200"),
+        ("setting 200",),
+    }
+    edges.change_setting("setting 100", 4000.0)
+    assert [p.names for p in edges.pieces(4001.0, 4002.0)] == [("setting 100",)]
+    edges.change_setting("", 5000.0)
+    assert [p.names for p in edges.pieces(5001.0, 5002.0)] == [()]
 
 
 def test_refreshes_are_located_better_than_they_are_polled():

@@ -17,6 +17,7 @@ from typing import NamedTuple
 Names = tuple[str, ...]
 
 _NUMBERS = re.compile(r"\d+")
+_SETTING = 2  # how a setting counts among the names that are open; a window counts 1
 _MAX_PIECES = 64  # per time span; if there are more, they are merged by name
 
 
@@ -62,10 +63,9 @@ class WindowEdges:
         if setting == self._setting:
             return
         if self._setting:
-            self._noted.append((now, self._setting, -1))
+            self._noted.append((now, self._setting, -_SETTING))
         if setting:
-            self._keys[setting] = setting  # numbers in settings are significant
-            self._noted.append((now, setting, 1))
+            self._noted.append((now, setting, _SETTING))
         self._setting = setting
 
     def pieces(self, begin: float, end: float) -> list[Piece]:
@@ -122,7 +122,8 @@ class WindowEdges:
     def _take_in(self) -> None:
         while self._noted:
             now, name, change = self._noted.popleft()
-            key = self._key(name)
+            # Numbers distinguish settings, but not windows.
+            key = name if abs(change) == _SETTING else self._key(name)
             self._open[key] += change
             if self._open[key] <= 0:
                 del self._open[key]

@@ -35,6 +35,8 @@ _CLEAR = 0.002  # seconds to the next edge, so that a reading certainly covers o
 _TOGETHER = 2.5  # periods of the counter, over which windows are computed together
 _LIVE_MARGIN = 0.03  # seconds around a window in which polls of a live meter are relevant to it
 _LATE = 0.02  # seconds; approximate lag of a power meter without a counter to compare it with
+_LAG_SPREAD = 0.0125  # seconds, a standard deviation: published lags are 10 to 50 ms
+_AROUND_EDGE = 0.1  # seconds in which a late meter shows that power has changed
 _SAME = 0.02  # of power, by which neighboring intervals may differ by chance
 _OVERDUE = 1.0  # seconds after a window within which a working counter has ticked
 _NO_POLL = Poll(-math.inf, math.nan, math.nan)
@@ -389,6 +391,8 @@ class EnergyEstimator:
 
     def _plausible(self, energy: Posterior, begin: float, end: float) -> Energy:
         joules, variance, shared = energy
+        if not self._counts and not self.response.best.instant:
+            variance += self._lag_variance(begin) + self._lag_variance(end)
         most = _MAX_POWER * self._max_power * (end - begin)
         if not 0 <= joules <= most:  # impossible for a GPU: the learned model does not fit
             variance += (joules - min(max(joules, 0.0), most)) ** 2 + most**2 / 12
@@ -402,6 +406,16 @@ class EnergyEstimator:
             self._note(),
             _STATED * math.sqrt(min(shared, variance)),
         )
+
+    def _lag_variance(self, edge: float) -> float:
+        """Variance of the energy on one side of an edge, because the lag of the meter is unknown.
+
+        Without a counter nothing shows that lag. It matters as much as power changes there.
+        """
+        first = bisect_left(self._polls, edge - _AROUND_EDGE, key=_polled)
+        last = bisect_right(self._polls, edge + _AROUND_EDGE, key=_polled)
+        watts = [poll.value for poll in self._polls[first:last]]
+        return (_LAG_SPREAD * (max(watts) - min(watts))) ** 2 if watts else 0.0
 
     def _interpolated(self, instant: float) -> float:
         """Return the counter at an instant, as if power were constant between ticks."""

@@ -104,7 +104,9 @@ class GpuPoller:
     @property
     def _power_is_quiet(self) -> bool:
         """Whether power has not changed for a while: reading it with the counter is enough."""
-        return self._last.instant - self._unchanged_since > _QUIET and not self._live
+        if self._live or not self.status.counter:
+            return False
+        return self._last.instant - self._unchanged_since > _QUIET
 
     def poll(self) -> None:
         """Read the sensors once, report changes, and decide when to poll next."""

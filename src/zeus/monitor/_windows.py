@@ -310,7 +310,7 @@ class ZeusMonitor:
         self._sampler.edges.change_setting(setting, self._now())
 
     def catch_up(self) -> None:
-        """Collect the samples taken so far; without a helper process, poll now.
+        """Collect the samples taken so far; in virtual time, poll now.
 
         This happens several times a second automatically. Callers that use energies right after a
         window's end get better values for its last moments this way.
