@@ -15,7 +15,7 @@ from typing import Any
 
 from zeus.errors import CapabilityError, KnobError
 from zeus.frontier._point import freeze
-from zeus.monitor import Measurement, ZeusMonitor
+from zeus.monitor import Measurement, Method, ZeusMonitor
 from zeus.monitor._measurement import GPU
 from zeus.optimizer.jit._knob_controller import KnobController
 from zeus.optimizer.jit._late import late_time
@@ -200,6 +200,9 @@ class _Stay:
         alike = max(self._step_times) < _TICK < so_far.time / _SOME_TICKS
         if alike or (so_far.uncertainty or 0.0) <= _VAGUE * energy:
             return so_far
+        gpus = [reading.method for reading in so_far.readings if reading.domain == GPU]
+        if all(method is Method.INTEGRATED for method in gpus):
+            return so_far  # no counter that could tick; waiting would only change the load
         self.interrupt()
         piece = self._pieces.pop()
         self._monitor.change_setting("idle")
