@@ -20,7 +20,7 @@ from tests.server.wire import HttpClient
 from zeus.optimizer.batch_size._events import Decided, EpochReported, event_from
 from zeus.optimizer.batch_size._job_state import JobState
 from zeus.optimizer.batch_size._service import Jobs
-from zeus.optimizer.batch_size.store import Store
+from zeus.store import Store
 
 
 @dataclass

@@ -17,8 +17,8 @@ from zeus.errors import ServerError, TokenError
 from zeus.optimizer.batch_size._connect import open_jobs
 from zeus.optimizer.batch_size._location import Location
 from zeus.optimizer.batch_size._remote import RemoteJobs
-from zeus.optimizer.batch_size.store import Store, Tokens
 from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
+from zeus.store import Store, Tokens
 
 pytestmark = pytest.mark.real_time
 

@@ -12,10 +12,10 @@ from tests.server.child import serving
 
 from zeus.optimizer.batch_size._leases import WatchedLeases
 from zeus.optimizer.batch_size._service import Jobs
-from zeus.optimizer.batch_size.store import Store
 from zeus.optimizer.pipeline_frequency.running._messages import RankPlace, Registration
 from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.running._service import LEASE, Pipelines
+from zeus.store import Store
 
 pytestmark = pytest.mark.real_time
 

@@ -14,10 +14,10 @@ from tests.server.test_serve import ask
 
 from zeus.errors import DamagedJobError
 from zeus.optimizer.batch_size._service import Jobs
-from zeus.optimizer.batch_size.store import Store
-from zeus.optimizer.batch_size.store._engine import writing
 from zeus.optimizer.pipeline_frequency.running._messages import RankPlace, Registration
 from zeus.optimizer.pipeline_frequency.running._service import Pipelines
+from zeus.store import Store
+from zeus.store._engine import writing
 
 pytestmark = pytest.mark.real_time
 

@@ -22,9 +22,9 @@ from tests.server.child import Server, serving
 
 from zeus.errors import TokenError
 from zeus.optimizer.batch_size._remote import RemoteJobs
-from zeus.optimizer.batch_size.store import Store, Tokens
 from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
 from zeus.server._local_access import SignInCode
+from zeus.store import Store, Tokens
 
 pytestmark = pytest.mark.real_time
 

@@ -7,8 +7,8 @@ import os
 import pytest
 from tests.server.fuzz import fuzz
 
-from zeus.optimizer.batch_size.store import Store
 from zeus.server import create_app
+from zeus.store import Store
 
 pytestmark = pytest.mark.real_time
 

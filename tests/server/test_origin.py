@@ -13,7 +13,8 @@ import pytest
 from tests.optimizer.batch_size.histories import spec
 from tests.server.child import serving
 
-from zeus.optimizer.batch_size.store import Store
+from zeus.optimizer.batch_size.storage import reading_jobs
+from zeus.store import Store
 
 pytestmark = pytest.mark.real_time
 
@@ -33,7 +34,7 @@ class Target:
     def state(self):
         """Everything that a request could change."""
         store = Store(self.storage)
-        with store.view() as view:
+        with reading_jobs(store) as view:
             job = view.job("nightly")
             found = job, view.trials(job.id), list(view.log(job.id))
         store.close()
@@ -175,7 +176,7 @@ def test_our_own_pages_may(target, browser):
 
 
 def test_signing_in_is_for_our_own_form(tmp_path):
-    from zeus.optimizer.batch_size.store import Tokens
+    from zeus.store import Tokens
 
     storage = f"sqlite:///{tmp_path}/jobs.db"
     store = Store(storage)

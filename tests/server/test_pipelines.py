@@ -20,11 +20,11 @@ from tests.server.child import Server, serving
 from zeus.clock import MonotonicClock
 from zeus.errors import JobConflictError, PipelineError, TokenError, UnknownJobError
 from zeus.optimizer import PipelineFrequencyOptimizer
-from zeus.optimizer.batch_size.store import Store, Tokens
 from zeus.optimizer.pipeline_frequency import Option, Profile, build, solve
 from zeus.optimizer.pipeline_frequency._schedules import Shape, one_forward_one_backward
 from zeus.optimizer.pipeline_frequency.running._messages import Directive, Instruction, Straggler
 from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
+from zeus.store import Store, Tokens
 from zeus.testing import SimulatedNode
 
 pytestmark = pytest.mark.real_time

@@ -11,9 +11,9 @@ from tests.optimizer.pipeline_frequency.running.told import registration
 from tests.server.child import serving
 from tests.server.test_pipelines import _planned, orders_of, tell_all
 
-from zeus.optimizer.batch_size.store import Store, Tokens
 from zeus.optimizer.pipeline_frequency.running._messages import Straggler
 from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
+from zeus.store import Store, Tokens
 
 pytestmark = pytest.mark.real_time
 

@@ -25,7 +25,7 @@ from zeus.optimizer.batch_size._api import JobsApi
 from zeus.optimizer.batch_size._connect import open_jobs
 from zeus.optimizer.batch_size._remote import RemoteJobs
 from zeus.optimizer.batch_size._service import Jobs
-from zeus.optimizer.batch_size.store import Store
+from zeus.store import Store
 
 pytestmark = pytest.mark.real_time
 

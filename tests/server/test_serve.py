@@ -26,8 +26,9 @@ from tests.server.wire import HttpClient
 from zeus.errors import ServerError, StorageError, TokenError, UnknownJobError
 from zeus.optimizer.batch_size._remote import RemoteJobs
 from zeus.optimizer.batch_size._service import Jobs
-from zeus.optimizer.batch_size.store import Store, Tokens
+from zeus.optimizer.batch_size.storage import reading_jobs, writing_jobs
 from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
+from zeus.store import Store, Tokens
 
 pytestmark = pytest.mark.real_time
 
@@ -147,7 +148,7 @@ def test_it_stops_when_told_and_finishes_what_it_has_begun(file, number):
     assert server.stop(number) == ""
     assert server.process.returncode == 0
     store = Store(file)
-    with store.view() as view:
+    with reading_jobs(store) as view:
         stored = {row["request"] for row in view.trials(view.job("nightly").id)}
     store.close()
     assert len(acknowledged) >= 100
@@ -302,7 +303,7 @@ def test_a_store_that_fails_is_no_traceback_and_comes_back(file):
         jobs = server.jobs()
         jobs.create(spec())
         store = Store(file)
-        with store.transaction() as transaction:
+        with writing_jobs(store) as transaction:
             transaction._connection.exec_driver_sql("ALTER TABLE zeus_trials RENAME TO gone")
         with pytest.raises(StorageError) as found:
             jobs.decide("nightly", **GPU)
@@ -311,7 +312,7 @@ def test_a_store_that_fails_is_no_traceback_and_comes_back(file):
         for said in (str(found.value), answer.decode()):
             assert "zeus_trials" not in said
             assert "jobs.db" not in said
-        with store.transaction() as transaction:
+        with writing_jobs(store) as transaction:
             transaction._connection.exec_driver_sql("ALTER TABLE gone RENAME TO zeus_trials")
         store.close()
         assert jobs.decide("nightly", **GPU).batch_size == 64
@@ -321,7 +322,7 @@ def test_a_damaged_job_is_no_traceback_for_others(file):
     with serving(file, complaints=True) as server:
         server.jobs().create(spec())
         store = Store(file)
-        with store.transaction() as transaction:
+        with writing_jobs(store) as transaction:
             transaction._connection.exec_driver_sql("UPDATE zeus_jobs SET spec = 'nonsense'")
         store.close()
         for method, path, body in (
@@ -411,7 +412,7 @@ def test_a_token_for_reading_only_changes_nothing(file):
         pipelines.register("gpt3", registration(0))
 
         def state():
-            with store.view() as view:
+            with reading_jobs(store) as view:
                 rows = [view.job(name) for name in ("nightly", "other")]
                 return str([(row, view.trials(row.id), list(view.log(row.id))) for row in rows])
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.cli.support import one_error_line, zeus_here
 
-from zeus.optimizer.batch_size.store import Store, Tokens
+from zeus.store import Store, Tokens
 
 pytestmark = pytest.mark.real_time
 

@@ -9,9 +9,10 @@ from tests.optimizer.batch_size.histories import spec
 
 from zeus.optimizer.batch_size._commands import Decide
 from zeus.optimizer.batch_size._service import Jobs
-from zeus.optimizer.batch_size.store import Store
+from zeus.optimizer.batch_size.storage import writing_jobs
 from zeus.server import _writer as writer_module
 from zeus.server._writer import Writer
+from zeus.store import Store
 
 pytestmark = pytest.mark.real_time
 
@@ -49,7 +50,7 @@ def test_a_job_that_cannot_be_read_keeps_nobody_else_from_writing(tmp_path, monk
     for name in ("broken", "good"):
         jobs.create(spec(name))
     jobs.decide("broken", **GPU, lease=10.0)
-    with store.transaction() as transaction:
+    with writing_jobs(store) as transaction:
         broken = "UPDATE zeus_jobs SET spec = 'nonsense' WHERE name = 'broken'"
         transaction._connection.exec_driver_sql(broken)
     later = Jobs(store, lambda: now + 11.0)

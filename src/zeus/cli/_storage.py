@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from zeus.optimizer.batch_size.store import Store
+    from zeus.store import Store
 
 
 def add_storage_option(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +21,6 @@ def add_storage_option(parser: argparse.ArgumentParser) -> None:
 
 def opened_store(storage: str | None) -> Store:
     """Open the store, or the default one; create it if it does not exist."""
-    from zeus.optimizer.batch_size.store import Store, default_storage  # noqa: PLC0415  (an extra)
+    from zeus.store import Store, default_storage  # noqa: PLC0415  (an extra)
 
     return Store(storage or default_storage())

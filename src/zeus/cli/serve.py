@@ -13,8 +13,8 @@ from zeus.cli._terminal import Console
 from zeus.errors import TokenError
 
 if TYPE_CHECKING:
-    from zeus.optimizer.batch_size.store import Store
     from zeus.server._local_access import SignInCode
+    from zeus.store import Store
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8420
 DEFAULT_PLANNING_SECONDS, MAX_PLANNING_SECONDS = 30.0, 86_400.0
@@ -112,8 +112,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _local_access(store: Store, url: str) -> tuple[SignInCode, str]:
     """Give the user who starts the server access; return the sign-in code and a message."""
-    from zeus.optimizer.batch_size.store import Tokens  # noqa: PLC0415  (an extra)
     from zeus.server._local_access import SignInCode, ensure_local_token  # noqa: PLC0415
+    from zeus.store import Tokens  # noqa: PLC0415  (an extra)
 
     token, path = ensure_local_token(Tokens(store), time.time())
     sign_in = SignInCode(token)
@@ -124,7 +124,7 @@ def _local_access(store: Store, url: str) -> tuple[SignInCode, str]:
 
 
 def _check_that_somebody_may_come_in(store: Store) -> None:
-    from zeus.optimizer.batch_size.store import Tokens  # noqa: PLC0415  (an extra)
+    from zeus.store import Tokens  # noqa: PLC0415  (an extra)
 
     now = time.time()
     if not any(token.good(now) for token in Tokens(store).all()):

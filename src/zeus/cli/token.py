@@ -18,7 +18,7 @@ from zeus.cli._storage import add_storage_option, opened_store
 from zeus.cli._terminal import MISSING, Console
 
 if TYPE_CHECKING:
-    from zeus.optimizer.batch_size.store import Token, Tokens
+    from zeus.store import Token, Tokens
 
 _DAY = 86400.0
 _MAX_DAYS = 36500.0
@@ -62,7 +62,7 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     """Run the action."""
     _check(arguments)
-    from zeus.optimizer.batch_size.store import Tokens  # noqa: PLC0415  (an extra)
+    from zeus.store import Tokens  # noqa: PLC0415  (an extra)
 
     store = opened_store(arguments.storage)
     console = Console(sys.stdout)

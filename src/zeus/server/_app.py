@@ -14,7 +14,6 @@ from zeus import __version__
 from zeus.optimizer.batch_size._leases import WatchedLeases
 from zeus.optimizer.batch_size._overview import Overviews
 from zeus.optimizer.batch_size._service import Jobs
-from zeus.optimizer.batch_size.store import Store, Tokens
 from zeus.optimizer.pipeline_frequency.running._service import PLANNING_SECONDS, Pipelines
 from zeus.server._auth import AuthMiddleware, TokenCache
 from zeus.server._fast_path import FastPath
@@ -27,6 +26,7 @@ from zeus.server._responses import add_handlers
 from zeus.server._routes import router
 from zeus.server._writer import Writer
 from zeus.server.pages._routes import routes as pages
+from zeus.store import Store, Tokens
 
 
 def create_app(

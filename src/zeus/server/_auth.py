@@ -18,7 +18,6 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from zeus.errors import StorageError
-from zeus.optimizer.batch_size.store import Token, Tokens
 from zeus.server._metrics import Metrics
 from zeus.server._origin import SAFE_METHODS, foreign_origin
 from zeus.server._responses import refusal_of
@@ -26,6 +25,7 @@ from zeus.server.pages import _assets as assets
 from zeus.server.pages._faults import wants_page
 from zeus.server.pages._routes import OPEN
 from zeus.server.pages._sign_in import cookie_pass, to_sign_in
+from zeus.store import Token, Tokens
 from zeus.transport._local_token import FILE
 
 MAX_BODY = 1024 * 1024  # bytes

@@ -12,8 +12,8 @@ import logging
 from time import monotonic as clock
 
 from zeus.errors import StorageError
-from zeus.optimizer.batch_size.store._engine import reason
 from zeus.server._writer import Writer
+from zeus.store._engine import reason
 
 logger = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from zeus.errors import TokenError
-from zeus.optimizer.batch_size.store import Tokens
-from zeus.optimizer.batch_size.store._tokens import new_secret
 from zeus.state._files import write_atomically
 from zeus.state._locks import locked
+from zeus.store import Tokens
+from zeus.store._tokens import new_secret
 from zeus.transport._local_token import kept_token, local_token_path
 
 _NOTE = "of the user who runs zeus serve on this machine"

@@ -11,7 +11,7 @@ from typing import Any
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer import BatchSizeOptimizer, JobSpec
 from zeus.optimizer.batch_size._service import Jobs
-from zeus.optimizer.batch_size.store import Store
+from zeus.store import Store
 from zeus.testing import SimulatedNode, Workload
 
 SIZES = (16, 32, 64)

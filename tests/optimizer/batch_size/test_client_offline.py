@@ -32,7 +32,8 @@ from zeus.optimizer import BatchSizeOptimizer
 from zeus.optimizer._training_run import Outcome
 from zeus.optimizer.batch_size import _reporter as reporter
 from zeus.optimizer.batch_size._remote import RemoteJobs
-from zeus.optimizer.batch_size.store import Store, Tokens
+from zeus.optimizer.batch_size.storage import reading_jobs
+from zeus.store import Store, Tokens
 from zeus.testing import SimulatedNode
 
 pytestmark = pytest.mark.real_time
@@ -376,7 +377,7 @@ time.sleep(600)
 def leased_until(storage):
     """When the lease of the first trial ends, unless it is renewed; looking changes nothing."""
     store = Store(storage)
-    with store.view() as view:
+    with reading_jobs(store) as view:
         trial = view.trial(view.job("nightly").id, 1)
     store.close()
     return trial["lease_until"]

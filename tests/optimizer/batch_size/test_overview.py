@@ -10,7 +10,7 @@ from zeus.optimizer.batch_size._account import course
 from zeus.optimizer.batch_size._events import GpuModel
 from zeus.optimizer.batch_size._overview import Overviews
 from zeus.optimizer.batch_size.policies import ArmStatus
-from zeus.optimizer.batch_size.store import Store
+from zeus.store import Store
 
 ON_A40, ON_V100 = GpuModel(A40, 1), GpuModel(V100, 1)
 

@@ -17,7 +17,8 @@ from zeus.optimizer.batch_size._cache import Cache
 from zeus.optimizer.batch_size._events import GpuModel, event_from
 from zeus.optimizer.batch_size._job_state import JobState
 from zeus.optimizer.batch_size._service import Jobs
-from zeus.optimizer.batch_size.store import Store
+from zeus.optimizer.batch_size.storage import writing_jobs
+from zeus.store import Store
 
 GPU = {"gpu": "NVIDIA A40", "max_power": 300.0}
 
@@ -198,7 +199,7 @@ def test_a_snapshot_only_saves_time(new_storage, damage):
         live(jobs, "nightly", 5)
         jobs.close()
     store = Store(where)
-    with store.transaction() as transaction:
+    with writing_jobs(store) as transaction:
         value = damage.replace("'nonsense'", "CAST('nonsense' AS {})")
         value = value.format("BYTEA" if "postgres" in where else "BLOB")
         changed = transaction._connection.exec_driver_sql(f"UPDATE zeus_snapshots SET {value}")

@@ -18,7 +18,8 @@ from zeus.optimizer.batch_size._commands import Create, Decide, Delete, End, Rep
 from zeus.optimizer.batch_size._events import event_from
 from zeus.optimizer.batch_size._job_state import JobState
 from zeus.optimizer.batch_size._service import Jobs
-from zeus.optimizer.batch_size.store import Store
+from zeus.optimizer.batch_size.storage import writing_jobs
+from zeus.store import Store
 
 pytestmark = pytest.mark.real_time
 
@@ -77,7 +78,7 @@ def test_a_scope_is_for_one_job(jobs):
 def test_a_bug_in_one_job_does_not_hurt_others(jobs, storage):
     # As a store would look that something else has written to.
     store = Store(storage)
-    with store.transaction() as transaction:
+    with writing_jobs(store) as transaction:
         transaction._connection.exec_driver_sql(
             "UPDATE zeus_jobs SET spec = '{\"name\": 1}', sequence = 5 WHERE name = 'nightly'"
         )
@@ -94,14 +95,14 @@ def test_a_bug_in_one_job_does_not_hurt_others(jobs, storage):
 def test_a_failing_store_leaves_no_trace_in_memory(jobs, storage):
     trial = jobs.decide("nightly", **GPU).trial
     other = Store(storage)
-    with other.transaction() as transaction:
+    with writing_jobs(other) as transaction:
         transaction._connection.exec_driver_sql(
             "ALTER TABLE zeus_events RENAME COLUMN payload TO hidden"
         )
     report = {"time": 1.0, "metric": 0.1}
     with pytest.raises(StorageError):
         jobs.report_epoch(trial, epoch=1, **report)
-    with other.transaction() as transaction:
+    with writing_jobs(other) as transaction:
         transaction._connection.exec_driver_sql(
             "ALTER TABLE zeus_events RENAME COLUMN hidden TO payload"
         )

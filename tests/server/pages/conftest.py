@@ -10,7 +10,7 @@ import pytest
 from tests.server.child import Server, serving
 from tests.server.pages.world import A40, NIGHT, V100, Life, service, spec
 
-from zeus.optimizer.batch_size.store import Store, Tokens
+from zeus.store import Store, Tokens
 
 HOSTILE = "<img src=x onerror=alert(1)> \"&' ..?%00#+ü"
 EVIL_GPU = "<b onclick=alert(2)>GPU</b>"

@@ -13,7 +13,8 @@ from tests.server.pages.conftest import EVIL_GPU, EVIL_NOTE, HOSTILE
 from tests.server.pages.world import A40, service, spec
 
 from zeus.frontier import Frontier, Point
-from zeus.optimizer.batch_size.store import Store
+from zeus.optimizer.batch_size.storage import writing_jobs
+from zeus.store import Store
 
 pytestmark = pytest.mark.real_time
 
@@ -241,7 +242,7 @@ def test_a_store_that_fails_is_a_page_too(tmp_path):
     jobs.close()
     with serving(storage, complaints=True) as server:
         store = Store(storage)
-        with store.transaction() as transaction:
+        with writing_jobs(store) as transaction:
             transaction._connection.exec_driver_sql("ALTER TABLE zeus_trials RENAME TO gone")
         store.close()
         answer = ask(server, JOB, **server.bearer)

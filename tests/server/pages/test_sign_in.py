@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 import pytest
 from tests.server.pages.asking import ask
 
-from zeus.optimizer.batch_size.store import Store, Tokens
+from zeus.store import Store, Tokens
 
 pytestmark = pytest.mark.real_time
 

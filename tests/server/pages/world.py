@@ -12,7 +12,7 @@ import random
 from zeus.frontier import Frontier, Point, ZeusCost
 from zeus.optimizer.batch_size import JobSpec
 from zeus.optimizer.batch_size._service import Jobs
-from zeus.optimizer.batch_size.store import Store
+from zeus.store import Store
 
 A40, V100 = "NVIDIA A40", "Tesla V100-PCIE-32GB"
 MAX_POWER = {A40: 300.0, V100: 250.0}

@@ -12,7 +12,7 @@ from zeus.optimizer.batch_size._events import CONVERGED, GpuModel
 from zeus.optimizer.batch_size._job_state import Expected
 from zeus.optimizer.batch_size._spec import JobSpec
 from zeus.optimizer.batch_size.policies import ArmStatus
-from zeus.optimizer.batch_size.store._history import Span, Total
+from zeus.optimizer.batch_size.storage._history import Span, Total
 
 _NEAR = 1.0  # watts by which a chosen power limit may differ from the measured one
 

@@ -55,7 +55,7 @@ from zeus.optimizer.batch_size._load import recalled
 from zeus.optimizer.batch_size._log import Trial
 from zeus.optimizer.batch_size._rows import decision, how, job_info, lease_until, verdict
 from zeus.optimizer.batch_size._spec import JobSpec
-from zeus.optimizer.batch_size.store import Changes, JobRow, Transaction
+from zeus.optimizer.batch_size.storage import Changes, JobRow, Transaction
 
 MAX_REQUEST = 128  # characters; leaves room for the suffix of skipped trials
 _MAX_SKIPPED = 20

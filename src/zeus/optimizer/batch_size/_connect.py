@@ -26,7 +26,7 @@ def open_jobs(where: str, *, token: str | None = None, timeout: float = 5.0) -> 
 
         return RemoteJobs(where, token, timeout)
     # Only a local store needs the database packages.
-    from zeus.optimizer.batch_size.store import Store  # noqa: PLC0415, I001
+    from zeus.store import Store  # noqa: PLC0415, I001
     from zeus.optimizer.batch_size._service import Jobs  # noqa: PLC0415
 
     return Jobs(Store(where))

@@ -10,7 +10,7 @@ from zeus.optimizer.batch_size._events import Decided, Ended, Event
 from zeus.optimizer.batch_size._job_state import JobState, fingerprint
 from zeus.optimizer.batch_size._log import Trial
 from zeus.optimizer.batch_size._rows import new_trial_row, trial_columns
-from zeus.optimizer.batch_size.store import Changes, JobRow
+from zeus.optimizer.batch_size.storage import Changes, JobRow
 
 
 @dataclass

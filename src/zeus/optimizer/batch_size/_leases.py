@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from zeus.optimizer.batch_size.store import Transaction
-from zeus.optimizer.batch_size.store._view import Lease
+from zeus.optimizer.batch_size.storage import Transaction
+from zeus.optimizer.batch_size.storage._view import Lease
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from zeus.errors import JobLogError
 from zeus.optimizer.batch_size._cache import CachedJob
 from zeus.optimizer.batch_size._job_state import JobState, fingerprint
-from zeus.optimizer.batch_size.store import JobRow, View
-from zeus.optimizer.batch_size.store._view import damaged
+from zeus.optimizer.batch_size.storage import JobRow, View
+from zeus.store._values import damaged
 
 
 def recalled(view: View, row: JobRow, known: CachedJob | None = None) -> CachedJob:

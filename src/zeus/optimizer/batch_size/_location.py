@@ -95,7 +95,7 @@ class Location:
 
 
 def _default() -> str:
-    from zeus.optimizer.batch_size.store import default_storage  # noqa: PLC0415  (an extra)
+    from zeus.store import default_storage  # noqa: PLC0415  (an extra)
 
     return default_storage()
 

@@ -16,8 +16,9 @@ from zeus.optimizer.batch_size._job_state import Choice, Expected
 from zeus.optimizer.batch_size._load import recalled
 from zeus.optimizer.batch_size._rows import job_info, listed, profile_info
 from zeus.optimizer.batch_size._spec import JobSpec
-from zeus.optimizer.batch_size.store import JobRow, Row, Store, View
-from zeus.optimizer.batch_size.store._history import Span, Total
+from zeus.optimizer.batch_size.storage import JobRow, Row, View, reading_jobs
+from zeus.optimizer.batch_size.storage._history import Span, Total
+from zeus.store import Store
 
 MAX_GPUS = 12  # GPU configurations whose beliefs are computed, the latest used first
 _MAX_RUNNING = 20
@@ -135,7 +136,7 @@ class Overviews:
         Raises:
             StorageError: If the store cannot be read.
         """
-        with self._store.view() as view:
+        with reading_jobs(self._store) as view:
             if only is not None:
                 row = view.job(only)
                 rows = [] if row is None else [row]
@@ -173,7 +174,7 @@ class Overviews:
             UnknownJobError: If there is no job of this name.
             StorageError: If the store cannot be read.
         """
-        with self._store.view() as view:
+        with reading_jobs(self._store) as view:
             # A text that no database can hold cannot be a job's name.
             row = view.job(name) if name.isprintable() else None
             if row is None:

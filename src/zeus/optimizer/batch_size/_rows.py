@@ -11,8 +11,8 @@ from zeus.optimizer.batch_size._events import EXPIRED, Decided, Ended, Resumed
 from zeus.optimizer.batch_size._job_batch import OPTIMIZED, Role
 from zeus.optimizer.batch_size._log import Trial
 from zeus.optimizer.batch_size._spec import JobSpec
-from zeus.optimizer.batch_size.store import RUNNING, JobRow, Row
-from zeus.optimizer.batch_size.store._view import damaged, parsed
+from zeus.optimizer.batch_size.storage import RUNNING, JobRow, Row
+from zeus.store._values import damaged, parsed
 
 #: Purpose of trials in words.
 REASONS = {

@@ -28,8 +28,9 @@ from zeus.optimizer.batch_size._commands import (
 from zeus.optimizer.batch_size._leases import WatchedLeases
 from zeus.optimizer.batch_size._rows import job_info, listed, profile_info
 from zeus.optimizer.batch_size._spec import JobSpec
-from zeus.optimizer.batch_size.store import JobRow, Store, View
-from zeus.optimizer.batch_size.store._engine import may_be_tried_again
+from zeus.optimizer.batch_size.storage import JobRow, View, reading_jobs, writing_jobs
+from zeus.store import Store
+from zeus.store._engine import may_be_tried_again
 
 T = TypeVar("T")
 
@@ -98,7 +99,7 @@ class Jobs:
         self._attempts(self._rehearse)
 
     def _rehearse(self) -> None:
-        with self._store.transaction() as transaction:
+        with writing_jobs(self._store) as transaction:
             transaction.rehearse()
 
     def _attempts(self, attempt: Callable[[], T]) -> T:
@@ -112,7 +113,7 @@ class Jobs:
         raise AssertionError("the last try returns or raises")
 
     def _attempt(self, commands: Sequence[Command]) -> list[Any]:
-        with self._store.transaction() as transaction:
+        with writing_jobs(self._store) as transaction:
             batch = Batch(transaction, self._cache, self._now(), self._leases)
             answers = batch.run(commands)
         batch.keep()
@@ -235,7 +236,7 @@ class Jobs:
 
         Commands for a job expire its trials anyway. This is for jobs without commands.
         """
-        with self._store.view() as view:
+        with reading_jobs(self._store) as view:
             if self._leases is None:
                 lapsed = view.lapsed_jobs(self._now(), _SWEPT_AT_ONCE)
             else:
@@ -250,18 +251,18 @@ class Jobs:
 
     def jobs(self, after: str = "", most: int = 100) -> list[JobInfo]:
         """Return jobs in the order of their names; see `JobsApi`."""
-        with self._store.view() as view:
+        with reading_jobs(self._store) as view:
             return [listed(row) for row in view.jobs(after, most)]
 
     def job(self, name: str) -> JobInfo:
         """Return one job; see `JobsApi`."""
-        with self._store.view() as view:
+        with reading_jobs(self._store) as view:
             return job_info(_found(view, name))
 
     def trials(self, job: str, before: int | None = None, most: int = 100) -> list[TrialInfo]:
         """Return trials of a job, the latest first; see `JobsApi`."""
         bound = {} if before is None else {"before": before}
-        with self._store.view() as view:
+        with reading_jobs(self._store) as view:
             row = _found(view, job)
             found = view.trials(row.id, most=most, **bound)
         return [
@@ -271,18 +272,18 @@ class Jobs:
 
     def profiles(self, job: str) -> list[ProfileInfo]:
         """Return all profiles of a job; see `JobsApi`."""
-        with self._store.view() as view:
+        with reading_jobs(self._store) as view:
             found = view.profiles(_found(view, job).id)
         return [profile_info(job, each) for each in found]
 
     def numbers(self) -> tuple[int, int]:
         """Return the number of jobs, and of running trials."""
-        with self._store.view() as view:
+        with reading_jobs(self._store) as view:
             return view.numbers()
 
     def log(self, job: str, after: int = 0, most: int = 1000) -> list[dict[str, Any]]:
         """Return events of a job; see `JobsApi`."""
-        with self._store.view() as view:
+        with reading_jobs(self._store) as view:
             found = view.log(_found(view, job).id, after, most)
         return [{"sequence": sequence, **event.to_dict()} for sequence, event in found]
 

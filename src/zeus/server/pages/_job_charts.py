@@ -14,7 +14,7 @@ from zeus.optimizer.batch_size._events import CONVERGED
 from zeus.optimizer.batch_size._job_state import Expected
 from zeus.optimizer.batch_size._overview import Overview
 from zeus.optimizer.batch_size.policies import ArmStatus
-from zeus.optimizer.batch_size.store._history import Span
+from zeus.optimizer.batch_size.storage._history import Span
 from zeus.server.pages._outcomes import WORDS, kind_of
 from zeus.server.pages._units import joules
 

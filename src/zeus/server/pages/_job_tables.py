@@ -10,8 +10,8 @@ from zeus.optimizer.batch_size._events import CONVERGED, GpuModel
 from zeus.optimizer.batch_size._job_state import Expected
 from zeus.optimizer.batch_size._overview import Overview
 from zeus.optimizer.batch_size.policies import ArmStatus
-from zeus.optimizer.batch_size.store import RUNNING
-from zeus.optimizer.batch_size.store._history import Total
+from zeus.optimizer.batch_size.storage import RUNNING
+from zeus.optimizer.batch_size.storage._history import Total
 from zeus.server.pages._job_charts import CROWD, standing_label
 from zeus.server.pages._layout import Row, details, properties, table, unbroken
 from zeus.server.pages._markup import Content, Markup, join, tag

@@ -14,9 +14,9 @@ from tests.optimizer.pipeline_frequency.running.told import registration
 
 from zeus.errors import CapabilityError, PipelineError, Reason, ServerError, UnknownDeviceError
 from zeus.optimizer import PipelineFrequencyOptimizer
-from zeus.optimizer.batch_size.store import Store
 from zeus.optimizer.pipeline_frequency.running._messages import Straggler
 from zeus.optimizer.pipeline_frequency.running._service import Pipelines
+from zeus.store import Store
 from zeus.testing import SimulatedNode, Workload
 
 pytestmark = pytest.mark.real_time

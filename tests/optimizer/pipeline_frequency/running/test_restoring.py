@@ -17,9 +17,9 @@ from tests.optimizer.pipeline_frequency.running.told import measured, registrati
 from zeus.clock import MonotonicClock
 from zeus.device import _simulated as simulated
 from zeus.device._base import ClockRange
-from zeus.optimizer.batch_size.store import Store
 from zeus.optimizer.pipeline_frequency.running._messages import Instruction, Straggler
 from zeus.optimizer.pipeline_frequency.running._service import Pipelines
+from zeus.store import Store
 
 pytestmark = pytest.mark.real_time
 
@@ -29,7 +29,7 @@ STEP = [Instruction("forward"), Instruction("backward")]
 
 TRAINING = """
 from zeus.optimizer import PipelineFrequencyOptimizer
-from zeus.optimizer.batch_size.store import Store
+from zeus.store import Store
 from zeus.optimizer.pipeline_frequency.running._service import Pipelines
 
 optimizer = PipelineFrequencyOptimizer(
@@ -216,7 +216,7 @@ def test_on_the_driver_clocks_change_beside_the_training_thread(tmp_path, nvml_l
 MEASURE = """
 from zeus.device._node import current_node
 from zeus.optimizer import PipelineFrequencyOptimizer
-from zeus.optimizer.batch_size.store import Store
+from zeus.store import Store
 from zeus.optimizer.pipeline_frequency.running._service import Pipelines
 from zeus.testing import Workload
 from zeus.testing._workload import simulated_driver

@@ -8,8 +8,6 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from zeus.optimizer.batch_size.store._tables import pipeline_events, pipeline_ranks, pipelines
-from zeus.optimizer.batch_size.store._view import damaged
 from zeus.optimizer.pipeline_frequency.running._job import JobEvent, PipelineJob, Rank
 from zeus.optimizer.pipeline_frequency.running._messages import (
     Measured,
@@ -17,6 +15,8 @@ from zeus.optimizer.pipeline_frequency.running._messages import (
     Straggler,
     sequence_from,
 )
+from zeus.store._tables import pipeline_events, pipeline_ranks, pipelines
+from zeus.store._values import damaged
 
 _KEPT_EVENTS = 1_000  # per job
 

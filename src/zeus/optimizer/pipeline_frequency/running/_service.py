@@ -22,8 +22,6 @@ from zeus.errors import (
     ServerError,
     UnknownJobError,
 )
-from zeus.optimizer.batch_size.store._engine import reading, writing
-from zeus.optimizer.batch_size.store._store import Store
 from zeus.optimizer.pipeline_frequency._limit import Limit, SolvingCancelledError
 from zeus.optimizer.pipeline_frequency._plan import Plan
 from zeus.optimizer.pipeline_frequency.running import _records as records
@@ -39,6 +37,7 @@ from zeus.optimizer.pipeline_frequency.running._messages import (
     worded,
 )
 from zeus.optimizer.pipeline_frequency.running._planning import ROOM, Planned, plan
+from zeus.store._store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +76,7 @@ class Pipelines:
         changed: Callable[[str], None] | None = None,
         planning_seconds: float = PLANNING_SECONDS,
     ) -> None:
-        self._engine = store.engine
+        self._store = store
         self._now = now
         self._plan_soon = plan_soon
         self._changed = changed
@@ -171,7 +170,7 @@ class Pipelines:
 
     def jobs(self) -> list[dict[str, Any]]:
         """List all jobs; see `PipelinesApi`."""
-        with reading(self._engine) as connection:
+        with self._store.reading() as connection:
             found = records.names(connection)
         summaries = []
         for name in found:
@@ -256,14 +255,14 @@ class Pipelines:
 
     def events(self, name: str, most: int = 100) -> list[JobEvent]:
         """Return up to `most` events of a job, the latest first."""
-        with reading(self._engine) as connection:
+        with self._store.reading() as connection:
             number, _ = _known(records.changes(connection, name), name)
             return records.events(connection, number, most)
 
     def delete(self, name: str) -> None:
         """Delete a job; see `PipelinesApi`."""
         with self._lock:
-            with writing(self._engine) as connection:
+            with self._store.writing() as connection:
                 number, _ = _known(records.changes(connection, name, lock=True), name)
                 records.forget(connection, number)
             self._drop(name)
@@ -334,7 +333,7 @@ class Pipelines:
 
     def waiting_for_plan(self) -> list[str]:
         """List jobs that have or could have a plan, but none in memory: all after a restart."""
-        with reading(self._engine) as connection:
+        with self._store.reading() as connection:
             found = records.names(connection)
         names = []
         for name in found:
@@ -381,7 +380,7 @@ class Pipelines:
 
     def numbers(self) -> tuple[int, int]:
         """Return the number of jobs, and of ranks seen recently."""
-        with reading(self._engine) as connection:
+        with self._store.reading() as connection:
             jobs = records.count(connection)
         horizon = self._clock() - LEASE
         with self._lock:
@@ -450,7 +449,7 @@ class Pipelines:
         at = self._now()
         with self._lock:
             try:
-                with writing(self._engine) as connection:
+                with self._store.writing() as connection:
                     found = records.changes(connection, name, lock=True)
                     if found is None and create is not None:
                         job = PipelineJob(name, create, at, at)
@@ -483,7 +482,7 @@ class Pipelines:
         known = self._jobs.get(name)
         if known is not None and time.monotonic() - self._checked.get(name, 0.0) < _FRESH:
             return known[1]
-        with reading(self._engine) as connection:
+        with self._store.reading() as connection:
             try:
                 number, count = _known(records.changes(connection, name), name)
             except UnknownJobError:

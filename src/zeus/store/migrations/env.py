@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from zeus.optimizer.batch_size.store._tables import VERSION_TABLE, metadata
+from zeus.store._tables import VERSION_TABLE, metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -19,10 +19,11 @@ from tests.optimizer.batch_size.histories import random_history, spec
 
 from zeus.errors import StorageError, TokenError
 from zeus.optimizer.batch_size._events import Decided
-from zeus.optimizer.batch_size.store import Changes, Store, Tokens
-from zeus.optimizer.batch_size.store._engine import open_engine, writing
-from zeus.optimizer.batch_size.store._schema import VERSIONS, upgrade
-from zeus.optimizer.batch_size.store._tables import VERSION_TABLE, metadata
+from zeus.optimizer.batch_size.storage import Changes, reading_jobs, writing_jobs
+from zeus.store import Store, Tokens
+from zeus.store._engine import open_engine, writing
+from zeus.store._schema import VERSIONS, upgrade
+from zeus.store._tables import VERSION_TABLE, metadata
 
 
 def filled(store: Store, name: str = "nightly", seed: int = 1) -> tuple[int, list]:
@@ -30,7 +31,7 @@ def filled(store: Store, name: str = "nightly", seed: int = 1) -> tuple[int, lis
     job = spec(name)
     history = random_history(job, seed, 30)
     changes = Changes()
-    with store.transaction() as transaction:
+    with writing_jobs(store) as transaction:
         row = transaction.add_job(job, at=10.0)
         changes.events = [(row.id, n, event) for n, event in enumerate(history, 1)]
         changes.new_trials = [
@@ -92,7 +93,7 @@ class StoreContract:
     def test_opening_again_changes_nothing(self, store, storage):
         job, history = filled(store)
         again = Store(storage)
-        with again.view() as view:
+        with reading_jobs(again) as view:
             assert [event for _, event in view.log(job)] == history
         again.close()
 
@@ -110,7 +111,7 @@ class StoreContract:
             )
         engine.dispose()
         store = Store(storage)
-        with store.view() as view:
+        with reading_jobs(store) as view:
             assert view.job("old").spec == spec("old")
         with store.engine.connect() as connection:
             assert inspect(connection).has_table("zeus_snapshots")
@@ -146,9 +147,7 @@ class StoreContract:
 
     def test_processes_may_open_a_new_store_at_once(self, new_storage):
         where = new_storage()
-        program = (
-            "import sys; from zeus.optimizer.batch_size.store import Store; Store(sys.argv[1])"
-        )
+        program = "import sys; from zeus.store import Store; Store(sys.argv[1])"
         several = [
             subprocess.Popen(
                 [sys.executable, "-W", "error", "-c", program, where], stderr=subprocess.PIPE
@@ -178,7 +177,7 @@ class StoreContract:
         job, history = filled(store)
         other, _ = filled(store, "other", seed=2)
         assert job != other
-        with store.view() as view:
+        with reading_jobs(store) as view:
             assert view.job("nightly").spec == spec("nightly")
             assert [event for _, event in view.log(job)] == history
             assert [n for n, _ in view.log(job, after=10, most=5)] == [11, 12, 13, 14, 15]
@@ -186,41 +185,41 @@ class StoreContract:
 
     def test_a_log_can_be_appended_to_but_not_rewritten(self, store):
         job, history = filled(store)
-        with pytest.raises(StorageError), store.transaction() as transaction:
+        with pytest.raises(StorageError), writing_jobs(store) as transaction:
             transaction.write(Changes(events=[(job, 3, history[2])]))
 
     def test_what_happened_to_one_trial(self, store):
         job, history = filled(store)
-        with store.view() as view:
+        with reading_jobs(store) as view:
             found = view.events_of_trial(job, 2, first=1)
         assert found == [event for event in history if event.trial == 2]
 
     def test_an_error_undoes_the_whole_transaction(self, store):
         job, history = filled(store)
         twice = Changes(events=[(job, 31, history[0]), (job, 31, history[0])])
-        with pytest.raises(StorageError), store.transaction() as transaction:
+        with pytest.raises(StorageError), writing_jobs(store) as transaction:
             transaction.write(Changes(profiles=[profile_row(job)])) or transaction.write(twice)
-        with store.view() as view:
+        with reading_jobs(store) as view:
             assert view.profiles(job) == []
             assert len(view.log(job)) == 30
 
     def test_names_and_texts_have_no_limit_and_any_alphabet(self, store):
         name = "Ж名前é’%_" * 400
-        with store.transaction() as transaction:
+        with writing_jobs(store) as transaction:
             transaction.add_job(spec(name), at=1.0)
-        with store.view() as view:
+        with reading_jobs(store) as view:
             assert view.job(name).name == name
 
     def test_a_name_is_given_once(self, store):
         filled(store)
-        with store.transaction() as transaction:
+        with writing_jobs(store) as transaction:
             assert transaction.add_job(spec("nightly"), at=1.0) is None
 
     def test_jobs_come_in_pages(self, store):
-        with store.transaction() as transaction:
+        with writing_jobs(store) as transaction:
             for number in range(7):
                 transaction.add_job(spec(f"job {number}"), at=1.0)
-        with store.view() as view:
+        with reading_jobs(store) as view:
             first = view.jobs("", 5)
             second = view.jobs(first[-1].name, 5)
         assert [row.name for row in (*first, *second)] == [f"job {n}" for n in range(7)]
@@ -228,7 +227,7 @@ class StoreContract:
     def test_a_job_is_deleted_with_all_that_is_its_own_and_its_number_is_not_reused(self, store):
         job, _ = filled(store)
         other, _ = filled(store, "other")
-        with store.transaction() as transaction:
+        with writing_jobs(store) as transaction:
             transaction.write(
                 Changes(
                     snapshots=[{"job": other, "sequence": 1, "fingerprint": "f", "state": b"s"}],
@@ -240,7 +239,7 @@ class StoreContract:
             for table in ("events", "trials", "snapshots", "profiles"):
                 left = connection.execute(text(f"SELECT DISTINCT job FROM zeus_{table}")).scalars()
                 assert set(left) <= {job}
-        with store.transaction() as transaction:
+        with writing_jobs(store) as transaction:
             assert transaction.add_job(spec("another"), at=1.0).id > other
 
     # --- trials, profiles, snapshots ------------------------------------------------------------
@@ -249,7 +248,7 @@ class StoreContract:
         job, history = filled(store)
         other, _ = filled(store, "other")
         request = next(e.request for e in history if isinstance(e, Decided) and e.trial == 2)
-        with store.transaction() as transaction:
+        with writing_jobs(store) as transaction:
             wanted = [(job, request), (job, "unheard of"), (other, "nor this")]
             assert transaction.requested(wanted) == {(job, request): 2}
             assert transaction.requested([]) == {}
@@ -257,7 +256,7 @@ class StoreContract:
     def test_a_request_gets_one_trial(self, store):
         job, history = filled(store)
         event = next(e for e in history if isinstance(e, Decided))
-        with pytest.raises(StorageError), store.transaction() as transaction:
+        with pytest.raises(StorageError), writing_jobs(store) as transaction:
             transaction.write(Changes(new_trials=[trial_row(job, event, number=1000)]))
 
     def test_leases_that_passed_are_found(self, store):
@@ -265,7 +264,7 @@ class StoreContract:
         other, _ = filled(store, "other")
         event = next(e for e in history if isinstance(e, Decided) and e.trial == 1)
         renewed = {"_job": job, "_number": 1, **trial_row(job, event, lease_until=1000.0)}
-        with store.transaction() as transaction:
+        with writing_jobs(store) as transaction:
             assert transaction.lapsed([job], now=103.0) == [(job, 1), (job, 2)]
             assert transaction.lapsed([job, other], now=101.5) == [(job, 1), (other, 1)]
             transaction.write(Changes(trials=[renewed]))
@@ -274,7 +273,7 @@ class StoreContract:
 
     def test_trials_come_latest_first_and_in_pages(self, store):
         job, _ = filled(store)
-        with store.view() as view:
+        with reading_jobs(store) as view:
             every = [row["number"] for row in view.trials(job)]
             assert every == sorted(every, reverse=True)
             assert [row["number"] for row in view.trials(job, before=4, most=2)] == [3, 2]
@@ -285,11 +284,11 @@ class StoreContract:
         job, _ = filled(store)
         for cost in (1.0, 2.0):
             state = {"job": job, "sequence": 1, "fingerprint": "f", "state": bytes([int(cost)])}
-            with store.transaction() as transaction:
+            with writing_jobs(store) as transaction:
                 transaction.write(
                     Changes(profiles=[profile_row(job, epoch_cost=cost)], snapshots=[state])
                 )
-        with store.transaction() as transaction:
+        with writing_jobs(store) as transaction:
             (profile,) = transaction.profiles(job)
             assert profile["epoch_cost"] == 2.0
             assert transaction.snapshot(job, "f") == (1, b"\x02")
@@ -305,13 +304,13 @@ class StoreContract:
 
         def second() -> None:
             locked.wait()
-            with other.transaction() as transaction:
+            with writing_jobs(other) as transaction:
                 transaction.lock(["nightly"], [])
                 order.append("second")
 
         thread = threading.Thread(target=second)
         thread.start()
-        with store.transaction() as transaction:
+        with writing_jobs(store) as transaction:
             transaction.lock(["nightly"], [])
             locked.set()
             thread.join(0.3)
@@ -323,14 +322,14 @@ class StoreContract:
     def test_readers_see_one_state_and_do_not_wait(self, store, storage):
         job, history = filled(store)
         other = Store(storage)
-        with store.view() as view:
+        with reading_jobs(store) as view:
             assert len(view.log(job)) == 30
-            with other.transaction() as transaction:
+            with writing_jobs(other) as transaction:
                 transaction.lock(["nightly"], [])
                 transaction.write(Changes(events=[(job, 31, history[0])]))
                 assert len(view.log(job)) == 30
             assert len(view.log(job)) == 30
-        with store.view() as view:
+        with reading_jobs(store) as view:
             assert len(view.log(job)) == 31
         other.close()
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from zeus.errors import DamagedJobError, ZeusError
+from zeus.errors import ZeusError
 from zeus.optimizer.batch_size._events import Event, GpuModel, event_of
 from zeus.optimizer.batch_size._spec import JobSpec
-from zeus.optimizer.batch_size.store import _history as history
-from zeus.optimizer.batch_size.store._tables import events, jobs, profiles, snapshots, trials
+from zeus.optimizer.batch_size.storage import _history as history
+from zeus.store._tables import events, jobs, profiles, snapshots, trials
+from zeus.store._values import damaged, parsed
 
 RUNNING = "running"
 
@@ -73,26 +73,6 @@ class JobRow:
             return JobSpec.from_dict(parsed(self.spec_text))
         except (ValueError, RecursionError) as error:
             raise damaged(self.name, f"its specification is invalid: {error}") from error
-
-
-def parsed(text: Any) -> Any:
-    """Parse the JSON of a stored value.
-
-    Raises:
-        ValueError: If it is invalid.
-    """
-    # Zeus writes only ASCII. Anything else is damage, and may not be safe to display.
-    if not isinstance(text, str) or not text.isascii():
-        raise ValueError("it is not ASCII text")
-    return json.loads(text)
-
-
-def damaged(job: str, why: str) -> DamagedJobError:
-    """Return the error for a damaged job; its quotes are escaped for logs and terminals."""
-    return DamagedJobError(
-        f"the record of job {job!a:.120} in the store is damaged and cannot be read: "
-        f"{ascii(why)[1:-1]:.200}"
-    )
 
 
 def _event(sequence: int, kind: Any, trial: Any, at: Any, payload: Any) -> Event:

@@ -1,4 +1,4 @@
-"""Stores jobs: reads and writes of the tables, without any decision logic.
+"""Writes of jobs to the tables of a store, without any decision logic.
 
 Jobs are changed in a `Transaction`: it locks them, so that only one process at a time decides for
 each job, and writes everything at once at the end.
@@ -8,36 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, bindparam, delete, select, tuple_, update
+from sqlalchemy import bindparam, delete, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from zeus.errors import StorageError
 from zeus.optimizer.batch_size._events import Event
 from zeus.optimizer.batch_size._spec import JobSpec
-from zeus.optimizer.batch_size.store._engine import open_engine, reading, writing
-from zeus.optimizer.batch_size.store._schema import prepare
-from zeus.optimizer.batch_size.store._tables import (
+from zeus.optimizer.batch_size.storage._view import JOB_COLUMNS, RUNNING, JobRow, View
+from zeus.store._store import Store
+from zeus.store._tables import (
     events,
     jobs,
     profiles,
     snapshots,
     trials,
 )
-from zeus.optimizer.batch_size.store._view import JOB_COLUMNS, RUNNING, JobRow, View
-from zeus.state._files import state_directory
-
-STORAGE_VARIABLE = "ZEUS_STORAGE"
-
-
-def default_storage() -> str:
-    """Return `ZEUS_STORAGE` if set, else the URL of a SQLite file in Zeus's state directory."""
-    return os.environ.get(STORAGE_VARIABLE) or f"sqlite:///{state_directory() / 'jobs.db'}"
 
 
 @dataclass
@@ -64,74 +52,26 @@ class Changes:
         return any(vars(self).values())
 
 
-class Store:
-    """A database of jobs.
-
-    Safe to use from several threads and processes at the same time.
-
-    Args:
-        storage: `sqlite:///FILE` (created if missing) or `postgresql://USER@HOST/DATABASE`.
+@contextlib.contextmanager
+def writing_jobs(store: Store) -> Iterator[Transaction]:
+    """Open a transaction that may change jobs; it is rolled back if there is an error.
 
     Raises:
-        StorageError: If it cannot be opened, or was written by a newer Zeus.
-        MissingExtraError: If the driver is not installed.
+        StorageError: If the database fails.
     """
+    with store.writing() as connection:
+        yield Transaction(connection)
 
-    def __init__(self, storage: str) -> None:
-        self._engine: Engine = open_engine(storage)
-        try:
-            self._protect_file()
-            prepare(self._engine)
-        except BaseException:
-            self._engine.dispose()
-            raise
 
-    @property
-    def where(self) -> str:
-        """URL without a password."""
-        return self._engine.url.render_as_string(hide_password=True)
+@contextlib.contextmanager
+def reading_jobs(store: Store) -> Iterator[View]:
+    """Open a read-only view of one state of the store.
 
-    @property
-    def engine(self) -> Engine:
-        """SQLAlchemy engine, for the other parts of the store."""
-        return self._engine
-
-    def _protect_file(self) -> None:
-        """Create a new SQLite file readable only by its owner: it will hold tokens' hashes."""
-        if self._engine.dialect.name != "sqlite":
-            return
-        path = Path(str(self._engine.url.database))
-        try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        except FileExistsError:
-            pass
-        except (OSError, ValueError) as error:
-            said = getattr(error, "strerror", None) or str(error)
-            raise StorageError(f"the store {self.where} cannot be opened: {said}") from error
-
-    def close(self) -> None:
-        """Close all connections; later use opens new ones."""
-        self._engine.dispose()
-
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[Transaction]:
-        """Open a transaction that may write; it is rolled back if there is an error.
-
-        Raises:
-            StorageError: If the database fails.
-        """
-        with writing(self._engine) as connection:
-            yield Transaction(connection)
-
-    @contextlib.contextmanager
-    def view(self) -> Iterator[View]:
-        """Open a read-only view of one state of the database.
-
-        Raises:
-            StorageError: If the database fails.
-        """
-        with reading(self._engine) as connection:
-            yield View(connection)
+    Raises:
+        StorageError: If the database fails.
+    """
+    with store.reading() as connection:
+        yield View(connection)
 
 
 _LOCK_NAMES = (

@@ -11,14 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.optimizer.batch_size.store_contract import StoreContract, filled
+from tests.store.store_contract import StoreContract, filled
 
 from zeus.errors import StorageError
-from zeus.optimizer.batch_size.store import Store, default_storage
-from zeus.optimizer.batch_size.store import _engine as engine_module
-from zeus.optimizer.batch_size.store import _schema as schema_module
-from zeus.optimizer.batch_size.store._engine import may_be_tried_again
-from zeus.optimizer.batch_size.store._schema import VERSIONS
+from zeus.optimizer.batch_size.storage import reading_jobs
+from zeus.store import Store, default_storage
+from zeus.store import _engine as engine_module
+from zeus.store import _schema as schema_module
+from zeus.store._engine import may_be_tried_again
+from zeus.store._schema import VERSIONS
 
 pytestmark = pytest.mark.real_time
 
@@ -87,13 +88,13 @@ def test_all_versions_are_shipped():
 def test_a_crash_while_the_schema_is_made_leaves_no_part_of_it(tmp_path):
     program = """
 import os, sys
-from zeus.optimizer.batch_size.store import _schema as schema
+from zeus.store import _schema as schema
 whole = schema.upgrade
 def crash(connection, version):
     whole(connection, version)
     os.kill(os.getpid(), 9)
 schema.upgrade = crash
-from zeus.optimizer.batch_size.store import Store
+from zeus.store import Store
 Store(sys.argv[1])
 """
     where = f"sqlite:///{tmp_path}/jobs.db"
@@ -108,10 +109,11 @@ def test_acknowledged_transactions_survive_a_kill(storage):
     program = """
 import sys
 from tests.optimizer.batch_size.histories import spec
-from zeus.optimizer.batch_size.store import Store
+from zeus.optimizer.batch_size.storage import writing_jobs
+from zeus.store import Store
 store = Store(sys.argv[1])
 for number in range(1000000):
-    with store.transaction() as transaction:
+    with writing_jobs(store) as transaction:
         transaction.add_job(spec(f"job {number}"), at=1.0)
     print(number, flush=True)
 """
@@ -124,7 +126,7 @@ for number in range(1000000):
     rest, _ = process.communicate()
     acknowledged = int([last, *rest.splitlines()][-1])
     store = Store(storage)
-    with store.view() as view:
+    with reading_jobs(store) as view:
         found = len(view.jobs("", 1_000_000))
     store.close()
     # The one that was being written may have got there as well.
@@ -137,7 +139,7 @@ def test_threads_may_make_stores_at_the_same_time(tmp_path):
     def make(number: int) -> tuple[int, int]:
         ready.wait(60)
         store = Store(f"sqlite:///{tmp_path}/{number}.db")
-        with store.view() as view:
+        with reading_jobs(store) as view:
             numbers = view.numbers()
         store.close()
         return numbers
@@ -150,7 +152,7 @@ def test_a_connection_that_broke_while_nobody_used_it_is_replaced(postgresql, mo
     import psycopg
 
     def backend() -> int:
-        with store.view() as view:
+        with reading_jobs(store) as view:
             return view._connection.exec_driver_sql("SELECT pg_backend_pid()").scalar()
 
     monkeypatch.setattr(engine_module, "_TRUSTED", 0.0)
@@ -169,7 +171,7 @@ def test_without_the_extra_the_line_that_mends_it_is_said():
 import sys
 sys.modules["sqlalchemy"] = None
 try:
-    import zeus.optimizer.batch_size.store
+    import zeus.store
 except ImportError as error:
     print(error)
 """

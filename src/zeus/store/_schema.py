@@ -15,8 +15,8 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, inspect, text
 
 from zeus.errors import StorageError
-from zeus.optimizer.batch_size.store._engine import reading, writing
-from zeus.optimizer.batch_size.store._tables import VERSION_TABLE
+from zeus.store._engine import reading, writing
+from zeus.store._tables import VERSION_TABLE
 
 # All steps in order; a version is the name of its last.
 VERSIONS = ("0001", "0002", "0003", "0004", "0005")

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from sqlalchemy import insert, select, update
 
 from zeus.errors import TokenError
-from zeus.optimizer.batch_size.store._engine import reading, writing
-from zeus.optimizer.batch_size.store._store import Store
-from zeus.optimizer.batch_size.store._tables import tokens
+from zeus.store._store import Store
+from zeus.store._tables import tokens
 
 _PREFIX = "zeus_"
 
@@ -65,7 +64,7 @@ class Tokens:
     """The tokens of a store."""
 
     def __init__(self, store: Store) -> None:
-        self._engine = store.engine
+        self._store = store
 
     def create(
         self,
@@ -90,14 +89,14 @@ class Tokens:
         secret = secret or new_secret()
         token = Token(secrets.token_hex(4), job, note, now, expires, None, read_only)
         values = {**vars(token), "hash": _hash(secret)}
-        with writing(self._engine) as connection:
+        with self._store.writing() as connection:
             connection.execute(insert(tokens), values)
         return secret, token
 
     def find(self, secret: str) -> Token | None:
         """Return the token, valid or not; `None` if it does not exist."""
         wanted = _hash(secret)
-        with reading(self._engine) as connection:
+        with self._store.reading() as connection:
             statement = select(tokens.c.hash, *_COLUMNS).where(tokens.c.hash == wanted)
             row = connection.execute(statement).first()
         if row is None or not hmac.compare_digest(row[0], wanted):
@@ -107,7 +106,7 @@ class Tokens:
     def find_by_pass(self, given: str) -> Token | None:
         """Return the token of a `page_pass`, valid or not; `None` if the pass is invalid."""
         name = given.partition(".")[0]
-        with reading(self._engine) as connection:
+        with self._store.reading() as connection:
             statement = select(tokens.c.hash, *_COLUMNS).where(tokens.c.id == name)
             row = connection.execute(statement).first() if name.isprintable() else None
         if row is None or not hmac.compare_digest(_pass(name, row[0]), given.encode()):
@@ -117,7 +116,7 @@ class Tokens:
     def all(self) -> list[Token]:
         """Return all tokens, the oldest first."""
         statement = select(*_COLUMNS).order_by(tokens.c.created, tokens.c.id)
-        with reading(self._engine) as connection:
+        with self._store.reading() as connection:
             return [Token(*row) for row in connection.execute(statement)]
 
     def revoke(self, name: str, *, now: float) -> Token:
@@ -127,7 +126,7 @@ class Tokens:
             TokenError: If there is no token with this id.
         """
         known = select(*_COLUMNS).where(tokens.c.id == name)
-        with writing(self._engine) as connection:
+        with self._store.writing() as connection:
             row = connection.execute(known).first() if name.isprintable() else None
             if row is None:
                 raise TokenError(f"there is no token with the id {name!r}")

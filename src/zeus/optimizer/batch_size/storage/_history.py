@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Integer, Select, bindparam, func, literal_column, select, tuple_
 
 from zeus.optimizer.batch_size._events import GpuModel
-from zeus.optimizer.batch_size.store._tables import trials
+from zeus.store._tables import trials
 
 
 @dataclass(frozen=True)
