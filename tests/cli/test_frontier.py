@@ -9,7 +9,7 @@ import pytest
 from tests.cli.support import one_error_line, zeus
 
 from zeus.frontier import Frontier, Point, ZeusCost
-from zeus.optimizer.jit._profiles import Profile, ProfileFile, ProfileKey
+from zeus.optimizer.training._profiles import Profile, ProfileFile, ProfileKey
 
 pytestmark = pytest.mark.real_time
 

@@ -12,7 +12,7 @@ from zeus import ZeusDataLoader
 from zeus.errors import RunError
 from zeus.frontier import Energy
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer._training_run import Outcome
+from zeus.optimizer.training._training_run import Outcome
 from zeus.testing import SimulatedNode, Workload
 
 pytestmark = pytest.mark.real_time

@@ -8,7 +8,7 @@ from zeus.device._base import Gpu
 from zeus.frontier import Frontier, Objective, Point
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.callback import Callback
-from zeus.optimizer.jit._knobs import ClockKnob, Knob, PowerLimitKnob
+from zeus.optimizer.training._knobs import ClockKnob, Knob, PowerLimitKnob
 from zeus.testing import SimulatedNode, Workload
 
 STEPS_AT_MOST = 60_000

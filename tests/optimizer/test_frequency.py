@@ -8,8 +8,8 @@ from tests.optimizer.support import Loop, clocks, excess, limits, monitor, truth
 from zeus.device._base import ClockRange
 from zeus.errors import KnobError
 from zeus.optimizer import GlobalFrequencyOptimizer, GlobalPowerLimitOptimizer
-from zeus.optimizer.jit._knobs import ClockKnob
 from zeus.optimizer.power_limit import Energy, MaxSlowdownConstraint, Time, ZeusCost
+from zeus.optimizer.training._knobs import ClockKnob
 from zeus.testing import SimulatedNode
 
 JOB = work(0.1, activity=0.9, compute_bound=0.5)

@@ -9,7 +9,6 @@ from zeus.device._simulated_models import MODELS
 from zeus.errors import FrontierError, KnobError
 from zeus.frontier import Objective, Selection
 from zeus.optimizer import GlobalPowerLimitOptimizer
-from zeus.optimizer.jit._knobs import PowerLimitKnob
 from zeus.optimizer.power_limit import (
     Deadline,
     Energy,
@@ -19,6 +18,7 @@ from zeus.optimizer.power_limit import (
     Time,
     ZeusCost,
 )
+from zeus.optimizer.training._knobs import PowerLimitKnob
 from zeus.testing import SimulatedNode, Workload
 
 pytestmark = pytest.mark.real_time

@@ -10,8 +10,8 @@ from tests.optimizer.support import Loop, limits, monitor, truth, work
 
 from zeus.frontier import Frontier, Point
 from zeus.optimizer import GlobalPowerLimitOptimizer
-from zeus.optimizer.jit._profiles import Profile, ProfileFile, ProfileKey
 from zeus.optimizer.power_limit import Energy, MaxSlowdownConstraint, Time, ZeusCost
+from zeus.optimizer.training._profiles import Profile, ProfileFile, ProfileKey
 from zeus.testing import SimulatedNode
 
 JOB = work(0.1, activity=1.0, compute_bound=0.4)

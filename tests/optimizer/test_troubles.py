@@ -15,8 +15,8 @@ from zeus.errors import CapabilityError, FrontierError, Reason
 from zeus.frontier import Selection
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer import GlobalFrequencyOptimizer, GlobalPowerLimitOptimizer
-from zeus.optimizer._fixed_limit import FixedPowerLimit
 from zeus.optimizer.power_limit import Energy, LatencyBound, Time
+from zeus.optimizer.training._fixed_limit import FixedPowerLimit
 from zeus.testing import SimulatedNode
 
 JOB = work(0.05, activity=1.0, compute_bound=0.4)

@@ -112,7 +112,7 @@ def read(path: Path) -> list[Saved]:
 
 
 def _read_json(path: Path, text: str) -> Iterator[Saved]:
-    from zeus.optimizer.jit._profiles import FORMAT, ProfileFile  # noqa: PLC0415
+    from zeus.optimizer.training._profiles import FORMAT, ProfileFile  # noqa: PLC0415
 
     content = parse(text)
     if not isinstance(content, dict) or content.get("format") != FORMAT:

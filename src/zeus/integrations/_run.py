@@ -20,7 +20,7 @@ from zeus.integrations._epoch import Values, joined, values_of
 from zeus.integrations._watch import Watch
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.optimizer.callback import Callback
-from zeus.optimizer.jit._ranks import Ranks, job_ranks
+from zeus.optimizer.training._ranks import Ranks, job_ranks
 
 logger = logging.getLogger(__name__)
 

@@ -27,13 +27,12 @@ from typing import Any
 from zeus.errors import MissingExtraError, RunError
 from zeus.frontier import ZeusCost
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer._fixed_limit import FixedPowerLimit
-from zeus.optimizer._training_run import EpochRecord, Outcome, Target, TrainingRun
 from zeus.optimizer.batch_size._launch_context import LaunchContext
 from zeus.optimizer.batch_size._recurring_run import RecurringRun
 from zeus.optimizer.batch_size._spec import JobSpec
-from zeus.optimizer.jit._optimizer import JitOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
+from zeus.optimizer.training._fixed_limit import FixedPowerLimit
+from zeus.optimizer.training._training_run import EpochRecord, Outcome, Target, TrainingRun
 
 try:
     from torch.utils.data import DataLoader
@@ -111,6 +110,7 @@ class ZeusDataLoader(DataLoader[Any]):
         **settings: Any,
     ) -> None:
         self._run: TrainingRun | None = None
+        self._optimizer: GlobalPowerLimitOptimizer | FixedPowerLimit
         self._recurring: RecurringRun | None = None
         given = {"max_epochs": max_epochs, "target_metric": target_metric}
         if isinstance(job, JobSpec) or (max_epochs is not None and _started_for(job)):
@@ -132,6 +132,7 @@ class ZeusDataLoader(DataLoader[Any]):
                 rank_timeout=rank_timeout,
             )
             batch_size = _agreed(self._recurring, batch_size, given)
+            self._optimizer = self._recurring.optimizer
             self._run = self._recurring.training_run()
             self._recurring.leave_with(self)
         elif server_url is not None or storage is not None:
@@ -150,7 +151,7 @@ class ZeusDataLoader(DataLoader[Any]):
                 )
             return
         monitor = monitor or ZeusMonitor()
-        optimizer = GlobalPowerLimitOptimizer(
+        self._optimizer = GlobalPowerLimitOptimizer(
             monitor,
             ZeusCost(eta_knob) if optimum_selector is None else optimum_selector,
             profile_path=profile_path,
@@ -161,7 +162,7 @@ class ZeusDataLoader(DataLoader[Any]):
         )
         self._run = TrainingRun(
             monitor,
-            optimizer,
+            self._optimizer,
             max_epochs=max_epochs,
             target=None if target_metric is None else Target(target_metric, higher_is_better),
             eta_knob=eta_knob,
@@ -207,9 +208,10 @@ class ZeusDataLoader(DataLoader[Any]):
         return 1.0 if self._recurring is None else self._recurring.decision.learning_rate_scale
 
     @property
-    def power_limit(self) -> JitOptimizer | FixedPowerLimit:
+    def power_limit(self) -> GlobalPowerLimitOptimizer | FixedPowerLimit:
         """The power-limit optimizer, with its choice, frontier and report."""
-        return self._training("power_limit").optimizer
+        self._training("power_limit")
+        return self._optimizer
 
     @property
     def history(self) -> list[EpochRecord]:

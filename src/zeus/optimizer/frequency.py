@@ -7,8 +7,8 @@ from typing import Any
 
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.jit._checks import checked_job, checked_lengths, positive
-from zeus.optimizer.jit._knobs import ClockKnob
 from zeus.optimizer.jit._optimizer import JitOptimizer
+from zeus.optimizer.training._knobs import ClockKnob
 
 
 class GlobalFrequencyOptimizer(JitOptimizer):

@@ -21,8 +21,8 @@ from zeus.frontier import (
 )
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.jit._checks import checked_job, checked_lengths, positive
-from zeus.optimizer.jit._knobs import PowerLimitKnob
 from zeus.optimizer.jit._optimizer import JitOptimizer
+from zeus.optimizer.training._knobs import PowerLimitKnob
 
 __all__ = [
     "Deadline",

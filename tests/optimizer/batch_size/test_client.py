@@ -24,7 +24,7 @@ from tests.optimizer.batch_size.clients import (
 from zeus.errors import JobConflictError, RunError, ServerError, StorageError
 from zeus.integrations.loop import epochs, steps
 from zeus.optimizer import BatchSizeOptimizer
-from zeus.optimizer._training_run import Outcome
+from zeus.optimizer.training._training_run import Outcome
 from zeus.testing import SimulatedNode
 
 pytestmark = pytest.mark.real_time

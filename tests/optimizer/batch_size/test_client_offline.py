@@ -29,10 +29,10 @@ from tests.server.child import Server, serving
 
 from zeus.errors import TokenError
 from zeus.optimizer import BatchSizeOptimizer
-from zeus.optimizer._training_run import Outcome
 from zeus.optimizer.batch_size import _reporter as reporter
 from zeus.optimizer.batch_size._remote import RemoteJobs
 from zeus.optimizer.batch_size.storage import reading_jobs
+from zeus.optimizer.training._training_run import Outcome
 from zeus.store import Store, Tokens
 from zeus.testing import SimulatedNode
 

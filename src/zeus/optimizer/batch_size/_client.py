@@ -19,14 +19,14 @@ import sys
 
 from zeus.errors import RunError
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer._fixed_limit import FixedPowerLimit
-from zeus.optimizer._training_run import EpochRecord, Outcome, TrainingRun
 from zeus.optimizer.batch_size._api import Decision
 from zeus.optimizer.batch_size._recurring_run import RecurringRun
 from zeus.optimizer.batch_size._spec import JobSpec
 from zeus.optimizer.batch_size._values import DEFAULT_LEASE
 from zeus.optimizer.callback import Callback
-from zeus.optimizer.jit._optimizer import JitOptimizer
+from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
+from zeus.optimizer.training._fixed_limit import FixedPowerLimit
+from zeus.optimizer.training._training_run import EpochRecord, Outcome, TrainingRun
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ class BatchSizeOptimizer(Callback):
         return self.decision.learning_rate_scale
 
     @property
-    def power_limit(self) -> JitOptimizer | FixedPowerLimit:
+    def power_limit(self) -> GlobalPowerLimitOptimizer | FixedPowerLimit:
         """Optimizer of the power limit: its choice, its frontier, its report."""
         return self._recurring.optimizer
 

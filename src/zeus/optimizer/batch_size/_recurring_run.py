@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from zeus.errors import CapabilityError, ProfileError, RunError, ZeusError
 from zeus.frontier import ZeusCost
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer._fixed_limit import FixedPowerLimit
-from zeus.optimizer._training_run import Outcome, Share, Target, TrainingRun
 from zeus.optimizer.batch_size._api import Decision, Verdict
 from zeus.optimizer.batch_size._launch_context import Answer, LaunchContext, agreed
 from zeus.optimizer.batch_size._location import Location
@@ -28,10 +26,11 @@ from zeus.optimizer.batch_size._run_report import CANCELLED, CONVERGED, FAILED, 
 from zeus.optimizer.batch_size._spec import JobSpec
 from zeus.optimizer.batch_size._spool import REFUSALS
 from zeus.optimizer.batch_size._values import DEFAULT_LEASE
-from zeus.optimizer.jit._optimizer import JitOptimizer
-from zeus.optimizer.jit._profiles import Profile, ProfileFile, ProfileKey
-from zeus.optimizer.jit._ranks import Ranks, job_ranks
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
+from zeus.optimizer.training._fixed_limit import FixedPowerLimit
+from zeus.optimizer.training._profiles import Profile, ProfileFile, ProfileKey
+from zeus.optimizer.training._ranks import Ranks, job_ranks
+from zeus.optimizer.training._training_run import Outcome, Share, Target, TrainingRun
 from zeus.state._files import job_wide, state_directory
 
 logger = logging.getLogger(__name__)
@@ -160,7 +159,7 @@ class RecurringRun:
         self._decision: Decision | None = None
         self._gpus: Gpus | None = None
         self._reporter: Reporter | None = None
-        self._optimizer: JitOptimizer | FixedPowerLimit | None = None
+        self._optimizer: GlobalPowerLimitOptimizer | FixedPowerLimit | None = None
         self._profile_is_kept = False
         self._profiled_steps = 0
         self._run: TrainingRun | None = None
@@ -244,7 +243,7 @@ class RecurringRun:
     # --- running --------------------------------------------------------------------------------
 
     @property
-    def optimizer(self) -> JitOptimizer | FixedPowerLimit:
+    def optimizer(self) -> GlobalPowerLimitOptimizer | FixedPowerLimit:
         """Optimizer of the power limit of this process's GPUs."""
         if self._optimizer is None:
             decision = self.decision
@@ -367,7 +366,7 @@ class RecurringRun:
 
     def _note_profile(self, run: TrainingRun, reporter: Reporter) -> None:
         optimizer = self._optimizer
-        if not isinstance(optimizer, JitOptimizer) or not optimizer.decided:
+        if not isinstance(optimizer, GlobalPowerLimitOptimizer) or not optimizer.decided:
             return
         fresh = optimizer.profiling_steps > self._profiled_steps
         if self._profile_is_kept and not fresh:

@@ -34,18 +34,18 @@ from zeus.frontier import (
 )
 from zeus.frontier._point import freeze
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.callback import Callback
 from zeus.optimizer.jit._drift import MISMATCH, look, watch
-from zeus.optimizer.jit._knob_controller import KnobController
-from zeus.optimizer.jit._knobs import GpuKnobInfo, Knob, Ladder
-from zeus.optimizer.jit._profiles import Profile, ProfileFile, ProfileKey
-from zeus.optimizer.jit._ranks import Alone, Ranks, job_ranks
 from zeus.optimizer.jit._report import Report, Spent, reference_point
 from zeus.optimizer.jit._runner import Program, Runner, TroubleElsewhere
 from zeus.optimizer.jit._segment import Idle, Segment, SegmentResult
 from zeus.optimizer.jit._segment_lengths import SegmentLengths
 from zeus.optimizer.jit._setting_sweep import SettingSweep
-from zeus.optimizer.jit._training_meter import TrainingMeter
+from zeus.optimizer.training._knob_controller import KnobController
+from zeus.optimizer.training._knobs import GpuKnobInfo, Knob, Ladder
+from zeus.optimizer.training._profiles import Profile, ProfileFile, ProfileKey
+from zeus.optimizer.training._ranks import Alone, Ranks, job_ranks
+from zeus.optimizer.training._step_optimizer import StepOptimizer
+from zeus.optimizer.training._training_meter import TrainingMeter
 from zeus.state._files import job_wide, state_directory
 
 logger = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class _Hello:
     trouble: str = ""
 
 
-class JitOptimizer(Callback):
+class JitOptimizer(StepOptimizer):
     """Finds the best setting of one GPU knob during training. See the subclasses for each knob.
 
     Attributes:

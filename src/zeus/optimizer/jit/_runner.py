@@ -17,10 +17,10 @@ from zeus.errors import CapabilityError, KnobError
 from zeus.frontier._point import freeze
 from zeus.monitor import Measurement, Method, ZeusMonitor
 from zeus.monitor._measurement import GPU
-from zeus.optimizer.jit._knob_controller import KnobController
 from zeus.optimizer.jit._late import late_time
-from zeus.optimizer.jit._ranks import Ranks
 from zeus.optimizer.jit._segment import Idle, Segment, SegmentResult
+from zeus.optimizer.training._knob_controller import KnobController
+from zeus.optimizer.training._ranks import Ranks
 
 _VAGUE = 0.02  # of the energy of a segment: from this uncertainty on, wait for the next tick
 _TICK = 0.1  # seconds between ticks of an energy counter, on most GPUs

@@ -14,7 +14,7 @@ from typing import Any
 from zeus.device._base import Gpu
 from zeus.device._hold import Hold
 from zeus.errors import CapabilityError, Reason
-from zeus.optimizer.jit._knobs import GpuKnobInfo, Knob
+from zeus.optimizer.training._knobs import GpuKnobInfo, Knob
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from zeus.optimizer.jit._ranks import Alone, job_ranks
+from zeus.optimizer.training._ranks import Alone, job_ranks
 from zeus.state._files import boot_id, job_wide
 
 pytestmark = pytest.mark.real_time
@@ -24,7 +24,7 @@ def test_alone_one_hears_oneself():
 
 def test_torch_is_not_imported_to_find_out():
     script = (
-        "import sys; from zeus.optimizer.jit._ranks import job_ranks; "
+        "import sys; from zeus.optimizer.training._ranks import job_ranks; "
         "assert job_ranks(1.0).size == 1; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=300)

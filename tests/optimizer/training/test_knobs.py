@@ -10,8 +10,8 @@ from tests.device.clients import stand_in
 from zeus.device._base import ClockRange, SupportedClocks
 from zeus.device._simulated_models import MODELS
 from zeus.errors import KnobError
-from zeus.optimizer.jit._knob_controller import KnobController
-from zeus.optimizer.jit._knobs import ClockKnob, GpuKnobInfo, Ladder, PowerLimitKnob
+from zeus.optimizer.training._knob_controller import KnobController
+from zeus.optimizer.training._knobs import ClockKnob, GpuKnobInfo, Ladder, PowerLimitKnob
 from zeus.testing import SimulatedNode
 
 ODD = 187.5

@@ -17,10 +17,9 @@ from typing import Any, TypeVar
 
 from zeus.errors import CapabilityError, RanksError, RunError
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer._fixed_limit import FixedPowerLimit
-from zeus.optimizer.jit._optimizer import JitOptimizer
-from zeus.optimizer.jit._ranks import Alone, Ranks, job_ranks
-from zeus.optimizer.jit._training_meter import TrainingMeter
+from zeus.optimizer.training._ranks import Alone, Ranks, job_ranks
+from zeus.optimizer.training._step_optimizer import StepOptimizer
+from zeus.optimizer.training._training_meter import TrainingMeter
 from zeus.state._files import job_wide
 
 logger = logging.getLogger(__name__)
@@ -117,7 +116,7 @@ class TrainingRun:
     def __init__(
         self,
         monitor: ZeusMonitor,
-        optimizer: JitOptimizer | FixedPowerLimit,
+        optimizer: StepOptimizer,
         *,
         max_epochs: int,
         target: Target | None = None,

@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 
 from zeus.errors import CapabilityError, KnobError
-from zeus.frontier import Point
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.callback import Callback
-from zeus.optimizer.jit._knob_controller import KnobController
-from zeus.optimizer.jit._knobs import PowerLimitKnob
+from zeus.optimizer.training._knob_controller import KnobController
+from zeus.optimizer.training._knobs import PowerLimitKnob
+from zeus.optimizer.training._step_optimizer import StepOptimizer
 
 logger = logging.getLogger(__name__)
 
 
-class FixedPowerLimit(Callback):
+class FixedPowerLimit(StepOptimizer):
     """Holds one power limit on all GPUs of a monitor, from the first epoch to the end.
+
+    Steps are not profiled.
 
     Args:
         monitor: Monitor of the GPUs.
@@ -24,18 +25,13 @@ class FixedPowerLimit(Callback):
     Attributes:
         power_limit: As given.
         trouble: Why it could not be set; empty if it was.
-        profiling_steps: Always 0.
-        expected_step: Always `None`: steps are not profiled.
     """
-
-    profiling_steps: int = 0
-    expected_step: Point | None = None
 
     def __init__(self, monitor: ZeusMonitor, power_limit: float | None) -> None:
         self.monitor = monitor
         self.power_limit = power_limit
         self.trouble = ""
-        self._grip: KnobController | None = None
+        self._controller: KnobController | None = None
         self._begun = False
 
     def on_epoch_begin(self) -> None:
@@ -48,10 +44,10 @@ class FixedPowerLimit(Callback):
         try:
             simulated = bool(self.monitor.node.simulated)
             knob = PowerLimitKnob(25)  # the stride is not used here
-            self._grip = KnobController(
+            self._controller = KnobController(
                 knob, self.monitor.gpus, simulated=simulated, ousted=self.close
             )
-            self._grip.apply(self.power_limit)
+            self._controller.apply(self.power_limit)
         except (CapabilityError, KnobError, OSError) as error:
             self.trouble = str(error)
             self.close()
@@ -60,5 +56,5 @@ class FixedPowerLimit(Callback):
     def close(self) -> None:
         """Restore the previous limits."""
         self._begun = True
-        if self._grip is not None:
-            self._grip.release()
+        if self._controller is not None:
+            self._controller.release()

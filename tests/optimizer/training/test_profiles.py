@@ -12,7 +12,7 @@ import pytest
 
 from zeus.errors import ProfileError
 from zeus.frontier import Frontier, Point
-from zeus.optimizer.jit._profiles import Profile, ProfileFile, ProfileKey
+from zeus.optimizer.training._profiles import Profile, ProfileFile, ProfileKey
 
 pytestmark = pytest.mark.real_time
 
@@ -192,7 +192,7 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path):
 WRITER = """
 import sys
 from zeus.frontier import Frontier, Point
-from zeus.optimizer.jit._profiles import Profile, ProfileFile, ProfileKey
+from zeus.optimizer.training._profiles import Profile, ProfileFile, ProfileKey
 file, writer = ProfileFile(sys.argv[1]), sys.argv[2]
 sys.stdin.readline()
 for batch_size in range(1, 16):
