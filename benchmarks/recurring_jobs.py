@@ -313,7 +313,7 @@ def _large(scratch: Path, server: Any, amount: Amount) -> Iterator[Row]:
 
 def _decision_rows(case: str, empty: str, large: str, names: list[str]) -> Iterator[Row]:
     """Decisions in both stores by turns, so that a busy machine is busy for all of them."""
-    from zeus.optimizer.batch_size._service import Jobs
+    from zeus.optimizer.batch_size.storage._service import Jobs
     from zeus.store import Store
 
     there, here = Jobs(Store(empty)), Jobs(Store(large))
@@ -348,7 +348,7 @@ def _decision_rows(case: str, empty: str, large: str, names: list[str]) -> Itera
 
 
 def _spec(name: str) -> Any:
-    from zeus.optimizer.batch_size._spec import JobSpec
+    from zeus.optimizer.batch_size.job._spec import JobSpec
 
     return JobSpec(
         name=name,
@@ -379,7 +379,7 @@ class _Decisions:
 
 def _fill(storage: str, count: int, trials: int) -> list[str]:
     """Copy a job with so many trials so many times; the names of the copies."""
-    from zeus.optimizer.batch_size._service import Jobs
+    from zeus.optimizer.batch_size.storage._service import Jobs
     from zeus.store import Store
 
     store = Store(storage)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zeus.optimizer.batch_size._job_batch import Ints, Role, Rows, Trials
+from zeus.optimizer.batch_size.job._job_batch import Ints, Role, Rows, Trials
 from zeus.optimizer.batch_size.policies._zeus import ZeusPolicy
 from zeus.optimizer.batch_size.policies._zeus_state import ZeusState
 from zeus.replay._engine import Job, replay

@@ -12,7 +12,7 @@ from tests.cli.support import one_error_line, zeus_here
 from tests.optimizer.batch_size.clients import job, opened
 from tests.server.child import serving
 
-from zeus.optimizer.batch_size._commands import Create, Decide, End
+from zeus.optimizer.batch_size.api._commands import Create, Decide, End
 
 pytestmark = pytest.mark.real_time
 

@@ -15,7 +15,7 @@ from tests.optimizer.batch_size.clients import free_port, trials
 from tests.server.child import Server
 
 from zeus.cli import main
-from zeus.optimizer.batch_size._remote import RemoteJobs
+from zeus.optimizer.batch_size.api._remote import RemoteJobs
 
 pytestmark = pytest.mark.real_time
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from zeus.optimizer.batch_size._remote import RemoteJobs
+from zeus.optimizer.batch_size.api._remote import RemoteJobs
 
 _SERVE = [sys.executable, "-m", "zeus", "serve"]
 

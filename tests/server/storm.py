@@ -17,9 +17,9 @@ from tests.optimizer.batch_size.histories import spec
 from tests.server.child import Server
 from tests.server.wire import HttpClient
 
-from zeus.optimizer.batch_size._events import Decided, EpochReported, event_from
-from zeus.optimizer.batch_size._job_state import JobState
-from zeus.optimizer.batch_size._service import Jobs
+from zeus.optimizer.batch_size.job._events import Decided, EpochReported, event_from
+from zeus.optimizer.batch_size.policies._job_state import JobState
+from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.store import Store
 
 
@@ -186,6 +186,6 @@ class _Storm:
 
 
 def jobs_spec(jobs: Jobs, name: str):
-    from zeus.optimizer.batch_size._spec import JobSpec
+    from zeus.optimizer.batch_size.job._spec import JobSpec
 
     return JobSpec.from_dict(jobs.job(name).spec)

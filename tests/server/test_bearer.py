@@ -14,9 +14,9 @@ from tests.optimizer.batch_size.histories import spec
 from tests.server.child import serving
 
 from zeus.errors import ServerError, TokenError
-from zeus.optimizer.batch_size._connect import open_jobs
-from zeus.optimizer.batch_size._location import Location
-from zeus.optimizer.batch_size._remote import RemoteJobs
+from zeus.optimizer.batch_size.api._remote import RemoteJobs
+from zeus.optimizer.batch_size.running._connect import open_jobs
+from zeus.optimizer.batch_size.running._location import Location
 from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
 from zeus.store import Store, Tokens
 
@@ -120,7 +120,7 @@ def test_a_token_over_plain_http_is_warned_of_once(guarded):
     url = f"http://{_address_of_this_machine()}:{server.port}"
     program = (
         "import logging, sys; logging.basicConfig()\n"
-        "from zeus.optimizer.batch_size._remote import RemoteJobs\n"
+        "from zeus.optimizer.batch_size.api._remote import RemoteJobs\n"
         "for url in sys.argv[1:]:\n"
         "    for _ in range(2): RemoteJobs(url, sys.stdin.readline(), 60.0).jobs()\n"
     )

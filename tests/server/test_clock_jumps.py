@@ -10,8 +10,8 @@ import pytest
 from tests.optimizer.batch_size.histories import spec
 from tests.server.child import serving
 
-from zeus.optimizer.batch_size._leases import WatchedLeases
-from zeus.optimizer.batch_size._service import Jobs
+from zeus.optimizer.batch_size.storage._leases import WatchedLeases
+from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.optimizer.pipeline_frequency.running._messages import RankPlace, Registration
 from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.running._service import LEASE, Pipelines

@@ -13,7 +13,7 @@ from tests.server.child import serving
 from tests.server.test_serve import ask
 
 from zeus.errors import DamagedJobError
-from zeus.optimizer.batch_size._service import Jobs
+from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.optimizer.pipeline_frequency.running._messages import RankPlace, Registration
 from zeus.optimizer.pipeline_frequency.running._service import Pipelines
 from zeus.store import Store

@@ -12,7 +12,7 @@ import pytest
 from tests.optimizer.batch_size.clients import trials
 from tests.server.test_openapi import ROUTES
 
-from zeus.optimizer.batch_size._job_file import JobFile
+from zeus.optimizer.batch_size.job._job_file import JobFile
 
 pytestmark = pytest.mark.real_time
 

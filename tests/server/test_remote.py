@@ -8,7 +8,7 @@ import time
 
 import pytest
 from tests.optimizer.batch_size.histories import spec
-from tests.optimizer.batch_size.test_service import FRONTIER, GPU
+from tests.optimizer.batch_size.storage.test_service import FRONTIER, GPU
 from tests.server.child import serving
 
 from zeus.errors import (
@@ -21,10 +21,10 @@ from zeus.errors import (
     StorageError,
     UnknownJobError,
 )
-from zeus.optimizer.batch_size._api import JobsApi
-from zeus.optimizer.batch_size._connect import open_jobs
-from zeus.optimizer.batch_size._remote import RemoteJobs
-from zeus.optimizer.batch_size._service import Jobs
+from zeus.optimizer.batch_size.api._api import JobsApi
+from zeus.optimizer.batch_size.api._remote import RemoteJobs
+from zeus.optimizer.batch_size.running._connect import open_jobs
+from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.store import Store
 
 pytestmark = pytest.mark.real_time

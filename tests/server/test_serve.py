@@ -24,9 +24,9 @@ from tests.server.storm import storm
 from tests.server.wire import HttpClient
 
 from zeus.errors import ServerError, StorageError, TokenError, UnknownJobError
-from zeus.optimizer.batch_size._remote import RemoteJobs
-from zeus.optimizer.batch_size._service import Jobs
+from zeus.optimizer.batch_size.api._remote import RemoteJobs
 from zeus.optimizer.batch_size.storage import reading_jobs, writing_jobs
+from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
 from zeus.store import Store, Tokens
 
@@ -231,7 +231,7 @@ def test_kills_lose_nothing_that_was_acknowledged_and_count_nothing_twice(storag
 def test_a_client_that_is_killed_does_not_hold_up_its_job(file):
     program = """
 import sys, time
-from zeus.optimizer.batch_size._remote import RemoteJobs
+from zeus.optimizer.batch_size.api._remote import RemoteJobs
 jobs = RemoteJobs(sys.argv[1], timeout=60.0)
 asked = time.monotonic()
 decision = jobs.decide("nightly", gpu="NVIDIA A40", max_power=300.0, lease=2.0)

@@ -11,8 +11,8 @@ from tests.optimizer.batch_size.clients import job, run
 from tests.server.child import serving
 from tests.server.proxy import failing
 
-from zeus.optimizer.batch_size._run_report import RunReport
-from zeus.optimizer.batch_size._spool import Spool
+from zeus.optimizer.batch_size.running._run_report import RunReport
+from zeus.optimizer.batch_size.running._spool import Spool
 
 pytestmark = pytest.mark.real_time
 

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from tests.optimizer.batch_size.histories import spec
 
-from zeus.optimizer.batch_size._commands import Decide
-from zeus.optimizer.batch_size._service import Jobs
+from zeus.optimizer.batch_size.api._commands import Decide
 from zeus.optimizer.batch_size.storage import writing_jobs
+from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.server import _writer as writer_module
 from zeus.server._writer import Writer
 from zeus.store import Store

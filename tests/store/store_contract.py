@@ -18,7 +18,7 @@ from sqlalchemy import inspect, text
 from tests.optimizer.batch_size.histories import random_history, spec
 
 from zeus.errors import StorageError, TokenError
-from zeus.optimizer.batch_size._events import Decided
+from zeus.optimizer.batch_size.job._events import Decided
 from zeus.optimizer.batch_size.storage import Changes, reading_jobs, writing_jobs
 from zeus.store import Store, Tokens
 from zeus.store._engine import open_engine, writing

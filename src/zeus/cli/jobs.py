@@ -26,8 +26,8 @@ from zeus.cli._parser import UsageError, add_action, count
 from zeus.cli._storage import add_storage_option
 from zeus.cli._terminal import MISSING, Console, clean
 from zeus.monitor._measurement import show_joules, show_seconds
-from zeus.optimizer.batch_size._api import JobInfo, JobsApi, ProfileInfo, TrialInfo
-from zeus.optimizer.batch_size._location import Location
+from zeus.optimizer.batch_size.api._api import JobInfo, JobsApi, ProfileInfo, TrialInfo
+from zeus.optimizer.batch_size.running._location import Location
 
 _PAGE = 100
 _SHOWN = 20

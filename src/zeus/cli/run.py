@@ -28,11 +28,11 @@ from zeus.cli._terminal import MISSING, Console
 from zeus.errors import JobSpecError
 from zeus.monitor import ZeusMonitor
 from zeus.monitor._measurement import show_joules, show_seconds
-from zeus.optimizer.batch_size._api import Decision
-from zeus.optimizer.batch_size._job_file import JobFile
-from zeus.optimizer.batch_size._launcher import Launcher, ProgramEnd, TrialEnd
-from zeus.optimizer.batch_size._location import Location
-from zeus.optimizer.batch_size._spec import JobSpec
+from zeus.optimizer.batch_size.api._api import Decision
+from zeus.optimizer.batch_size.job._job_file import JobFile
+from zeus.optimizer.batch_size.job._spec import JobSpec
+from zeus.optimizer.batch_size.running._launcher import Launcher, ProgramEnd, TrialEnd
+from zeus.optimizer.batch_size.running._location import Location
 
 #: Arguments after `--` belong to the program to run.
 RUNS_A_PROGRAM = True

@@ -91,7 +91,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _create(tokens: Tokens, arguments: argparse.Namespace, console: Console) -> None:
-    from zeus.optimizer.batch_size import _values as values  # noqa: PLC0415  (an extra)
+    from zeus.optimizer.batch_size.job import _values as values  # noqa: PLC0415  (an extra)
 
     now = time.time()
     secret, token = tokens.create(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from zeus._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from zeus.optimizer.batch_size._client import BatchSizeOptimizer
-    from zeus.optimizer.batch_size._spec import JobSpec
+    from zeus.optimizer.batch_size.job._spec import JobSpec
+    from zeus.optimizer.batch_size.running._client import BatchSizeOptimizer
     from zeus.optimizer.callback import Callback
     from zeus.optimizer.frequency import GlobalFrequencyOptimizer
     from zeus.optimizer.pipeline_frequency.running._client import PipelineFrequencyOptimizer
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "BatchSizeOptimizer": "zeus.optimizer.batch_size._client",
+        "BatchSizeOptimizer": "zeus.optimizer.batch_size.running._client",
         "Callback": "zeus.optimizer.callback",
         "GlobalFrequencyOptimizer": "zeus.optimizer.frequency",
         "GlobalPowerLimitOptimizer": "zeus.optimizer.power_limit",
-        "JobSpec": "zeus.optimizer.batch_size._spec",
+        "JobSpec": "zeus.optimizer.batch_size.job._spec",
         "PipelineFrequencyOptimizer": "zeus.optimizer.pipeline_frequency.running._client",
     },
 )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from zeus.optimizer.batch_size._job_batch import (
+from zeus.optimizer.batch_size.job._job_batch import (
     ALL,
     Bools,
     Floats,
@@ -23,7 +23,7 @@ from zeus.optimizer.batch_size._job_batch import (
     Trials,
     any_arm,
 )
-from zeus.optimizer.batch_size._spec import JobSpec
+from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.policies import FirstEpochs, Policy, policy_named
 from zeus.replay._table import JobTable
 from zeus.replay._world import World

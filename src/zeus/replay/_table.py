@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeus.errors import TraceError
-from zeus.optimizer.batch_size._spec import JobSpec
+from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.replay._traces import Traces
 from zeus.replay._workloads import Workload
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from zeus.optimizer.batch_size._job_batch import (
+from zeus.optimizer.batch_size.job._job_batch import (
     OPTIMIZED,
     UNTOUCHED,
     Bools,
@@ -17,7 +17,7 @@ from zeus.optimizer.batch_size._job_batch import (
     Ints,
     allowed_epochs,
 )
-from zeus.optimizer.batch_size._randomness import uniform
+from zeus.optimizer.batch_size.policies._randomness import uniform
 from zeus.replay._table import JobTable
 
 # Draws of outcomes must be independent of draws of policies with the same seed.

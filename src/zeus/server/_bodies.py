@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from zeus.optimizer.batch_size import _values as values
-from zeus.optimizer.batch_size._batch import MAX_REQUEST
+from zeus.optimizer.batch_size.job import _values as values
+from zeus.optimizer.batch_size.storage._batch import MAX_REQUEST
 
 Name = Annotated[str, Field(min_length=1, max_length=values.MAX_NAME)]
 

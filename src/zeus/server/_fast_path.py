@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from zeus.errors import ZeusError
-from zeus.optimizer.batch_size._commands import Command, Decide, ReportEpoch
+from zeus.optimizer.batch_size.api._commands import Command, Decide, ReportEpoch
 from zeus.server._bodies import DecideBody, EpochBody
 from zeus.server._responses import Json, refused
 from zeus.server._writer import Writer

@@ -8,14 +8,14 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import PlainTextResponse, Response
 
 from zeus.errors import TokenError, UnknownJobError
-from zeus.optimizer.batch_size._api import (
+from zeus.optimizer.batch_size.api._api import (
     Decision,
     JobInfo,
     ProfileInfo,
     TrialInfo,
     Verdict,
 )
-from zeus.optimizer.batch_size._commands import (
+from zeus.optimizer.batch_size.api._commands import (
     Create,
     Decide,
     Delete,
@@ -24,8 +24,8 @@ from zeus.optimizer.batch_size._commands import (
     Renew,
     ReportEpoch,
 )
-from zeus.optimizer.batch_size._service import Jobs
-from zeus.optimizer.batch_size._spec import JobSpec
+from zeus.optimizer.batch_size.job._spec import JobSpec
+from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.server._bodies import DecideBody, EndBody, EpochBody, JobBody, ProfileBody
 from zeus.server._metrics import gauge
 from zeus.server._responses import ALWAYS, ALWAYS_OF_TEXT, Json, documented, refusal_of

@@ -16,8 +16,8 @@ import time
 from typing import Any
 
 from zeus.errors import StorageError
-from zeus.optimizer.batch_size._commands import Command
-from zeus.optimizer.batch_size._service import Jobs
+from zeus.optimizer.batch_size.api._commands import Command
+from zeus.optimizer.batch_size.storage._service import Jobs
 
 logger = logging.getLogger(__name__)
 

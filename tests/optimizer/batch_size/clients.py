@@ -10,7 +10,7 @@ from typing import Any
 
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer import BatchSizeOptimizer, JobSpec
-from zeus.optimizer.batch_size._service import Jobs
+from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.store import Store
 from zeus.testing import SimulatedNode, Workload
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from zeus.optimizer.batch_size._events import (
+from zeus.optimizer.batch_size.job._events import (
     Decided,
     Ended,
     EpochReported,
@@ -16,8 +16,8 @@ from zeus.optimizer.batch_size._events import (
     Profiled,
     Resumed,
 )
-from zeus.optimizer.batch_size._job_state import JobState
-from zeus.optimizer.batch_size._spec import JobSpec
+from zeus.optimizer.batch_size.job._spec import JobSpec
+from zeus.optimizer.batch_size.policies._job_state import JobState
 
 A40 = GpuModel("NVIDIA A40", 1)
 V100 = GpuModel("Tesla V100", 4)

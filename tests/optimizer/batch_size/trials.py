@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from zeus.optimizer.batch_size._job_batch import ALL, Choices, JobBatch, Trials
-from zeus.optimizer.batch_size._spec import JobSpec
+from zeus.optimizer.batch_size.job._job_batch import ALL, Choices, JobBatch, Trials
+from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.policies import FirstEpochs, policy_named
 
 

@@ -11,7 +11,7 @@ import random
 
 from zeus.frontier import Frontier, Point, ZeusCost
 from zeus.optimizer.batch_size import JobSpec
-from zeus.optimizer.batch_size._service import Jobs
+from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.store import Store
 
 A40, V100 = "NVIDIA A40", "Tesla V100-PCIE-32GB"

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from zeus.errors import TraceError
-from zeus.optimizer.batch_size._job_batch import Floats, Ints
+from zeus.optimizer.batch_size.job._job_batch import Floats, Ints
 from zeus.replay._table import JobTable
 from zeus.replay.cluster._kmeans import kmeans
 from zeus.replay.cluster._trace import ClusterTrace

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zeus.optimizer.batch_size._job_batch import Bools, Floats, Ints
+from zeus.optimizer.batch_size.job._job_batch import Bools, Floats, Ints
 from zeus.replay.cluster._files import JOBS, TAGS
 from zeus.replay.cluster._trace import SUCCESSFUL, ClusterTrace, collected, hashed
 

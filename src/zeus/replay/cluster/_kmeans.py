@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zeus.optimizer.batch_size._job_batch import Floats, Ints
+from zeus.optimizer.batch_size.job._job_batch import Floats, Ints
 
 
 def kmeans(values: Floats, clusters: int) -> Ints:

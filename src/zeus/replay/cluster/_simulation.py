@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from zeus.optimizer.batch_size._job_batch import Floats, Ints
+from zeus.optimizer.batch_size.job._job_batch import Floats, Ints
 from zeus.replay._table import JobTable
 from zeus.replay.cluster._assignment import Assignment, Scale, assigned
 from zeus.replay.cluster._engines import run_tasks

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zeus.optimizer.batch_size._job_batch import Ints
-from zeus.optimizer.batch_size._randomness import uniform
+from zeus.optimizer.batch_size.job._job_batch import Ints
+from zeus.optimizer.batch_size.policies._randomness import uniform
 from zeus.replay._table import JobTable
 from zeus.replay.cluster._assignment import Assignment
 from zeus.replay.cluster._lockstep import Groups, Options, Sums, run_groups

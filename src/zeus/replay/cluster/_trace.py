@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeus.errors import TraceError
-from zeus.optimizer.batch_size._job_batch import Bools, Floats, Ints
+from zeus.optimizer.batch_size.job._job_batch import Bools, Floats, Ints
 from zeus.replay.cluster._files import JOB_COLUMNS, JOBS, TAG_COLUMNS, TAGS, find_table, read_table
 
 Names = NDArray[np.uint64]

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from zeus.optimizer.batch_size._job_batch import (
+from zeus.optimizer.batch_size.job._job_batch import (
     Bools,
     Choices,
     Floats,

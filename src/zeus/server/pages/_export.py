@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from zeus.errors import UnknownJobError
-from zeus.optimizer.batch_size._api import JobInfo
-from zeus.optimizer.batch_size._service import Jobs
+from zeus.optimizer.batch_size.api._api import JobInfo
+from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.server.pages._job import check_scope
 from zeus.server.pages._layout import HEADERS
 

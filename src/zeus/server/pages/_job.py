@@ -13,11 +13,11 @@ from zeus.errors import FrontierError, TokenError
 from zeus.frontier import Frontier, Point
 from zeus.frontier._layout import lay_out
 from zeus.frontier._show import rows
-from zeus.optimizer.batch_size._account import course
-from zeus.optimizer.batch_size._api import ProfileInfo
-from zeus.optimizer.batch_size._events import CONVERGED, FAILED, STOPPED, GpuModel
-from zeus.optimizer.batch_size._overview import Overview, Overviews
-from zeus.optimizer.batch_size._rows import REASONS
+from zeus.optimizer.batch_size.api._api import ProfileInfo
+from zeus.optimizer.batch_size.job._events import CONVERGED, FAILED, STOPPED, GpuModel
+from zeus.optimizer.batch_size.storage._account import course
+from zeus.optimizer.batch_size.storage._overview import Overview, Overviews
+from zeus.optimizer.batch_size.storage._rows import REASONS
 from zeus.server.pages import _job_charts as charts
 from zeus.server.pages import _job_tables as tables
 from zeus.server.pages._job_list import job_address

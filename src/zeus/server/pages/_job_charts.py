@@ -10,11 +10,11 @@ from typing import Literal
 from zeus.drawing._axes import Axis, Steps, axes
 from zeus.drawing._shapes import Frame, Kind, Mark, Path, Picture, Shape, Text
 from zeus.drawing._units import Unit, energy_unit
-from zeus.optimizer.batch_size._events import CONVERGED
-from zeus.optimizer.batch_size._job_state import Expected
-from zeus.optimizer.batch_size._overview import Overview
+from zeus.optimizer.batch_size.job._events import CONVERGED
 from zeus.optimizer.batch_size.policies import ArmStatus
+from zeus.optimizer.batch_size.policies._job_state import Expected
 from zeus.optimizer.batch_size.storage._history import Span
+from zeus.optimizer.batch_size.storage._overview import Overview
 from zeus.server.pages._outcomes import WORDS, kind_of
 from zeus.server.pages._units import joules
 

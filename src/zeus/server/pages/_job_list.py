@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from zeus.optimizer.batch_size._overview import JobEntry, Overviews
+from zeus.optimizer.batch_size.storage._overview import JobEntry, Overviews
 from zeus.server.pages._layout import heading, notice, pager, respond, table
 from zeus.server.pages._markup import Content, Markup, join, tag
 from zeus.server.pages._outcomes import outcome

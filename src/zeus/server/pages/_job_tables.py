@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zeus.optimizer.batch_size._account import Baseline
-from zeus.optimizer.batch_size._api import ProfileInfo, TrialInfo
-from zeus.optimizer.batch_size._events import CONVERGED, GpuModel
-from zeus.optimizer.batch_size._job_state import Expected
-from zeus.optimizer.batch_size._overview import Overview
+from zeus.optimizer.batch_size.api._api import ProfileInfo, TrialInfo
+from zeus.optimizer.batch_size.job._events import CONVERGED, GpuModel
 from zeus.optimizer.batch_size.policies import ArmStatus
+from zeus.optimizer.batch_size.policies._job_state import Expected
 from zeus.optimizer.batch_size.storage import RUNNING
+from zeus.optimizer.batch_size.storage._account import Baseline
 from zeus.optimizer.batch_size.storage._history import Total
+from zeus.optimizer.batch_size.storage._overview import Overview
 from zeus.server.pages._job_charts import CROWD, standing_label
 from zeus.server.pages._layout import Row, details, properties, table, unbroken
 from zeus.server.pages._markup import Content, Markup, join, tag

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zeus.optimizer.batch_size._job_batch import (
+from zeus.optimizer.batch_size.job._job_batch import (
     OPTIMIZED,
     Arrays,
     Choices,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zeus.optimizer.batch_size._job_batch import Arrays, Bools, Floats, Ints, Rows
+from zeus.optimizer.batch_size.job._job_batch import Arrays, Bools, Floats, Ints, Rows
 
 
 @dataclass

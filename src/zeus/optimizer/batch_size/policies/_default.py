@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from zeus.optimizer.batch_size._job_batch import (
+from zeus.optimizer.batch_size.job._job_batch import (
     UNTOUCHED,
     Choices,
     Ints,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from zeus.optimizer.batch_size._job_batch import (
+from zeus.optimizer.batch_size.job._job_batch import (
     Bools,
     Choices,
     Floats,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zeus.optimizer.batch_size._job_batch import (
+from zeus.optimizer.batch_size.job._job_batch import (
     Bools,
     Choices,
     Floats,
@@ -26,7 +26,6 @@ from zeus.optimizer.batch_size._job_batch import (
     Trials,
     any_arm,
 )
-from zeus.optimizer.batch_size._randomness import normal
 from zeus.optimizer.batch_size.policies._base import (
     WITHIN,
     ArmStatus,
@@ -35,6 +34,7 @@ from zeus.optimizer.batch_size.policies._base import (
     State,
     simple_choices,
 )
+from zeus.optimizer.batch_size.policies._randomness import normal
 
 # Runs of the same configuration differ by up to 14 % (paper, section 3.2): the standard deviation
 # assumed for one observation. However many are equal, it stays at least 1 % of the mean cost.

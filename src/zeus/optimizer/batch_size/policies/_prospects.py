@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zeus.optimizer.batch_size._job_batch import Bools, Floats, Ints, Rows, any_arm
+from zeus.optimizer.batch_size.job._job_batch import Bools, Floats, Ints, Rows, any_arm
 from zeus.optimizer.batch_size.policies._assumptions import Assumptions
 from zeus.optimizer.batch_size.policies._belief import nearest
 from zeus.optimizer.batch_size.policies._zeus_state import View, ZeusState

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from zeus.optimizer.batch_size._job_batch import Arrays, Bools, Floats, Ints, Rows
+from zeus.optimizer.batch_size.job._job_batch import Arrays, Bools, Floats, Ints, Rows
 from zeus.optimizer.batch_size.policies._base import State
 from zeus.optimizer.batch_size.policies._belief import Belief
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Integer, Select, bindparam, func, literal_column, select, tuple_
 
-from zeus.optimizer.batch_size._events import GpuModel
+from zeus.optimizer.batch_size.job._events import GpuModel
 from zeus.store._tables import trials
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from sqlalchemy import bindparam, delete, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from zeus.optimizer.batch_size._events import Event
-from zeus.optimizer.batch_size._spec import JobSpec
+from zeus.optimizer.batch_size.job._events import Event
+from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.storage._view import JOB_COLUMNS, RUNNING, JobRow, View
 from zeus.store._store import Store
 from zeus.store._tables import (

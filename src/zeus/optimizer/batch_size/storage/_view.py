@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, bindparam, func, select
 
 from zeus.errors import ZeusError
-from zeus.optimizer.batch_size._events import Event, GpuModel, event_of
-from zeus.optimizer.batch_size._spec import JobSpec
+from zeus.optimizer.batch_size.job._events import Event, GpuModel, event_of
+from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.storage import _history as history
 from zeus.store._tables import events, jobs, profiles, snapshots, trials
 from zeus.store._values import damaged, parsed

@@ -1,0 +1,300 @@
+"""Events of a job's trials.
+
+Events contain only what cannot be derived from the specification and earlier events; totals and
+costs are derived. A store keeps the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple
+
+from zeus.errors import JobLogError
+from zeus.optimizer.batch_size.job import _values as values
+from zeus.optimizer.batch_size.job._job_batch import OPTIMIZED, UNTOUCHED, Role
+
+CONVERGED, STOPPED, FAILED = "converged", "stopped", "failed"
+EXPIRED, CANCELLED = "expired", "cancelled"
+# How a trial may end: the target was reached; Zeus stopped it because it cost too much; it ran out
+# of epochs or crashed; its lease expired; it was abandoned for reasons of its own.
+OUTCOMES = (CONVERGED, STOPPED, FAILED, EXPIRED, CANCELLED)
+
+
+class GpuModel(NamedTuple):
+    """GPU configuration of a run; the cost of an epoch depends on both attributes.
+
+    Attributes:
+        name: The GPU model.
+        number: Number of GPUs.
+    """
+
+    name: str
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Base class of events.
+
+    Attributes:
+        trial: Number of the trial within its job, from 1; 0 if there is none.
+        at: Time in seconds since 1970.
+    """
+
+    kind: ClassVar[str]
+    trial: int
+    at: float
+
+    def __post_init__(self) -> None:
+        least = 0 if self.kind == "profiled" else 1
+        self._set(
+            trial=values.whole("trial", self.trial, least),
+            at=values.number("at", self.at, most=1e12),
+            **self._checked(),
+        )
+
+    def _checked(self) -> dict[str, Any]:
+        """Return the other fields, validated."""
+        return {}
+
+    def _set(self, **fields_: Any) -> None:
+        for name, value in fields_.items():
+            object.__setattr__(self, name, value)
+
+    def payload(self) -> dict[str, Any]:
+        """Everything but kind, trial and instant, as plain values for JSON."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: found[name] for name in found if name not in ("trial", "at")}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields as plain values for JSON."""
+        return {"kind": self.kind, "trial": self.trial, "at": self.at, **self.payload()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided(Event):
+    """A trial may begin.
+
+    Attributes:
+        request: Idempotency key of the client; a repeated key returns the same trial.
+        recurrence: Number of the job's recurrence, from 1.
+        attempt: 0 for the recurrence's first trial.
+        retry_of: Number of the previous trial, if this is a retry.
+        gpu: Model of the GPUs that it runs on; `gpus` is their number.
+        max_power: Maximum power of all its GPUs together in watts.
+        batch_size: Batch size to train with.
+        role: Purpose of the trial.
+        power: As in `lanes.Choices`.
+        threshold: Maximum cost in joules; `None` if there is no bound.
+        expected_epochs: Expected epochs until convergence; `None` if unknown.
+        restart_cost: As in `lanes.Choices`; `None` if infinite.
+        lease: Seconds after which the trial expires without a report or renewal.
+    """
+
+    kind: ClassVar[str] = "decided"
+    request: str
+    recurrence: int
+    attempt: int = 0
+    retry_of: int | None = None
+    gpu: str
+    gpus: int = 1
+    max_power: float
+    batch_size: int
+    role: Role
+    power: int = OPTIMIZED
+    threshold: float | None = None
+    expected_epochs: float | None = None
+    restart_cost: float | None = None
+    lease: float = values.DEFAULT_LEASE
+
+    def _checked(self) -> dict[str, Any]:
+        before = self.retry_of
+        if (before is None) != (self.attempt == 0):
+            raise JobLogError(
+                "a retry, and nothing else, has `attempt > 0` and `retry_of`, but got "
+                f"(attempt={self.attempt!r}, retry_of={before!r})"
+            )
+        return {
+            "request": values.text("request", self.request),
+            "recurrence": values.whole("recurrence", self.recurrence, 1),
+            "attempt": values.whole("attempt", self.attempt),
+            "retry_of": None if before is None else values.whole("retry_of", before, 1),
+            "gpu": values.text("gpu", self.gpu),
+            "gpus": values.whole("gpus", self.gpus, 1, values.MAX_GPUS),
+            "max_power": values.number(
+                "max_power", self.max_power, above=True, most=values.MAX_WATTS
+            ),
+            "batch_size": values.whole("batch_size", self.batch_size, 1),
+            "role": _role(self.role),
+            "power": values.whole("power", self.power, UNTOUCHED),
+            "threshold": values.optional_number("threshold", self.threshold, most=1e300),
+            "expected_epochs": values.optional_number(
+                "expected_epochs", self.expected_epochs, most=1e308
+            ),
+            "restart_cost": values.optional_number("restart_cost", self.restart_cost, most=1e300),
+            "lease": values.number(
+                "lease", self.lease, least=values.MIN_LEASE, most=values.MAX_LEASE
+            ),
+        }
+
+    @property
+    def model(self) -> GpuModel:
+        """Model and number of the GPUs."""
+        return GpuModel(self.gpu, self.gpus)
+
+    def payload(self) -> dict[str, Any]:
+        """Everything but kind, trial and instant, as plain values for JSON."""
+        return {**super().payload(), "role": self.role.name.lower()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochReported(Event):
+    """An epoch of a trial was run.
+
+    Attributes:
+        epoch: Number of the epoch, from 1 without gaps.
+        time: Duration in seconds, including validation.
+        energy: Joules of all GPUs; `None` if it could not be measured.
+        metric: Validation metric after it; `None` if there was no validation.
+        power_limit: Power limit of each GPU in watts; `None` if unknown.
+    """
+
+    kind: ClassVar[str] = "epoch"
+    epoch: int
+    time: float
+    energy: float | None = None
+    metric: float | None = None
+    power_limit: float | None = None
+
+    def _checked(self) -> dict[str, Any]:
+        return {
+            "epoch": values.whole("epoch", self.epoch, 1, values.MAX_EPOCHS),
+            "time": values.number("time", self.time, above=True, most=values.MAX_SECONDS),
+            "energy": values.optional_number("energy", self.energy, most=values.MAX_JOULES),
+            "metric": values.optional_number(
+                "metric", self.metric, least=-values.MAX_METRIC, most=values.MAX_METRIC
+            ),
+            "power_limit": values.optional_number(
+                "power_limit", self.power_limit, above=True, most=values.MAX_WATTS
+            ),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profiled(Event):
+    """The time-energy tradeoff of power limits was measured at a batch size.
+
+    Attributes:
+        gpu: Model of the GPUs; `gpus` is their number.
+        batch_size: The measured batch size.
+        epoch_cost: Cost of an epoch in joules at the chosen limit; `None` if unknown.
+        load: Average power there as a fraction of the limit; `None` if unknown.
+        power_limit: The chosen limit in watts per GPU; `None` if none was chosen.
+        frontier: The frontier as returned by `Frontier.to_dict`; `None` if it is not kept.
+    """
+
+    kind: ClassVar[str] = "profiled"
+    gpu: str
+    gpus: int = 1
+    batch_size: int
+    epoch_cost: float | None = None
+    load: float | None = None
+    power_limit: float | None = None
+    frontier: Mapping[str, Any] | None = None
+
+    def _checked(self) -> dict[str, Any]:
+        if self.frontier is not None and not isinstance(self.frontier, Mapping):
+            raise JobLogError(f"`frontier` must be a mapping, but got {self.frontier!r}")
+        return {
+            "gpu": values.text("gpu", self.gpu),
+            "gpus": values.whole("gpus", self.gpus, 1, values.MAX_GPUS),
+            "batch_size": values.whole("batch_size", self.batch_size, 1),
+            "epoch_cost": values.optional_number("epoch_cost", self.epoch_cost, most=1e18),
+            "load": values.optional_number("load", self.load, most=1e3),
+            "power_limit": values.optional_number(
+                "power_limit", self.power_limit, above=True, most=values.MAX_WATTS
+            ),
+        }
+
+    @property
+    def model(self) -> GpuModel:
+        """Model and number of the GPUs."""
+        return GpuModel(self.gpu, self.gpus)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resumed(Event):
+    """A trial whose lease had expired reports again."""
+
+    kind: ClassVar[str] = "resumed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended(Event):
+    """A trial is over.
+
+    Attributes:
+        outcome: One of `OUTCOMES`.
+        time: Seconds since the last reported epoch.
+        energy: Joules since then; `None` if not measured.
+        note: Why, in words.
+    """
+
+    kind: ClassVar[str] = "ended"
+    outcome: str
+    time: float = 0.0
+    energy: float | None = 0.0
+    note: str = ""
+
+    def _checked(self) -> dict[str, Any]:
+        if self.outcome not in OUTCOMES:
+            raise JobLogError(
+                f"`outcome` must be one of {', '.join(OUTCOMES)}, but got {self.outcome!r}"
+            )
+        return {
+            "time": values.number("time", self.time, most=values.MAX_SECONDS),
+            "energy": values.optional_number("energy", self.energy, most=values.MAX_JOULES),
+            "note": values.note(self.note),
+        }
+
+
+_KINDS: dict[str, type[Event]] = {
+    kind.kind: kind for kind in (Decided, EpochReported, Profiled, Resumed, Ended)
+}
+
+
+def event_of(kind: str, trial: int, at: float, payload: Mapping[str, Any]) -> Event:
+    """Construct an event from its stored fields.
+
+    Raises:
+        JobLogError: If there is no such kind, or a value breaks its rule.
+    """
+    if kind not in _KINDS:
+        raise JobLogError(f"`kind` must be one of {', '.join(_KINDS)}, but got {kind!r}")
+    try:
+        return _KINDS[kind](trial=trial, at=at, **payload)
+    except TypeError as error:
+        raise JobLogError(f"an event of kind {kind!r} is not made of {payload!r}") from error
+
+
+def event_from(record: Mapping[str, Any]) -> Event:
+    """Inverse of `to_dict`.
+
+    Raises:
+        JobLogError: If a value is missing or breaks its rule.
+    """
+    rest = dict(record)
+    missing = [name for name in ("kind", "trial", "at") if name not in rest]
+    if missing:
+        raise JobLogError(f"an event needs {', '.join(missing)}, but got {record!r}")
+    return event_of(rest.pop("kind"), rest.pop("trial"), rest.pop("at"), rest)
+
+
+def _role(value: Any) -> Role:
+    if isinstance(value, Role):
+        return value
+    names = [role.name.lower() for role in Role]
+    if value not in names:
+        raise JobLogError(f"`role` must be one of {', '.join(names)}, but got {value!r}")
+    return Role[str(value).upper()]

@@ -1,0 +1,270 @@
+"""The log of one job: the state of its trials, and the rules that its events obey.
+
+The log is append-only. Together with the specification it is the whole state of a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from zeus.errors import JobLogError
+from zeus.optimizer.batch_size.job._events import (
+    CANCELLED,
+    CONVERGED,
+    EXPIRED,
+    STOPPED,
+    Decided,
+    Ended,
+    EpochReported,
+    Event,
+    Profiled,
+    Resumed,
+    event_from,
+)
+from zeus.optimizer.batch_size.job._job_batch import Role
+from zeus.optimizer.batch_size.job._spec import JobSpec
+
+# Trials that ended without success are kept so that they can be retried, or can go on after their
+# lease had expired. The oldest are dropped.
+_REMEMBERED = 64
+
+
+@dataclass
+class Trial:
+    """State of a trial.
+
+    Attributes:
+        decided: The event that began it.
+        role: Its current purpose: a trial resumed after its lease had expired no longer explores.
+        known: Whether the cost of an epoch was known before.
+        epochs: Number of reported epochs.
+        time: Seconds; `energy` in joules, of the epochs where it was measured; `cost` in joules.
+        unmeasured: Whether the energy of a part could not be measured.
+        metric: The latest validation metric.
+        first_cost: Cost of the first epoch in joules.
+        settled_cost: Moving average of the cost of later epochs in joules, the latest weighing
+            most. The first epoch may have profiled power limits, unless they were known.
+        load: Average power of the latest epoch as a fraction of the power limit.
+        ended: The event that ended it.
+    """
+
+    decided: Decided
+    role: Role
+    known: bool = False
+    epochs: int = 0
+    time: float = 0.0
+    energy: float = 0.0
+    unmeasured: bool = False
+    cost: float = 0.0
+    metric: float | None = None
+    first_cost: float | None = None
+    settled_cost: float | None = None
+    load: float | None = None
+    ended: Ended | None = None
+
+    def add_epoch(self, spec: JobSpec, event: EpochReported) -> None:
+        """Add a reported epoch."""
+        cost = self._spend(spec, event.time, event.energy)
+        self.epochs = event.epoch
+        if event.metric is not None:
+            self.metric = event.metric
+        if self.epochs == 1:
+            self.first_cost = cost
+        if self.epochs > 1 or self.known:
+            settled = self.settled_cost
+            self.settled_cost = cost if settled is None else (settled + cost) / 2
+        if event.energy is not None and event.power_limit is not None:
+            self.load = event.energy / event.time / (event.power_limit * self.decided.gpus)
+
+    def end(self, spec: JobSpec, event: Ended) -> None:
+        """Add the cost after the last epoch, and end the trial."""
+        self._spend(spec, event.time, event.energy)
+        self.ended = event
+
+    def _spend(self, spec: JobSpec, time: float, energy: float | None) -> float:
+        """Add and return a cost in joules. Unmeasured energy is bounded by maximum power."""
+        most = self.decided.max_power
+        cost = spec.cost(most * time if energy is None else energy, time, most)
+        self.time += time
+        self.energy += energy or 0.0
+        self.unmeasured |= energy is None
+        self.cost += cost
+        return cost
+
+    @property
+    def epoch_cost(self) -> float | None:
+        """Cost of an epoch in joules, as measured in this trial."""
+        return self.first_cost if self.settled_cost is None else self.settled_cost
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        record = {f.name: getattr(self, f.name) for f in fields(self)}
+        record["decided"] = self.decided.to_dict()
+        record["role"] = int(self.role)
+        record["ended"] = None if self.ended is None else self.ended.to_dict()
+        return record
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Trial:
+        """Inverse of `to_dict`."""
+        rest = dict(record)
+        decided, ended = event_from(rest["decided"]), rest["ended"]
+        rest |= {"decided": decided, "role": Role(rest["role"])}
+        rest["ended"] = None if ended is None else event_from(ended)
+        return cls(**rest)
+
+
+@dataclass
+class JobLog:
+    """State of a job's trials; checks whether an event may come next.
+
+    Of trials that have ended, only those that may still get events are kept, so that memory does
+    not grow with the age of the job.
+
+    Attributes:
+        spec: The job.
+        trials: Number of trials so far.
+        recurrences: Number of recurrences so far.
+        open: Running trials, by number.
+        over: Latest trials that ended without success and were not retried, by number.
+    """
+
+    spec: JobSpec
+    trials: int = 0
+    recurrences: int = 0
+    open: dict[int, Trial] = field(default_factory=dict)
+    over: dict[int, Trial] = field(default_factory=dict)
+
+    def append(self, event: Event) -> Trial | None:
+        """Apply an event; return its trial.
+
+        Raises:
+            JobLogError: If it cannot come next; nothing is changed.
+        """
+        if isinstance(event, Decided):
+            return self._decided(event)
+        if isinstance(event, Profiled):
+            self._of_this_job(event.batch_size)
+            if event.trial > self.trials:
+                raise JobLogError(
+                    f"a profile's trial must be one of {self.trials}, but got trial={event.trial}"
+                )
+            return None
+        if isinstance(event, Resumed):
+            return self._resumed(event)
+        trial = self.running(event.trial)
+        if isinstance(event, EpochReported):
+            self.may_follow(trial, event.epoch)
+            trial.add_epoch(self.spec, event)
+        elif isinstance(event, Ended):
+            trial.end(self.spec, event)
+            del self.open[event.trial]
+            if event.outcome != CONVERGED:
+                self._remember(event.trial, trial)
+        return trial
+
+    def extend(self, events: Iterable[Event]) -> None:
+        """Apply several events."""
+        for event in events:
+            self.append(event)
+
+    def running(self, number: int) -> Trial:
+        """Return a running trial.
+
+        Raises:
+            JobLogError: If it is not running.
+        """
+        trial = self.open.get(number)
+        if trial is not None:
+            return trial
+        ended = self.over.get(number)
+        if ended is not None and ended.ended is not None:
+            raise JobLogError(f"trial {number} is over: it {_past(ended.ended.outcome)}")
+        if 1 <= number <= self.trials:
+            raise JobLogError(f"trial {number} is over")
+        raise JobLogError(f"there are {self.trials} trials, but got trial={number}")
+
+    def retried(self, number: int) -> Trial:
+        """Return a trial that may be retried.
+
+        Raises:
+            JobLogError: If it may not be retried.
+        """
+        if number in self.open:
+            raise JobLogError(f"trial {number} still runs; end it before it is retried")
+        trial = self.over.get(number)
+        if trial is None:
+            raise JobLogError(
+                f"trial {number} cannot be retried: it converged, was retried, or ended long ago"
+            )
+        return trial
+
+    def _decided(self, event: Decided) -> Trial:
+        if event.trial != self.trials + 1:
+            raise JobLogError(f"`trial == {self.trials + 1}` must hold, but got {event.trial}")
+        self._of_this_job(event.batch_size)
+        if event.power >= 0 and event.power >= len(self.spec.power_limits):
+            raise JobLogError(
+                f"`power < {len(self.spec.power_limits)}` must hold, but got {event.power}"
+            )
+        recurrence = self.recurrences + 1
+        if event.retry_of is not None:
+            before = self.retried(event.retry_of).decided
+            recurrence = before.recurrence
+            if event.attempt != before.attempt + 1:
+                raise JobLogError(
+                    f"`attempt == {before.attempt + 1}` must hold, but got {event.attempt}"
+                )
+        if event.recurrence != recurrence:
+            raise JobLogError(f"`recurrence == {recurrence}` must hold, but got {event.recurrence}")
+        if event.retry_of is not None:
+            del self.over[event.retry_of]
+        trial = Trial(event, event.role)
+        self.trials = event.trial
+        self.recurrences = max(self.recurrences, recurrence)
+        self.open[event.trial] = trial
+        return trial
+
+    def _resumed(self, event: Resumed) -> Trial:
+        trial = self.over.get(event.trial)
+        if trial is None or trial.ended is None or trial.ended.outcome != EXPIRED:
+            raise JobLogError(
+                f"trial {event.trial} cannot go on: not expired, expired long ago, or retried"
+            )
+        del self.over[event.trial]
+        trial.ended = None
+        if trial.role == Role.EXPLORE:
+            trial.role = Role.EXPLOIT  # another trial explores in its place
+        self.open[event.trial] = trial
+        return trial
+
+    def may_follow(self, trial: Trial, epoch: int) -> None:
+        """Check that this is the next epoch of a trial.
+
+        Raises:
+            JobLogError: If it is not.
+        """
+        if epoch != trial.epochs + 1:
+            raise JobLogError(
+                f"epoch {trial.epochs + 1} of trial {trial.decided.trial} comes next, "
+                f"but got epoch={epoch}"
+            )
+        if epoch > self.spec.max_epochs:
+            raise JobLogError(f"`epoch <= {self.spec.max_epochs}` must hold, but got {epoch}")
+
+    def _of_this_job(self, batch_size: int) -> None:
+        if batch_size not in self.spec.batch_sizes:
+            raise JobLogError(
+                f"`batch_size` must be one of {self.spec.batch_sizes}, but got {batch_size}"
+            )
+
+    def _remember(self, number: int, trial: Trial) -> None:
+        self.over[number] = trial
+        if len(self.over) > _REMEMBERED:
+            del self.over[next(iter(self.over))]
+
+
+def _past(outcome: str) -> str:
+    return {STOPPED: "was stopped", CANCELLED: "was cancelled"}.get(outcome, outcome)

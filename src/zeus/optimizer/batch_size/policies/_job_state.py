@@ -1,0 +1,392 @@
+"""Applies a policy to the log of a job: makes the next decision, and says when a trial must stop.
+
+A brain is a fold over the events of one job. Folding the same log again gives the same decisions,
+in any process. A snapshot saves folding; it is valid only for the same version of the code, which
+its fingerprint identifies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zeus.errors import JobLogError
+from zeus.optimizer.batch_size.job._events import (
+    CANCELLED,
+    CONVERGED,
+    EXPIRED,
+    FAILED,
+    STOPPED,
+    Decided,
+    Ended,
+    EpochReported,
+    Event,
+    GpuModel,
+    Profiled,
+    Resumed,
+)
+from zeus.optimizer.batch_size.job._job_batch import (
+    ALL,
+    OPTIMIZED,
+    UNTOUCHED,
+    Arrays,
+    Choices,
+    JobBatch,
+    Role,
+    Trials,
+)
+from zeus.optimizer.batch_size.job._log import JobLog, Trial
+from zeus.optimizer.batch_size.job._spec import JobSpec
+from zeus.optimizer.batch_size.policies import ArmStatus, FirstEpochs, State, policy_named
+
+# Tolerates rounding: a run that costs exactly the threshold may finish.
+_ROUNDING = 1 + 1e-12
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Configuration of the next trial; the attributes are those of `events.Decided`."""
+
+    batch_size: int
+    role: Role
+    power: int
+    threshold: float | None
+    expected_epochs: float | None
+    restart_cost: float | None
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Expected cost of a batch size on one GPU configuration.
+
+    Attributes:
+        batch_size: The batch size.
+        standing: How well it is known.
+        cost: Expected cost in joules until the target is reached; `None` if unknown.
+        low: Lower end of its 95 % interval; `high` is the upper end. `None` if unknown.
+    """
+
+    batch_size: int
+    standing: ArmStatus
+    cost: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The end of a trial.
+
+    Attributes:
+        outcome: As in `events.Ended`.
+        reason: Why, in words.
+    """
+
+    outcome: str
+    reason: str
+
+
+class JobState:
+    """The state of one job.
+
+    Attributes:
+        spec: The job.
+        gpus: GPU configurations of its trials, in the order of their first appearance.
+        log: State of the trials.
+    """
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
+        self.log = JobLog(spec)
+        self.gpus: list[GpuModel] = []
+        self._policy = policy_named(spec.policy)
+        self._lanes = JobBatch.of([spec])
+        # By GPU and arm: cost of an epoch in joules, and its load.
+        self._epoch_costs: dict[tuple[int, int], float] = {}
+        self._loads: dict[tuple[int, int], float] = {}
+        # One for all GPUs if the policy transfers knowledge between them, else one for each.
+        self._states: list[State] = []
+
+    @classmethod
+    def of(cls, spec: JobSpec, events: Iterable[Event]) -> JobState:
+        """Fold a whole log."""
+        brain = cls(spec)
+        for event in events:
+            brain.apply(event)
+        return brain
+
+    def apply(self, event: Event) -> Trial | None:
+        """Apply an event; return its trial.
+
+        Raises:
+            JobLogError: If the event cannot come next; nothing is changed.
+        """
+        trial = self.log.append(event)
+        if isinstance(event, Decided | Profiled):
+            self._meet(event.model)
+        if isinstance(event, Profiled):
+            at = self.gpus.index(event.model), self._arm(event.batch_size)
+            if event.epoch_cost:  # a cost of zero carries no information
+                self._epoch_costs[at] = event.epoch_cost
+            if event.load is not None:
+                self._loads[at] = event.load
+        elif trial is not None:
+            if isinstance(event, Decided):
+                trial.known = self._recorded_cost(trial) is not None
+            if isinstance(event, Decided | Resumed):
+                self._policy.decided(self._state(trial.decided.model), ALL, self._choices(trial))
+            if isinstance(event, EpochReported) and trial.epochs == 1 and not trial.known:
+                self._noted(trial)
+            if isinstance(event, Ended):
+                self._ended(trial, event)
+        return trial
+
+    def decide(self, gpu: GpuModel, attempt: int = 0, *, default: bool = False) -> Choice:
+        """Choose the configuration of the next trial.
+
+        Args:
+            gpu: GPUs that it will run on.
+            attempt: 0 for a new recurrence, more for a retry within one.
+            default: Always use the default batch size, as for a run that could not ask. Grid
+                search, to which every power limit is another trial, decides as usual.
+        """
+        self._meet(gpu)
+        spec = self.spec
+        if default and spec.policy != "grid":
+            power = OPTIMIZED if spec.optimizes_power else UNTOUCHED
+            return Choice(spec.default_batch_size, Role.DEFAULT, power, None, None, None)
+        told = np.array([self.gpus.index(gpu) if self._policy.crosses_gpus else 0])
+        choices = self._policy.choose(self._state(gpu), ALL, told, np.array([attempt]))
+        # A run is stopped in favor of another batch size. Where there is none, as in a
+        # hyperparameter search, its cost is unbounded.
+        alone = len(spec.batch_sizes) == 1
+        return Choice(
+            batch_size=spec.batch_sizes[int(choices.arm[0])],
+            role=Role(int(choices.role[0])),
+            power=int(choices.power[0]),
+            threshold=None if alone else _finite(choices.threshold[0]),
+            expected_epochs=_finite(choices.expected_epochs[0]),
+            restart_cost=None if alone else _finite(choices.restart_cost[0]),
+        )
+
+    def may_begin(self, gpu: GpuModel, choice: Choice) -> bool:
+        """Whether the first epoch of a trial fits its cost threshold, as far as is known."""
+        at = self.gpus.index(gpu), self._arm(choice.batch_size)
+        known, threshold = self._epoch_costs.get(at), choice.threshold
+        return known is None or threshold is None or known <= threshold * _ROUNDING
+
+    def beliefs(self, gpu: GpuModel) -> list[Expected]:
+        """Return expectations for every batch size on these GPUs; unknown if it never ran there."""
+        if gpu not in self.gpus:
+            return [Expected(b, ArmStatus.UNKNOWN, None, None, None) for b in self.spec.batch_sizes]
+        told = np.array([self.gpus.index(gpu) if self._policy.crosses_gpus else 0])
+        found = self._policy.beliefs(self._state(gpu), ALL, told)
+        rows = zip(found.standing[0], found.cost[0], found.low[0], found.high[0], strict=True)
+        return [
+            Expected(size, ArmStatus(int(standing)), *map(_finite, ends))
+            for size, (standing, *ends) in zip(self.spec.batch_sizes, rows, strict=True)
+        ]
+
+    @property
+    def size(self) -> int:
+        """Approximate size in bytes."""
+        arrays = sum(array.nbytes for state in self._states for array in _arrays(state))
+        return 4096 + 2 * arrays + 1024 * (len(self.log.open) + len(self.log.over))
+
+    def must_stop(self, number: int) -> Stop | None:
+        """Decide before its next epoch whether a running trial is over.
+
+        The rules are those of `lanes.allowed_epochs`, applied to the actual cost of the epochs.
+
+        Raises:
+            JobLogError: If the trial does not run.
+        """
+        trial = self.log.running(number)
+        spec, decided = self.spec, trial.decided
+        if trial.metric is not None and spec.reached(trial.metric):
+            return Stop(CONVERGED, f"the target was reached in epoch {trial.epochs}")
+        if trial.epochs >= spec.max_epochs:
+            return Stop(FAILED, f"the target was not reached within {spec.max_epochs} epochs")
+        epoch_cost = self.epoch_cost(trial)
+        if epoch_cost is None:
+            return None
+        threshold, after = decided.threshold, trial.cost + epoch_cost
+        if threshold is not None and after > threshold * _ROUNDING:
+            return Stop(
+                STOPPED,
+                f"epoch {trial.epochs + 1} would take the cost to {after:.6g} J, "
+                f"above {threshold:.6g} J",
+            )
+        # The first epoch of an untried batch size shows its cost, and so whether it can win.
+        if trial.epochs == 1 and not trial.known and decided.restart_cost is not None:
+            rest = ((decided.expected_epochs or 1) - 1) * epoch_cost
+            if rest > decided.restart_cost:
+                return Stop(
+                    STOPPED,
+                    f"the rest is expected to cost {rest:.6g} J, more than the "
+                    f"{decided.restart_cost:.6g} J of starting over with a known batch size",
+                )
+        return None
+
+    def epoch_cost(self, trial: Trial) -> float | None:
+        """Expected cost of a trial's next epoch in joules; `None` if nothing is known."""
+        if trial.settled_cost is not None:
+            return trial.settled_cost
+        recorded = self._recorded_cost(trial)
+        return trial.first_cost if recorded is None else recorded
+
+    # --- the policy's view ----------------------------------------------------------------------
+
+    def _meet(self, gpu: GpuModel) -> None:
+        if gpu in self.gpus:
+            return
+        self.gpus.append(gpu)
+        if self._states and self._policy.crosses_gpus:
+            self._policy.add_gpu(self._states[0])
+        else:
+            self._states.append(self._policy.begin(self._lanes))
+
+    def _state(self, gpu: GpuModel) -> State:
+        return self._states[0 if self._policy.crosses_gpus else self.gpus.index(gpu)]
+
+    def _arm(self, batch_size: int) -> int:
+        return self.spec.batch_sizes.index(batch_size)
+
+    def _recorded_cost(self, trial: Trial) -> float | None:
+        decided = trial.decided
+        at = self.gpus.index(decided.model), self._arm(decided.batch_size)
+        return self._epoch_costs.get(at)
+
+    def _choices(self, trial: Trial) -> Choices:
+        decided = trial.decided
+        return Choices(
+            arm=np.array([self._arm(decided.batch_size)]),
+            role=np.array([int(trial.role)]),
+            power=np.array([decided.power]),
+            threshold=np.array([_or(decided.threshold, math.inf)]),
+            expected_epochs=np.array([_or(decided.expected_epochs, math.nan)]),
+            restart_cost=np.array([_or(decided.restart_cost, math.inf)]),
+        )
+
+    def _noted(self, trial: Trial) -> None:
+        """Pass the epoch cost of a new batch size to the policy before its trial ends."""
+        model = trial.decided.model
+        gpu, arm = self.gpus.index(model), self._arm(trial.decided.batch_size)
+        notes = FirstEpochs(
+            arm=np.array([arm]),
+            gpu=np.array([gpu if self._policy.crosses_gpus else 0]),
+            epoch_cost=np.array([self.epoch_cost(trial) or math.nan]),
+            load=np.array([self._loads.get((gpu, arm), _or(trial.load, math.nan))]),
+        )
+        self._policy.noted(self._state(model), ALL, notes)
+
+    def _ended(self, trial: Trial, event: Ended) -> None:
+        decided = trial.decided
+        gpu, arm = self.gpus.index(decided.model), self._arm(decided.batch_size)
+        epoch_cost = self.epoch_cost(trial) if trial.epochs else None
+        if epoch_cost:
+            self._epoch_costs[gpu, arm] = epoch_cost
+        if trial.load is not None:
+            self._loads[gpu, arm] = trial.load
+        void = event.outcome in (EXPIRED, CANCELLED)
+        trials = Trials(
+            arm=np.array([arm]),
+            role=np.array([int(trial.role)]),
+            power=np.array([decided.power]),
+            gpu=np.array([gpu if self._policy.crosses_gpus else 0]),
+            converged=np.array([event.outcome == CONVERGED]),
+            void=np.array([void]),
+            unfit=np.array([event.outcome == FAILED and trial.epochs == 0]),
+            epochs=np.array([float(trial.epochs)]),
+            cost=np.array([trial.cost]),
+            epoch_cost=np.array([epoch_cost or math.nan]),
+            load=np.array([self._loads.get((gpu, arm), math.nan)]),
+        )
+        self._policy.ended(self._state(decided.model), ALL, trials)
+
+    # --- snapshots ------------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """Serialize the folded state, to be restored by the same version of the code."""
+        arrays = [array for state in self._states for array in _arrays(state)]
+        header = {
+            "gpus": self.gpus,
+            "costs": [[*at, cost] for at, cost in self._epoch_costs.items()],
+            "loads": [[*at, load] for at, load in self._loads.items()],
+            "trials": self.log.trials,
+            "recurrences": self.log.recurrences,
+            "open": [trial.to_dict() for trial in self.log.open.values()],
+            "over": [trial.to_dict() for trial in self.log.over.values()],
+        }
+        # JSON without line breaks, then the arrays, whose shapes follow from the header.
+        text = json.dumps(header, separators=(",", ":")).encode()
+        return b"\n".join((text, b"".join(array.tobytes() for array in arrays)))
+
+    @classmethod
+    def restored(cls, spec: JobSpec, snapshot: bytes) -> JobState:
+        """Inverse of `snapshot`.
+
+        Raises:
+            JobLogError: If it is not a snapshot of this job.
+        """
+        text, _, data = snapshot.partition(b"\n")
+        try:
+            header = json.loads(text)
+            brain = cls(spec)
+            for gpu in header["gpus"]:
+                brain._meet(GpuModel(*gpu))
+            brain._epoch_costs = {(gpu, arm): cost for gpu, arm, cost in header["costs"]}
+            brain._loads = {(gpu, arm): load for gpu, arm, load in header["loads"]}
+            log = brain.log
+            log.trials, log.recurrences = header["trials"], header["recurrences"]
+            for kept, records in ((log.open, header["open"]), (log.over, header["over"])):
+                for trial in map(Trial.from_dict, records):
+                    kept[trial.decided.trial] = trial
+        except (ValueError, KeyError, TypeError) as error:
+            raise JobLogError(f"not a snapshot of job {spec.name!r}: {error!r}") from error
+        offset = 0
+        arrays = [array for state in brain._states for array in _arrays(state)]
+        if sum(array.nbytes for array in arrays) != len(data):
+            raise JobLogError(f"a snapshot of job {spec.name!r} has the wrong size")
+        for array in arrays:
+            part = np.frombuffer(data, array.dtype, array.size, offset)
+            array[...] = part.reshape(array.shape)
+            offset += array.nbytes
+        return brain
+
+
+@cache
+def fingerprint() -> str:
+    """Return a hash of the folding code: snapshots of any other version cannot be used."""
+    policies = Path(__file__).parent
+    digest = hashlib.sha256(f"{version('zeus-energy')} {np.__version__}".encode())
+    for path in sorted([*policies.glob("*.py"), *policies.with_name("job").glob("*.py")]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def _arrays(state: Arrays) -> Iterator[NDArray[Any]]:
+    """Yield the arrays of a state in field order, without those of the specification."""
+    for value in vars(state).values():
+        if isinstance(value, np.ndarray):
+            yield value
+        elif isinstance(value, Arrays) and not isinstance(value, JobBatch):
+            yield from _arrays(value)
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _or(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else value

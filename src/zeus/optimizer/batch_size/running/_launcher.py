@@ -1,0 +1,316 @@
+"""Recurrences of a job as programs that are started, monitored and classified from outside.
+
+A trial is one start of the program. One that is stopped early, or does not reach the target, is
+retried with another batch size (section 4.4 of the paper), until the target is reached or there
+were too many attempts. The documentation of `zeus run` says what a program must do.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zeus.monitor import Measurement, ZeusMonitor
+from zeus.monitor._measurement import GPU
+from zeus.optimizer.batch_size.api._api import Decision, TrialInfo, Verdict
+from zeus.optimizer.batch_size.job._spec import JobSpec
+from zeus.optimizer.batch_size.running._launch_context import Answer, LaunchContext
+from zeus.optimizer.batch_size.running._location import Location
+from zeus.optimizer.batch_size.running._recurring_run import Gpus
+from zeus.optimizer.batch_size.running._reporter import Reporter
+from zeus.optimizer.batch_size.running._run_report import (
+    CANCELLED,
+    CONVERGED,
+    FAILED,
+    STOPPED,
+    RunReport,
+)
+
+
+@dataclass(frozen=True)
+class ProgramEnd:
+    """How a program ended.
+
+    Attributes:
+        exit_code: As in a shell: 128 + N if signal N ended it.
+        signal: Name of that signal, if any.
+        interrupted: Whether the end was requested from outside.
+    """
+
+    exit_code: int
+    signal: str | None = None
+    interrupted: bool = False
+
+    def __str__(self) -> str:
+        return f"killed by {self.signal}" if self.signal else f"exit code {self.exit_code}"
+
+
+@dataclass(frozen=True)
+class TrialEnd:
+    """Result of a trial.
+
+    Attributes:
+        trial: Identifier of the trial; empty if server or store could not be reached, and the
+            default was run.
+        recurrence: Number of the job's recurrence, from 1; 0 if server or store could not be
+            reached.
+        attempt: Attempt in this recurrence, from 0.
+        batch_size: Batch size that it ran with.
+        role: Purpose of the trial in a word; `reason` in a sentence.
+        outcome: converged, stopped, failed or cancelled.
+        note: Why.
+        epochs: Number of reported epochs; 1 for a program that is measured from outside.
+        time: Seconds; `energy` in joules of all GPUs, `None` if a part could not be measured;
+            `cost` in joules.
+        metric: The last validation metric, if the program reported one.
+        exit_code: Exit code of the program; `signal` that killed it, if any.
+        reported: Whether the program reported by itself.
+        final: Whether there must be no further attempt.
+    """
+
+    trial: str
+    recurrence: int
+    attempt: int
+    batch_size: int
+    role: str
+    reason: str
+    outcome: str
+    note: str
+    epochs: int
+    time: float
+    energy: float | None
+    cost: float
+    metric: float | None
+    exit_code: int
+    signal: str | None
+    reported: bool
+    final: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {name: value for name, value in vars(self).items() if name != "final"}
+
+
+class Launcher:
+    """Runs a job's program as its trials.
+
+    Args:
+        spec: The job.
+        place: Where it is kept.
+        monitor: Monitor of the GPUs that the program uses.
+        program: Its command line; `{batch_size}`, `{learning_rate_scale}`, `{job}`, `{trial}`,
+            `{recurrence}` and `{attempt}` are filled in.
+        start: Runs a program with an environment to its end.
+        attempts: Maximum number of trials of one recurrence.
+        begun: Called with each decision before its trial starts.
+        ended: Called with the result of each trial.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        place: Location,
+        monitor: ZeusMonitor,
+        program: Sequence[str],
+        start: Callable[[Sequence[str], Mapping[str, str]], ProgramEnd],
+        *,
+        attempts: int,
+        begun: Callable[[Decision], None],
+        ended: Callable[[TrialEnd], None],
+    ) -> None:
+        self._spec = spec
+        self._place = place
+        self._monitor = monitor
+        self._gpus = Gpus.of(monitor)
+        self._program = tuple(program)
+        self._start = start
+        self._attempts = attempts
+        self._begun = begun
+        self._ended = ended
+
+    def recur(self) -> list[TrialEnd]:
+        """Run one recurrence; return its trials, of which the last has its result."""
+        trials: list[TrialEnd] = []
+        for attempt in range(self._attempts):
+            before = trials[-1].trial if trials else None
+            reporter = self._reporter(before or None)
+            try:
+                if not reporter.decision.trial and self._was_tried(trials, reporter):
+                    break  # without server or store, only the default is known
+                trials.append(self._trial(reporter, attempt))
+            except BaseException as error:
+                why = str(error) or type(error).__name__
+                reporter.end(CANCELLED, note=f"did not run to its end: {why}")
+                raise
+            finally:
+                reporter.close()
+            self._ended(trials[-1])
+            if trials[-1].final or trials[-1].outcome not in (STOPPED, FAILED):
+                break
+        return trials
+
+    def _was_tried(self, trials: Sequence[TrialEnd], reporter: Reporter) -> bool:
+        return any(trial.batch_size == reporter.decision.batch_size for trial in trials)
+
+    def _reporter(self, retry_of: str | None) -> Reporter:
+        gpus = self._gpus
+        notes = RunReport(
+            place=self._place.url,
+            spec=self._spec,
+            gpu=gpus.name,
+            gpus=gpus.number,
+            max_power=gpus.max_power,
+            batch_size=self._spec.default_batch_size,
+            at=time.time(),
+            retry_of=retry_of,
+        )
+        return Reporter(self._place, notes)
+
+    def _trial(self, reporter: Reporter, attempt: int) -> TrialEnd:
+        decision = reporter.decision
+        self._begun(decision)
+        with tempfile.TemporaryDirectory(prefix="zeus-run-") as directory:
+            path = Path(directory) / "answer.json"
+            handover = LaunchContext(reporter.notes, decision, path, self._place.timeout)
+            window = self._monitor.open_scope("run", True)
+            end = self._start(
+                filled(self._program, decision),
+                {**os.environ, **handover.variables(self._place)},
+            )
+            measured = self._monitor.close_scope(window, True, True)
+            answer = Answer.read(path)
+        # Deliver the reports that the program could not.
+        reporter.resume(answer.trial if answer is not None else "")
+        judged = _Judge(self._spec, reporter, end).judged(answer, measured, self._gpus)
+        return TrialEnd(
+            trial=reporter.notes.trial or "",
+            recurrence=decision.recurrence,
+            attempt=attempt,
+            batch_size=decision.batch_size,
+            role=decision.role,
+            reason=decision.reason,
+            exit_code=end.exit_code,
+            signal=end.signal,
+            **judged,
+        )
+
+
+class _Judge:
+    """Classifies a trial by its reports and exit code."""
+
+    def __init__(self, spec: JobSpec, reporter: Reporter, end: ProgramEnd) -> None:
+        self._spec = spec
+        self._reporter = reporter
+        self._end = end
+
+    def judged(
+        self, answer: Answer | None, measured: Measurement | None, gpus: Gpus
+    ) -> dict[str, Any]:
+        if answer is not None:
+            figures = {
+                "epochs": answer.epochs,
+                "time": answer.time,
+                "energy": answer.energy,
+                "cost": answer.cost,
+                "metric": answer.metric,
+            }
+            outcome, note, final = self._reported(answer)
+            return {**figures, "outcome": outcome, "note": note, "final": final, "reported": True}
+        seconds = 0.0 if measured is None else measured.time
+        joules = _gpu_energy(measured) if gpus.known else None
+        outcome, note, final = self._silent(seconds, joules)
+        most = gpus.max_power
+        return {
+            "epochs": int(outcome == CONVERGED),
+            "time": seconds,
+            "energy": joules,
+            "cost": self._spec.cost(most * seconds if joules is None else joules, seconds, most),
+            "metric": None,
+            "outcome": outcome,
+            "note": note,
+            "final": final,
+            "reported": False,
+        }
+
+    def _reported(self, answer: Answer) -> tuple[str, str, bool]:
+        """Return outcome, note and finality of a program that has reported its epochs."""
+        if answer.outcome is not None:
+            # It has ended by its own reports; if these got lost, it must not stay open.
+            self._reporter.end(CANCELLED, note=f"the program reports: {answer.reason}")
+            return answer.outcome, answer.reason, self._end.interrupted
+        if self._end.interrupted or self._end.exit_code:
+            return self._cancelled(f"ended after {answer.epochs} epochs by {self._end}")
+        note = f"the program ended after {answer.epochs} epochs without reaching the target"
+        return self._failed(note)
+
+    def _silent(self, seconds: float, joules: float | None) -> tuple[str, str, bool]:
+        """Return outcome, note and finality of a program that has reported nothing."""
+        end, spec = self._end, self._spec
+        if end.interrupted:
+            return self._cancelled(f"ended by {end}")
+        earlier = self._reporter.earlier_trials()
+        if end.exit_code == 0:
+            if any(_reported_by_itself(trial, spec) for trial in earlier):
+                return self._cancelled("the program reported nothing, unlike in earlier trials")
+            verdict = self._reporter.report(time=seconds, energy=joules, metric=spec.target_metric)
+            return _said(verdict, CONVERGED, "exit code 0")
+        note = f"crashed before the end of its first epoch ({end})"
+        size = self._reporter.decision.batch_size
+        works = any(trial.batch_size == size and trial.epochs for trial in earlier)
+        if works or size == spec.default_batch_size:
+            # The cause is something else, which must not count against the batch size.
+            return self._cancelled(note)
+        return self._failed(note, seconds, joules)
+
+    def _cancelled(self, note: str) -> tuple[str, str, bool]:
+        self._reporter.end(CANCELLED, note=note)
+        return CANCELLED, note, True
+
+    def _failed(
+        self, note: str, seconds: float = 0.0, joules: float | None = 0.0
+    ) -> tuple[str, str, bool]:
+        self._reporter.end(FAILED, time=seconds, energy=joules, note=note)
+        return FAILED, note, False
+
+
+def filled(program: Sequence[str], decision: Decision) -> list[str]:
+    """Fill in a command line for one trial. Braces around anything else stay as they are."""
+    values = {
+        "batch_size": str(decision.batch_size),
+        "learning_rate_scale": repr(decision.learning_rate_scale),
+        "job": decision.job,
+        "trial": decision.trial,
+        "recurrence": str(decision.recurrence),
+        "attempt": str(decision.attempt),
+    }
+    words = []
+    for word in program:
+        done = word
+        for name, value in values.items():
+            done = done.replace(f"{{{name}}}", value)
+        words.append(done)
+    return words
+
+
+def _said(verdict: Verdict | None, outcome: str, note: str) -> tuple[str, str, bool]:
+    if verdict is not None and verdict.outcome is not None:
+        outcome, note = verdict.outcome, f"{note}: {verdict.reason}"
+    return outcome, note, False
+
+
+def _gpu_energy(measured: Measurement | None) -> float | None:
+    if measured is None:
+        return None
+    energies = [reading.energy for reading in measured.readings if reading.domain == GPU]
+    known = [energy for energy in energies if energy is not None]
+    return sum(known) if known and len(known) == len(energies) else None
+
+
+def _reported_by_itself(trial: TrialInfo, spec: JobSpec) -> bool:
+    """Whether a trial's program reported its epochs, instead of being measured from outside."""
+    return trial.epochs > 1 or (trial.epochs == 1 and trial.metric != spec.target_metric)

@@ -1,0 +1,450 @@
+"""One recurrence of a job in the training processes: decision, power limit, reports.
+
+Rank 0 requests the batch size and reports the epochs; the other ranks receive its decisions. Batch
+size and power limit are decided together: the time-energy tradeoff of power limits at a batch size
+is measured once, kept with the job, and used by every later run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+import weakref
+from collections import Counter
+from dataclasses import dataclass
+
+from zeus.errors import CapabilityError, ProfileError, RunError, ZeusError
+from zeus.frontier import ZeusCost
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.batch_size.api._api import Decision, Verdict
+from zeus.optimizer.batch_size.job._spec import JobSpec
+from zeus.optimizer.batch_size.job._values import DEFAULT_LEASE
+from zeus.optimizer.batch_size.running._launch_context import Answer, LaunchContext, agreed
+from zeus.optimizer.batch_size.running._location import Location
+from zeus.optimizer.batch_size.running._reporter import Reporter, default_decision
+from zeus.optimizer.batch_size.running._run_report import (
+    CANCELLED,
+    CONVERGED,
+    FAILED,
+    STOPPED,
+    RunReport,
+)
+from zeus.optimizer.batch_size.running._spool import REFUSALS
+from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
+from zeus.optimizer.training._fixed_limit import FixedPowerLimit
+from zeus.optimizer.training._profiles import Profile, ProfileFile, ProfileKey
+from zeus.optimizer.training._ranks import Ranks, job_ranks
+from zeus.optimizer.training._training_run import Outcome, Share, Target, TrainingRun
+from zeus.state._files import job_wide, state_directory
+
+logger = logging.getLogger(__name__)
+
+NO_GPU = "no GPU"
+
+_OUTCOMES = {
+    CONVERGED: Outcome.CONVERGED,
+    STOPPED: Outcome.STOPPED,
+    FAILED: Outcome.EXHAUSTED,
+}
+_WORDS = {
+    Outcome.CONVERGED: (CONVERGED, "the target was reached"),
+    Outcome.STOPPED: (STOPPED, "another epoch would cost too much"),
+    Outcome.EXHAUSTED: (FAILED, "the target was not reached within the maximum epochs"),
+}
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """GPUs of a job.
+
+    Attributes:
+        name: The GPU model; of mixed GPUs "2 x this + 4 x that".
+        number: Number of GPUs.
+        max_power: Maximum power of all together in watts. If a GPU does not report it, or there is
+            no GPU, 1: the cost then depends on time only.
+        known: Whether all of them report it.
+    """
+
+    name: str
+    number: int
+    max_power: float
+    known: bool
+
+    @classmethod
+    def of(cls, monitor: ZeusMonitor) -> Gpus:
+        """Return the GPUs of one process."""
+        return cls.together([cards(monitor)])
+
+    @classmethod
+    def together(cls, told: list[dict[str, tuple[str, float | None]]]) -> Gpus:
+        """Combine the `cards` of all processes; a GPU that several see counts once."""
+        everything = {key: card for each in told for key, card in each.items()}
+        if not everything:
+            return cls(NO_GPU, 1, 1.0, known=False)
+        models = Counter(sorted(model for model, _ in everything.values()))
+        name = " + ".join(f"{count} x {model}" for model, count in models.items())
+        powers = [power for _, power in everything.values() if power is not None]
+        known = len(powers) == len(everything)
+        return cls(
+            name if len(models) > 1 else next(iter(models)),
+            len(everything),
+            sum(powers) if known else 1.0,
+            known,
+        )
+
+
+def cards(monitor: ZeusMonitor) -> dict[str, tuple[str, float | None]]:
+    """Return model and maximum power in watts of each GPU of a process, by its key."""
+    # Results of a simulated GPU must never be mistaken for those of a real one.
+    mark = " (simulated)" if monitor.node.simulated else ""
+    found: dict[str, tuple[str, float | None]] = {}
+    for gpu in monitor.gpus:
+        power: float | None = None
+        try:
+            power = gpu.power_limits().maximum
+        except CapabilityError as error:
+            logger.warning("the cost of the run includes only time, not energy: %s", error)
+        found[job_wide(gpu.key)] = f"{gpu.name}{mark}", power
+    return found
+
+
+class RecurringRun:
+    """A training run as one trial of a recurring job.
+
+    Every process of the job has one, and all of them get the same decisions.
+
+    Args:
+        monitor: Measures time and energy.
+        job: The job; not needed in a script started by `zeus run`.
+        server_url: URL of the server that keeps the job; see `Location.of`.
+        storage: URL of the store that keeps the job; see `Location.of`.
+        token: Token for a server that requires one.
+        timeout: Seconds that one request to a server may take.
+        lease: Seconds after which the trial expires without a report or renewal.
+        rank: Rank of this process in the job, if `torch.distributed` does not provide it.
+        rank_timeout: Seconds to wait for other processes of the job.
+
+    Attributes:
+        spec: The job.
+
+    Raises:
+        RunError: If there is no job, or a value breaks its rule.
+        JobConflictError: If the script was started for another specification of the same job.
+    """
+
+    def __init__(
+        self,
+        monitor: ZeusMonitor,
+        job: JobSpec | None = None,
+        *,
+        server_url: str | None = None,
+        storage: str | None = None,
+        token: str | None = None,
+        timeout: float = 5.0,
+        lease: float = DEFAULT_LEASE,
+        rank: int = 0,
+        rank_timeout: float = 600.0,
+    ) -> None:
+        if rank != int(rank) or rank < 0:
+            raise RunError(f"`rank` must be a whole number from 0, but got {rank!r}")
+        self.monitor = monitor
+        self._handover = _handed_over(job)
+        if self._handover is not None:
+            self.spec = self._handover.notes.spec
+            self._place = self._handover.place
+        elif job is None:
+            raise RunError("there is no job: give `job=JobSpec(...)`, or start by `zeus run`")
+        else:
+            self.spec = job
+            self._place = Location.of(server_url, storage, token=token, timeout=timeout)
+        self._lease = lease
+        self._rank = rank or _launched_rank()
+        self._rank_timeout = rank_timeout
+        self._decision: Decision | None = None
+        self._gpus: Gpus | None = None
+        self._reporter: Reporter | None = None
+        self._optimizer: GlobalPowerLimitOptimizer | FixedPowerLimit | None = None
+        self._profile_is_kept = False
+        self._profiled_steps = 0
+        self._run: TrainingRun | None = None
+        self._over = False
+        self._process = os.getpid()
+
+    # --- deciding -------------------------------------------------------------------------------
+
+    @property
+    def decision(self) -> Decision:
+        """Configuration of the trial. At the first access, all processes of the job must ask.
+
+        Raises:
+            RunError: If this is not rank 0 and cannot receive its decision.
+            RanksError: If the processes do not answer each other.
+            JobConflictError: If the job exists with another specification.
+            JobSpecError: If the job is not accepted.
+        """
+        if self._decision is None:
+            self._decision = self._decide()
+        return self._decision
+
+    def _decide(self) -> Decision:
+        ranks = job_ranks(self._rank_timeout)
+        try:
+            if ranks.size > 1:
+                self._rank = ranks.rank
+            elif self._handover is None and self._rank > 0:
+                raise RunError(
+                    f"rank {self._rank} must receive the batch size from rank 0: "
+                    "initialize torch.distributed before, or start the script by `zeus run`"
+                )
+            return self._decide_together(ranks)
+        finally:
+            ranks.leave()
+
+    def _decide_together(self, ranks: Ranks) -> Decision:
+        told = ranks.share(cards(self.monitor))
+        self._gpus = Gpus.together(told)
+        answer: Decision | ZeusError
+        if self._rank == 0:
+            try:
+                answer = self._ask(self._gpus)
+            except ZeusError as error:
+                # Not every error can be sent to the other ranks.
+                sent = ranks.size == 1 or isinstance(error, REFUSALS)
+                answer = error if sent else RunError(str(error))
+        else:
+            # Rank 0's answer counts where it is shared; else the decision passed to all processes.
+            given = self._handover
+            answer = default_decision(self.spec, "") if given is None else given.decision
+        answer = ranks.share(answer)[0]
+        if isinstance(answer, ZeusError):
+            raise answer
+        return answer
+
+    def _ask(self, gpus: Gpus) -> Decision:
+        given = self._handover
+        notes = (
+            given.notes
+            if given is not None
+            else RunReport(
+                place=self._place.url,
+                spec=self.spec,
+                gpu=gpus.name,
+                gpus=gpus.number,
+                max_power=gpus.max_power,
+                batch_size=self.spec.default_batch_size,
+                at=time.time(),
+                lease=self._lease,
+            )
+        )
+        decided = None if given is None else given.decision
+        self._reporter = Reporter(self._place, notes, decided)
+        decision = self._reporter.decision
+        logger.info(
+            "job %r: batch size %d, %s", self.spec.name, decision.batch_size, decision.reason
+        )
+        return decision
+
+    # --- running --------------------------------------------------------------------------------
+
+    @property
+    def optimizer(self) -> GlobalPowerLimitOptimizer | FixedPowerLimit:
+        """Optimizer of the power limit of this process's GPUs."""
+        if self._optimizer is None:
+            decision = self.decision
+            if decision.optimize_power:
+                self._bring_profile()
+                self._optimizer = GlobalPowerLimitOptimizer(
+                    self.monitor,
+                    ZeusCost(self.spec.eta_knob),
+                    job=self.spec.name,
+                    batch_size=decision.batch_size,
+                    rank_timeout=self._rank_timeout,
+                )
+            else:
+                self._optimizer = FixedPowerLimit(self.monitor, decision.power_limit)
+        return self._optimizer
+
+    def training_run(self) -> TrainingRun:
+        """Return the run, which ends by the job's verdicts."""
+        spec = self.spec
+        self._run = TrainingRun(
+            self.monitor,
+            self.optimizer,
+            max_epochs=spec.max_epochs,
+            target=Target(spec.target_metric, spec.higher_is_better),
+            eta_knob=spec.eta_knob,
+            cost_threshold=self.decision.threshold,
+            judge=self._judge,
+            rank_timeout=self._rank_timeout,
+        )
+        return self._run
+
+    def _judge(self, run: TrainingRun) -> Outcome | None:
+        verdict: Verdict | None = None
+        if self._reporter is not None:
+            self._note_profile(run, self._reporter)
+            record = run.history[-1]
+            verdict = self._reporter.report(
+                time=record.total.time,
+                # Without the maximum power, energy cannot be weighed against time.
+                energy=record.total.energy if self._gpus and self._gpus.known else None,
+                metric=record.metric,
+                power_limit=self._limit(),
+            )
+        heard: Verdict | None = run.share(verdict)[0]
+        if heard is None or heard.go_on:
+            # No verdict makes a run continue beyond its target and its epochs.
+            outcome = run.own_outcome(by_cost=heard is None)
+        else:
+            outcome = _OUTCOMES.get(heard.outcome or "", Outcome.LEFT)
+        self._over = outcome is not None
+        self._answer(run, outcome, "" if heard is None else heard.reason)
+        return outcome
+
+    def leave(self, error: BaseException | None = None) -> None:
+        """Finish the run, or abandon it. May be called twice.
+
+        Args:
+            error: The exception that ended the run, if any.
+        """
+        run = self._run
+        if run is not None:
+            run.finish()
+        elif self._optimizer is not None:
+            self._optimizer.close()
+        reporter, self._reporter = self._reporter, None
+        if reporter is None:
+            return
+        # `zeus run` itself classifies the trials of scripts that it has started.
+        if not self._over and self._handover is None:
+            self._end(reporter, run, error)
+        elif run is not None and run.outcome is Outcome.STOPPED:
+            # Delivered later, the same epochs might not lead to the verdict to stop.
+            reporter.end(CANCELLED, note="stopped early while server or store was unreachable")
+        reporter.close()
+
+    def leave_with(self, owner: object) -> None:
+        """Leave when the owner is gone or the program ends, unless already left."""
+        weakref.finalize(owner, self._abandon)
+
+    def _abandon(self) -> None:
+        if os.getpid() == self._process:  # a forked child has no part in it
+            # An exception that ended the program is known; otherwise the cause is unknown.
+            self.leave(getattr(sys, "last_value", None) or GeneratorExit())
+
+    def _end(
+        self, reporter: Reporter, run: TrainingRun | None, error: BaseException | None
+    ) -> None:
+        epochs = 0 if run is None else len(run.history)
+        note = f"left after {epochs} epochs"
+        outcome = CANCELLED if error is not None or not epochs else FAILED
+        if error is not None:
+            if not isinstance(error, GeneratorExit):  # says nothing about why
+                note += f", by {type(error).__name__}: {error}"
+            # A batch size that does not fit in memory will not fit the next time.
+            if not epochs and _out_of_memory(error):
+                outcome = FAILED
+        spent = Share() if run is None else run.unfinished
+        reporter.end(outcome, time=spent.time, energy=spent.energy, note=note)
+
+    # --- profiles -------------------------------------------------------------------------------
+
+    def _bring_profile(self) -> None:
+        """Save the job's stored profile to the file where the optimizer searches for it."""
+        if self._reporter is None:
+            return  # rank 0 does this
+        frontier = self._reporter.saved_frontier()
+        if frontier is None:
+            return
+        self._profile_is_kept = True
+        notes = self._reporter.notes
+        key = ProfileKey(
+            notes.gpu, notes.gpus, "power_limit", self.spec.name, self.decision.batch_size
+        )
+        try:
+            file = ProfileFile(state_directory() / "profiles.json")
+            if file.find(key) is None:
+                file.keep(Profile(key, frontier))
+        except (OSError, ProfileError) as error:
+            logger.warning("the job's profile is not used: %s", error)
+
+    def _note_profile(self, run: TrainingRun, reporter: Reporter) -> None:
+        optimizer = self._optimizer
+        if not isinstance(optimizer, GlobalPowerLimitOptimizer) or not optimizer.decided:
+            return
+        fresh = optimizer.profiling_steps > self._profiled_steps
+        if self._profile_is_kept and not fresh:
+            return
+        self._profile_is_kept, self._profiled_steps = True, optimizer.profiling_steps
+        step, limit, frontier = optimizer.expected_step, self._limit(), optimizer.frontier
+        load = None
+        if step is not None and limit is not None:
+            load = step.energy / step.time / (limit * reporter.notes.gpus)
+        reporter.note_profile(
+            None if frontier is None else frontier.to_dict(),
+            epoch_cost=run.predicted_cost(),
+            load=load,
+            power_limit=limit,
+        )
+
+    def _limit(self) -> float | None:
+        """Power limit of each GPU in watts, if it is a single number and known."""
+        optimizer = self._optimizer
+        if isinstance(optimizer, FixedPowerLimit):
+            return None if optimizer.trouble else optimizer.power_limit
+        if optimizer is None or optimizer.selection is None or optimizer.observing:
+            return None
+        knob = optimizer.selection.point.knob
+        return float(knob) if isinstance(knob, int | float) else None
+
+    # --- for `zeus run` -------------------------------------------------------------------------
+
+    def _answer(self, run: TrainingRun, outcome: Outcome | None, reason: str) -> None:
+        if self._handover is None or self._reporter is None:
+            return
+        notes = self._reporter.notes
+        energies = [record.total.energy for record in run.history]
+        known = None not in energies and self._gpus is not None and self._gpus.known
+        spent = sum(record.total.time for record in run.history)
+        energy = sum(each or 0.0 for each in energies) if known else None
+        most = notes.max_power
+        answer = Answer(
+            outcome=None if outcome is None else _WORDS.get(outcome, (None, ""))[0],
+            reason=reason or ("" if outcome is None else _WORDS.get(outcome, ("", ""))[1]),
+            epochs=len(run.history),
+            time=spent,
+            energy=energy,
+            cost=self.spec.cost(most * spent if energy is None else energy, spent, most),
+            metric=run.history[-1].metric,
+            trial=notes.trial or "",
+        )
+        try:
+            answer.write(self._handover.answer)
+        except OSError as error:
+            logger.warning("the progress of the run cannot be reported to `zeus run`: %s", error)
+
+
+def _handed_over(job: JobSpec | None) -> LaunchContext | None:
+    """Return the trial that this process was started for, if of this job and not claimed yet."""
+    found = LaunchContext.found()
+    if found is None or (job is not None and job.name != found.notes.spec.name):
+        return None
+    if job is not None:
+        agreed(found.notes.spec, job)
+    return found if found.claim() else None
+
+
+def _launched_rank() -> int:
+    """Return the rank of this process from the launcher's environment variables."""
+    for name in ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"):
+        text = os.environ.get(name, "")
+        if text.isdecimal():
+            return int(text)
+    return 0
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    # PyTorch's error does not derive from MemoryError, and PyTorch may not be installed.
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"

@@ -1,0 +1,256 @@
+"""Overview of one job for users, read from one state of the store."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zeus.errors import UnknownJobError
+from zeus.optimizer.batch_size.api._api import JobInfo, ProfileInfo, TrialInfo
+from zeus.optimizer.batch_size.api._commands import trial_name
+from zeus.optimizer.batch_size.job._events import CONVERGED, GpuModel
+from zeus.optimizer.batch_size.job._spec import JobSpec
+from zeus.optimizer.batch_size.policies._job_state import Choice, Expected
+from zeus.optimizer.batch_size.storage import JobRow, Row, View, reading_jobs
+from zeus.optimizer.batch_size.storage._account import Account, account
+from zeus.optimizer.batch_size.storage._history import Span, Total
+from zeus.optimizer.batch_size.storage._load import recalled
+from zeus.optimizer.batch_size.storage._rows import job_info, listed, profile_info
+from zeus.store import Store
+
+MAX_GPUS = 12  # GPU configurations whose beliefs are computed, the latest used first
+_MAX_RUNNING = 20
+_MAX_COSTS = 400  # latest runs whose cost is listed individually
+_REMEMBERED = 64  # jobs whose beliefs are kept in memory
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Overview of one job.
+
+    Attributes:
+        info: The job and its progress.
+        spec: Its specification.
+        gpus: GPU configurations of its trials, the latest first.
+        gpu: The configuration that the rest is about; `None` if nothing ever ran.
+        next: The decision for a new recurrence there.
+        outlook: Expected cost of each batch size there.
+        costs: Batch size and cost of the latest converged runs there.
+        width: Number of recurrences in a segment of `spans`.
+        spans: Trials by segments of recurrences, on all GPUs.
+        totals: All trials, by GPUs, batch size and state.
+        account: Cost compared with the default.
+        profiles: Measured profiles of batch sizes.
+        running: Running trials.
+        trials: A page of trials, the latest first.
+    """
+
+    info: JobInfo
+    spec: JobSpec
+    gpus: Sequence[GpuModel]
+    gpu: GpuModel | None
+    next: Choice | None
+    beliefs: Sequence[Expected]
+    costs: Sequence[tuple[int, float]]
+    width: int
+    spans: Sequence[Span]
+    totals: Sequence[Total]
+    account: Account
+    profiles: Sequence[ProfileInfo]
+    running: Sequence[TrialInfo]
+    trials: Sequence[TrialInfo]
+
+
+@dataclass(frozen=True)
+class JobEntry:
+    """A job in a list.
+
+    Attributes:
+        info: The job and its progress.
+        batch_size: Batch size of its latest trial, as is `state`; `None` if there was none.
+    """
+
+    info: JobInfo
+    batch_size: int | None
+    state: str | None
+
+
+@dataclass(frozen=True)
+class JobPage:
+    """A part of a list of jobs.
+
+    Attributes:
+        entries: The jobs, in the order of their names.
+        earlier: Whether there are jobs before these; `later`: after these.
+        number: Total number of jobs; `running` is the number of running trials.
+    """
+
+    entries: Sequence[JobEntry]
+    earlier: bool
+    later: bool
+    number: int
+    running: int
+
+
+@dataclass(frozen=True)
+class _Believed:
+    sequence: int
+    next: dict[GpuModel, Choice]
+    outlooks: dict[GpuModel, list[Expected]]
+
+
+class Overviews:
+    """Reads overviews from a store. Thread-safe.
+
+    Args:
+        store: Where the jobs are kept.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._believed: OrderedDict[int, _Believed] = OrderedDict()
+
+    def jobs(
+        self,
+        text: str = "",
+        *,
+        after: str = "",
+        before: str | None = None,
+        running: bool = False,
+        most: int = 50,
+        only: str | None = None,
+    ) -> JobPage:
+        """Return jobs in the order of their names.
+
+        Args:
+            text: Text that the names contain, case-insensitive.
+            after: Only names after this one.
+            before: Only names before this one. If given, the closest ones are returned.
+            running: Only jobs with running trials.
+            most: Maximum number of jobs.
+            only: Name of the only job that the caller may see.
+
+        Raises:
+            StorageError: If the store cannot be read.
+        """
+        with reading_jobs(self._store) as view:
+            if only is not None:
+                row = view.job(only)
+                rows = [] if row is None else [row]
+                return JobPage(_entries(view, rows), False, False, len(rows), 0)
+            # One more than requested shows whether there are more.
+            rows = view.find_jobs(text, after=after, before=before, running=running, most=most + 1)
+            more = len(rows) > most
+            kept = rows[:most] if before is None else rows[-most:]
+            return JobPage(
+                _entries(view, kept),
+                bool(after) if before is None else more,
+                more if before is None else True,
+                *view.numbers(),
+            )
+
+    def read(
+        self,
+        name: str,
+        *,
+        gpu: GpuModel | None = None,
+        stretches: int = 200,
+        before: int | None = None,
+        most: int = 50,
+    ) -> Overview:
+        """Return the overview of one job.
+
+        Args:
+            name: Name of the job.
+            gpu: GPU configuration to show; the latest one if the job never ran on it.
+            stretches: Maximum number of segments of recurrences.
+            before: Only trials with numbers below this are listed.
+            most: Maximum number of listed trials.
+
+        Raises:
+            UnknownJobError: If there is no job of this name.
+            StorageError: If the store cannot be read.
+        """
+        with reading_jobs(self._store) as view:
+            # A text that no database can hold cannot be a job's name.
+            row = view.job(name) if name.isprintable() else None
+            if row is None:
+                raise UnknownJobError(f"there is no job {name[:80]!r}")
+            bound = {} if before is None else {"before": before}
+            listed = view.trials(row.id, most=most, **bound)
+            return self._overview(view, row, gpu, stretches, listed)
+
+    def _overview(
+        self,
+        view: View,
+        row: JobRow,
+        gpu: GpuModel | None,
+        stretches: int,
+        listed: Sequence[Row],
+    ) -> Overview:
+        spec = row.spec
+        totals = view.totals(row.id)
+        last: dict[GpuModel, int] = {}
+        for total in totals:
+            at = GpuModel(total.gpu, total.gpus)
+            last[at] = max(last.get(at, 0), total.latest)
+        gpus = sorted(last, key=lambda each: -last[each])
+        if gpu not in last:
+            gpu = gpus[0] if gpus else None
+        believed = self._beliefs(view, row, gpus)
+        profiles = [profile_info(row.name, each) for each in view.profiles(row.id)]
+        power = {each: _max_power(view, row.id, last[each]) for each in believed.outlooks}
+        width = max(1, -(-row.recurrences // stretches))
+        running = view.running(row.id, _MAX_RUNNING) if row.running else []
+        return Overview(
+            info=job_info(row),
+            spec=spec,
+            gpus=gpus,
+            gpu=gpu,
+            next=None if gpu is None else believed.next.get(gpu),
+            beliefs=() if gpu is None else believed.outlooks.get(gpu, ()),
+            costs=() if gpu is None else view.costs(row.id, gpu, CONVERGED, _MAX_COSTS),
+            width=width,
+            spans=view.spans(row.id, 0, width),
+            totals=totals,
+            account=account(spec, totals, believed.outlooks, profiles, power),
+            profiles=profiles,
+            running=[_trial(row.id, each) for each in running],
+            trials=[_trial(row.id, each) for each in listed],
+        )
+
+    def _beliefs(self, view: View, row: JobRow, gpus: Sequence[GpuModel]) -> _Believed:
+        with self._lock:
+            known = self._believed.get(row.id)
+        if known is None or known.sequence != row.sequence:
+            brain = recalled(view, row).brain
+            used = gpus[:MAX_GPUS]
+            known = _Believed(
+                row.sequence,
+                {gpu: brain.decide(gpu) for gpu in used},
+                {gpu: brain.beliefs(gpu) for gpu in used},
+            )
+        with self._lock:
+            self._believed[row.id] = known
+            self._believed.move_to_end(row.id)
+            while len(self._believed) > _REMEMBERED:
+                self._believed.popitem(last=False)
+        return known
+
+
+def _entries(view: View, rows: Sequence[JobRow]) -> list[JobEntry]:
+    latest = view.latest(rows)
+    return [JobEntry(listed(row), *latest.get(row.id, (None, None))) for row in rows]
+
+
+def _max_power(view: View, job: int, number: int) -> float:
+    trial = view.trial(job, number)
+    assert trial is not None
+    return float(trial["max_power"])
+
+
+def _trial(job: int, row: Row) -> TrialInfo:
+    return TrialInfo.from_dict({**row, "trial": trial_name(job, row["number"])})
