@@ -6,10 +6,10 @@ import json
 
 import pytest
 from tests.cli.support import one_error_line, zeus_here
-from tests.optimizer.pipeline_frequency.running.told import registration
+from tests.optimizer.pipeline_frequency.job.reports import registration
 from tests.server.child import serving
 
-from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 
 pytestmark = pytest.mark.real_time
 

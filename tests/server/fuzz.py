@@ -39,8 +39,8 @@ from tests.optimizer.batch_size.histories import spec
 from tests.server.child import Server
 
 from zeus.errors import UnknownJobError
-from zeus.optimizer.pipeline_frequency.running._messages import Instruction, RankPlace, Registration
-from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.job._messages import Instruction, RankPlace, Registration
 
 _LEASE = 86400  # seconds, longer than all of it takes
 _KEPT_FAILURES = 5  # of a route

@@ -17,7 +17,7 @@ from zeus.errors import ServerError, TokenError
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
 from zeus.optimizer.batch_size.running._connect import open_jobs
 from zeus.optimizer.batch_size.running._location import Location
-from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.store import Store, Tokens
 
 pytestmark = pytest.mark.real_time

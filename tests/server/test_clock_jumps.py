@@ -12,9 +12,9 @@ from tests.server.child import serving
 
 from zeus.optimizer.batch_size.storage._leases import WatchedLeases
 from zeus.optimizer.batch_size.storage._service import Jobs
-from zeus.optimizer.pipeline_frequency.running._messages import RankPlace, Registration
-from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
-from zeus.optimizer.pipeline_frequency.running._service import LEASE, Pipelines
+from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.job._messages import RankPlace, Registration
+from zeus.optimizer.pipeline_frequency.storage._service import LEASE, Pipelines
 from zeus.store import Store
 
 pytestmark = pytest.mark.real_time

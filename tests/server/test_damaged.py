@@ -14,8 +14,8 @@ from tests.server.test_serve import ask
 
 from zeus.errors import DamagedJobError
 from zeus.optimizer.batch_size.storage._service import Jobs
-from zeus.optimizer.pipeline_frequency.running._messages import RankPlace, Registration
-from zeus.optimizer.pipeline_frequency.running._service import Pipelines
+from zeus.optimizer.pipeline_frequency.job._messages import RankPlace, Registration
+from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.store import Store
 from zeus.store._engine import writing
 

@@ -12,8 +12,8 @@ import pytest
 from tests.optimizer.batch_size.histories import spec
 from tests.server.child import Server, serving
 
-from zeus.optimizer.pipeline_frequency.running._messages import Instruction, RankPlace, Registration
-from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.job._messages import Instruction, RankPlace, Registration
 
 pytestmark = pytest.mark.real_time
 

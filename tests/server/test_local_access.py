@@ -22,7 +22,7 @@ from tests.server.child import Server, serving
 
 from zeus.errors import TokenError
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
-from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.server._local_access import SignInCode
 from zeus.store import Store, Tokens
 

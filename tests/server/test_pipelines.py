@@ -9,12 +9,12 @@ import time
 from urllib.parse import quote, urlencode
 
 import pytest
-from tests.optimizer.pipeline_frequency.running.rig import Training
-from tests.optimizer.pipeline_frequency.running.told import (
+from tests.optimizer.pipeline_frequency.job.reports import (
     instructions,
     measured,
     registration,
 )
+from tests.optimizer.pipeline_frequency.running.rig import Training
 from tests.server.child import Server, serving
 
 from zeus.clock import MonotonicClock
@@ -22,8 +22,8 @@ from zeus.errors import JobConflictError, PipelineError, TokenError, UnknownJobE
 from zeus.optimizer import PipelineFrequencyOptimizer
 from zeus.optimizer.pipeline_frequency import Option, Profile, build, solve
 from zeus.optimizer.pipeline_frequency._schedules import Shape, one_forward_one_backward
-from zeus.optimizer.pipeline_frequency.running._messages import Directive, Instruction, Straggler
-from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.job._messages import Directive, Instruction, Straggler
 from zeus.store import Store, Tokens
 from zeus.testing import SimulatedNode
 

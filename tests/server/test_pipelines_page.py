@@ -7,12 +7,12 @@ from urllib.request import Request, urlopen
 
 import pytest
 from tests.browser import follow
-from tests.optimizer.pipeline_frequency.running.told import registration
+from tests.optimizer.pipeline_frequency.job.reports import registration
 from tests.server.child import serving
 from tests.server.test_pipelines import _planned, orders_of, tell_all
 
-from zeus.optimizer.pipeline_frequency.running._messages import Straggler
-from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.job._messages import Straggler
 from zeus.store import Store, Tokens
 
 pytestmark = pytest.mark.real_time

@@ -9,13 +9,13 @@ import time
 from dataclasses import replace
 
 import pytest
-from tests.optimizer.pipeline_frequency.running.told import instructions, measured, registration
+from tests.optimizer.pipeline_frequency.job.reports import instructions, measured, registration
 from tests.server.child import Server, serving
 
 from zeus.optimizer.pipeline_frequency import Option
 from zeus.optimizer.pipeline_frequency._schedules import Shape, one_forward_one_backward
-from zeus.optimizer.pipeline_frequency.running._messages import InstructionKind, Measured, Straggler
-from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.job._messages import InstructionKind, Measured, Straggler
 from zeus.store import Store, Tokens
 
 pytestmark = pytest.mark.real_time

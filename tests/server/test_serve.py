@@ -18,7 +18,7 @@ import pytest
 from tests.cli.support import one_error_line, zeus, zeus_here
 from tests.optimizer.batch_size.clients import free_port
 from tests.optimizer.batch_size.histories import spec
-from tests.optimizer.pipeline_frequency.running.told import registration
+from tests.optimizer.pipeline_frequency.job.reports import registration
 from tests.server.child import Server, serving
 from tests.server.storm import storm
 from tests.server.wire import HttpClient
@@ -27,7 +27,7 @@ from zeus.errors import ServerError, StorageError, TokenError, UnknownJobError
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
 from zeus.optimizer.batch_size.storage import reading_jobs, writing_jobs
 from zeus.optimizer.batch_size.storage._service import Jobs
-from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.store import Store, Tokens
 
 pytestmark = pytest.mark.real_time

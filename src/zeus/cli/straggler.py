@@ -17,7 +17,7 @@ from zeus.cli._terminal import Console, clean
 from zeus.errors import PipelineError, ServerError
 
 if TYPE_CHECKING:
-    from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
+    from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 
 DEFAULT_SERVER = "http://127.0.0.1:8420"
 
@@ -53,7 +53,7 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Report the straggler, or list the jobs."""
-    from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines  # noqa: PLC0415
+    from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines  # noqa: PLC0415
 
     told = [arguments.slowdown is not None, arguments.time is not None, arguments.healthy]
     if arguments.job is None and (arguments.pipeline is not None or any(told)):
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _tell(api: RemotePipelines, console: Console, arguments: argparse.Namespace) -> None:
-    from zeus.optimizer.pipeline_frequency.running._messages import Straggler  # noqa: PLC0415
+    from zeus.optimizer.pipeline_frequency.job._messages import Straggler  # noqa: PLC0415
 
     try:
         straggler = Straggler(

@@ -14,7 +14,7 @@ from zeus import __version__
 from zeus.optimizer.batch_size.storage._leases import WatchedLeases
 from zeus.optimizer.batch_size.storage._overview import Overviews
 from zeus.optimizer.batch_size.storage._service import Jobs
-from zeus.optimizer.pipeline_frequency.running._service import PLANNING_SECONDS, Pipelines
+from zeus.optimizer.pipeline_frequency.storage._service import PLANNING_SECONDS, Pipelines
 from zeus.server._auth import AuthMiddleware, TokenCache
 from zeus.server._fast_path import FastPath
 from zeus.server._health import Health

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from zeus.optimizer.pipeline_frequency.running import _messages as messages
+from zeus.optimizer.pipeline_frequency.job import _messages as messages
 from zeus.server._bodies import Whole
 
 Name = Annotated[str, Field(min_length=1, max_length=messages.MAX_NAME)]

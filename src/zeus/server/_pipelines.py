@@ -16,7 +16,7 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from zeus.errors import PipelineError, ServerError, TokenError, UnknownJobError
-from zeus.optimizer.pipeline_frequency.running._messages import (
+from zeus.optimizer.pipeline_frequency.job._messages import (
     MAX_NAME,
     MAX_RANKS,
     MAX_SECONDS,
@@ -27,7 +27,7 @@ from zeus.optimizer.pipeline_frequency.running._messages import (
     Registration,
     Straggler,
 )
-from zeus.optimizer.pipeline_frequency.running._service import Pipelines
+from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.server._pipeline_bodies import (
     EventAnswer,
     FrontierAnswer,

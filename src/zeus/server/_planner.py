@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 from zeus.errors import StorageError, ZeusError
 from zeus.optimizer.pipeline_frequency._limit import Limit, SolvingCancelledError
-from zeus.optimizer.pipeline_frequency.running._service import Pipelines
+from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.server._metrics import gauge
 from zeus.server._planning_queue import PlanningQueue
 

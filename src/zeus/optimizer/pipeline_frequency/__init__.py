@@ -4,6 +4,10 @@ Stages are never perfectly balanced, and pipelines wait for the slowest of them,
 computations run needlessly fast. A `Profile` has the time and energy of each at each clock, a
 schedule turns it into a `Pipeline`, and `solve` finds the frontier of plans between the fastest
 iteration and the one of minimum energy, each with a proven bound.
+
+The modules beside this one plan. For jobs that train, as for recurring jobs: `job/` has a job's
+reports and rules, `api/` the interface and the client of a server, `storage/` what is kept and the
+service on a store, `running/` what runs in training processes.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from zeus.errors import ServerError, UnknownJobError
 from zeus.frontier import Frontier, Point
 from zeus.frontier._layout import lay_out
 from zeus.optimizer.pipeline_frequency._figure import draw_pipeline
-from zeus.optimizer.pipeline_frequency.running._messages import Straggler
-from zeus.optimizer.pipeline_frequency.running._planning import Planned
-from zeus.optimizer.pipeline_frequency.running._service import Pipelines
+from zeus.optimizer.pipeline_frequency.job._messages import Straggler
+from zeus.optimizer.pipeline_frequency.job._planning import Planned
+from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.server.pages._job import check_scope
 from zeus.server.pages._layout import Row, facts, heading, notice, respond, section, table
 from zeus.server.pages._markup import Content, Markup, join, tag

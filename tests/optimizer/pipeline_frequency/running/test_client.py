@@ -9,13 +9,13 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.optimizer.pipeline_frequency.job.reports import registration
 from tests.optimizer.pipeline_frequency.running.rig import Training
-from tests.optimizer.pipeline_frequency.running.told import registration
 
 from zeus.errors import CapabilityError, PipelineError, Reason, ServerError, UnknownDeviceError
 from zeus.optimizer import PipelineFrequencyOptimizer
-from zeus.optimizer.pipeline_frequency.running._messages import Straggler
-from zeus.optimizer.pipeline_frequency.running._service import Pipelines
+from zeus.optimizer.pipeline_frequency.job._messages import Straggler
+from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.store import Store
 from zeus.testing import SimulatedNode, Workload
 

@@ -8,7 +8,7 @@ import pytest
 from tests.device.clients import Clients
 from tests.optimizer.pipeline_frequency.running.rig import Training
 
-from zeus.optimizer.pipeline_frequency.running._service import Pipelines
+from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.store import Store
 
 OTHER = 1290  # MHz
@@ -58,7 +58,7 @@ def test_a_walk_rests_while_another_hold_lies_above_and_goes_on_by_itself(tmp_pa
 TRAINING = """
 from zeus.optimizer import PipelineFrequencyOptimizer
 from zeus.store import Store
-from zeus.optimizer.pipeline_frequency.running._service import Pipelines
+from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 
 api = Pipelines(Store(os.environ["ZEUS_STORAGE"]))
 optimizer = PipelineFrequencyOptimizer(

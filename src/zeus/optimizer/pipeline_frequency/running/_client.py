@@ -19,11 +19,9 @@ from zeus.errors import CapabilityError, KnobError, PipelineError, ZeusError
 from zeus.monitor._sync import synchronizer
 from zeus.monitor._windows import ZeusMonitor
 from zeus.optimizer.callback import Callback
-from zeus.optimizer.pipeline_frequency.running._api import PipelinesApi
-from zeus.optimizer.pipeline_frequency.running._clock_sweep import ClockSweep
-from zeus.optimizer.pipeline_frequency.running._clocks import ClockSetter, thinned
-from zeus.optimizer.pipeline_frequency.running._link import Link
-from zeus.optimizer.pipeline_frequency.running._messages import (
+from zeus.optimizer.pipeline_frequency.api._api import PipelinesApi
+from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.job._messages import (
     MAX_CHUNKS,
     MAX_KINDS,
     MAX_WATTS,
@@ -35,6 +33,9 @@ from zeus.optimizer.pipeline_frequency.running._messages import (
     bounded,
     worded,
 )
+from zeus.optimizer.pipeline_frequency.running._clock_sweep import ClockSweep
+from zeus.optimizer.pipeline_frequency.running._clocks import ClockSetter, thinned
+from zeus.optimizer.pipeline_frequency.running._link import Link
 from zeus.optimizer.pipeline_frequency.running._meter import Meter
 from zeus.optimizer.pipeline_frequency.running._phases import (
     Following,
@@ -42,7 +43,6 @@ from zeus.optimizer.pipeline_frequency.running._phases import (
     Phase,
     Watching,
 )
-from zeus.optimizer.pipeline_frequency.running._remote import RemotePipelines
 
 if TYPE_CHECKING:
     from zeus.device._node import Node

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zeus.optimizer.pipeline_frequency._profile import Option
-from zeus.optimizer.pipeline_frequency.running._messages import FIXED, InstructionKind
+from zeus.optimizer.pipeline_frequency.job._messages import FIXED, InstructionKind
 
 PRECISION = 0.01  # relative, of a mean energy, at about 95 % confidence
 MAX_STEPS = 8  # at one clock, however noisy

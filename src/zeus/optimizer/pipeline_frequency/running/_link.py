@@ -21,8 +21,8 @@ from zeus.errors import (
     UnknownJobError,
     ZeusError,
 )
-from zeus.optimizer.pipeline_frequency.running._api import PipelinesApi
-from zeus.optimizer.pipeline_frequency.running._messages import (
+from zeus.optimizer.pipeline_frequency.api._api import PipelinesApi
+from zeus.optimizer.pipeline_frequency.job._messages import (
     Directive,
     Instruction,
     Measured,

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from zeus.monitor._measurement import GPU, Measurement
 from zeus.monitor._windows import ZeusMonitor
+from zeus.optimizer.pipeline_frequency.job._messages import InstructionKind, Measured, StepTimes
 from zeus.optimizer.pipeline_frequency.running._clock_sweep import ClockSweep
 from zeus.optimizer.pipeline_frequency.running._clocks import ClockSetter, InForce
-from zeus.optimizer.pipeline_frequency.running._messages import InstructionKind, Measured, StepTimes
 
 logger = logging.getLogger(__name__)
 

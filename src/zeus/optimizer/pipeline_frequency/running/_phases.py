@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from zeus.errors import PipelineError
-from zeus.optimizer.pipeline_frequency.running._clocks import ClockSetter
-from zeus.optimizer.pipeline_frequency.running._messages import (
+from zeus.optimizer.pipeline_frequency.job._messages import (
     MAX_INSTRUCTIONS,
     Instruction,
 )
+from zeus.optimizer.pipeline_frequency.running._clocks import ClockSetter
 from zeus.optimizer.pipeline_frequency.running._meter import Meter
 
 

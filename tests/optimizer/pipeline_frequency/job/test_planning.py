@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.optimizer.pipeline_frequency.running.told import (
+from tests.optimizer.pipeline_frequency.job.reports import (
     CLOCKS,
     complete,
     instructions,
@@ -15,8 +15,8 @@ from tests.optimizer.pipeline_frequency.running.told import (
 from zeus.errors import PipelineError
 from zeus.optimizer.pipeline_frequency import Profile, build, solve
 from zeus.optimizer.pipeline_frequency._schedules import SCHEDULES, Shape
-from zeus.optimizer.pipeline_frequency.running._messages import Instruction, Straggler
-from zeus.optimizer.pipeline_frequency.running._planning import assemble, plan
+from zeus.optimizer.pipeline_frequency.job._messages import Instruction, Straggler
+from zeus.optimizer.pipeline_frequency.job._planning import assemble, plan
 
 LOADS = (1.0, 1.1, 1.0, 1.3)
 

@@ -24,9 +24,8 @@ from zeus.errors import (
 )
 from zeus.optimizer.pipeline_frequency._limit import Limit, SolvingCancelledError
 from zeus.optimizer.pipeline_frequency._plan import Plan
-from zeus.optimizer.pipeline_frequency.running import _records as records
-from zeus.optimizer.pipeline_frequency.running._job import JobEvent, PipelineJob, Rank
-from zeus.optimizer.pipeline_frequency.running._messages import (
+from zeus.optimizer.pipeline_frequency.job._job import JobEvent, PipelineJob, Rank
+from zeus.optimizer.pipeline_frequency.job._messages import (
     MAX_SECONDS,
     Directive,
     Instruction,
@@ -36,7 +35,8 @@ from zeus.optimizer.pipeline_frequency.running._messages import (
     bounded,
     worded,
 )
-from zeus.optimizer.pipeline_frequency.running._planning import ROOM, Planned, plan
+from zeus.optimizer.pipeline_frequency.job._planning import ROOM, Planned, plan
+from zeus.optimizer.pipeline_frequency.storage import _records as records
 from zeus.store._store import Store
 
 logger = logging.getLogger(__name__)

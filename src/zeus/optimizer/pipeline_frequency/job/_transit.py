@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
-from zeus.optimizer.pipeline_frequency.running._messages import MAX_SECONDS, StepTimes
+from zeus.optimizer.pipeline_frequency.job._messages import MAX_SECONDS, StepTimes
 
 SHORTEST = 1e-5  # seconds; shorter messages get no operation of their own
 

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from zeus import errors
-from zeus.optimizer.pipeline_frequency.running._messages import (
+from zeus.optimizer.pipeline_frequency.job._messages import (
     Directive,
     Instruction,
     Measured,

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
+from zeus.optimizer.pipeline_frequency.job._messages import InstructionKind
 from zeus.optimizer.pipeline_frequency.running._clock_sweep import (
     FIRST_STEPS,
     MAX_STEPS,
     ClockSweep,
 )
-from zeus.optimizer.pipeline_frequency.running._messages import InstructionKind
 
 FORWARD, BACKWARD = InstructionKind("forward", 0), InstructionKind("backward", 0)
 LADDER = tuple(range(1400, 300, -100))

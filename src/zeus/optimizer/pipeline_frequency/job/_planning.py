@@ -21,8 +21,8 @@ from zeus.optimizer.pipeline_frequency._pipeline import Execution, Pipeline
 from zeus.optimizer.pipeline_frequency._profile import Option
 from zeus.optimizer.pipeline_frequency._schedules import COMMUNICATION
 from zeus.optimizer.pipeline_frequency._solver import PLANS, Solution, solve
-from zeus.optimizer.pipeline_frequency.running._job import PipelineJob, Rank
-from zeus.optimizer.pipeline_frequency.running._messages import (
+from zeus.optimizer.pipeline_frequency.job._job import PipelineJob, Rank
+from zeus.optimizer.pipeline_frequency.job._messages import (
     FIXED,
     FORWARD,
     GRADIENTS,
@@ -31,7 +31,7 @@ from zeus.optimizer.pipeline_frequency.running._messages import (
     StepTimes,
     Straggler,
 )
-from zeus.optimizer.pipeline_frequency.running._transit import Dependency, message_times
+from zeus.optimizer.pipeline_frequency.job._transit import Dependency, message_times
 
 MAX_OPERATIONS = 50_000
 ROOM = 64 << 20  # maximum bytes of the plans of one job

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from zeus.optimizer.pipeline_frequency.running._messages import (
+from zeus.optimizer.pipeline_frequency.job._messages import (
     Directive,
     Instruction,
     Measured,

@@ -12,13 +12,13 @@ import time
 import pytest
 from tests.device.clients import LONG_ENOUGH, Clients
 from tests.drivers.nvml_state import GpuSpec, SimulatedNvml
-from tests.optimizer.pipeline_frequency.running.told import measured, registration
+from tests.optimizer.pipeline_frequency.job.reports import measured, registration
 
 from zeus.clock import MonotonicClock
 from zeus.device import _simulated as simulated
 from zeus.device._base import ClockRange
-from zeus.optimizer.pipeline_frequency.running._messages import Instruction, Straggler
-from zeus.optimizer.pipeline_frequency.running._service import Pipelines
+from zeus.optimizer.pipeline_frequency.job._messages import Instruction, Straggler
+from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.store import Store
 
 pytestmark = pytest.mark.real_time
@@ -30,7 +30,7 @@ STEP = [Instruction("forward"), Instruction("backward")]
 TRAINING = """
 from zeus.optimizer import PipelineFrequencyOptimizer
 from zeus.store import Store
-from zeus.optimizer.pipeline_frequency.running._service import Pipelines
+from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 
 optimizer = PipelineFrequencyOptimizer(
     1, 1, 0, 0, 0, 2, 1, 1, 2, "http://127.0.0.1:1", job="test", warm_up_steps=2,
@@ -217,7 +217,7 @@ MEASURE = """
 from zeus.device._node import current_node
 from zeus.optimizer import PipelineFrequencyOptimizer
 from zeus.store import Store
-from zeus.optimizer.pipeline_frequency.running._service import Pipelines
+from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.testing import Workload
 from zeus.testing._workload import simulated_driver
 

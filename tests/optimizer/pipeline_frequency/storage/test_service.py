@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 
 import pytest
-from tests.optimizer.pipeline_frequency.running.told import instructions, measured, registration
+from tests.optimizer.pipeline_frequency.job.reports import instructions, measured, registration
 
 from zeus.errors import JobConflictError, PipelineError, UnknownJobError
 from zeus.optimizer.pipeline_frequency._schedules import Shape, one_forward_one_backward
-from zeus.optimizer.pipeline_frequency.running._messages import Instruction, Straggler
-from zeus.optimizer.pipeline_frequency.running._service import LEASE, Pipelines
+from zeus.optimizer.pipeline_frequency.job._messages import Instruction, Straggler
+from zeus.optimizer.pipeline_frequency.storage._service import LEASE, Pipelines
 from zeus.store import Store
 
 pytestmark = pytest.mark.real_time

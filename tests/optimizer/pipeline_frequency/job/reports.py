@@ -7,8 +7,8 @@ from typing import Any
 
 from zeus.optimizer.pipeline_frequency import Option
 from zeus.optimizer.pipeline_frequency._schedules import Step
-from zeus.optimizer.pipeline_frequency.running._job import PipelineJob
-from zeus.optimizer.pipeline_frequency.running._messages import (
+from zeus.optimizer.pipeline_frequency.job._job import PipelineJob
+from zeus.optimizer.pipeline_frequency.job._messages import (
     Instruction,
     InstructionKind,
     Measured,

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from zeus.optimizer.pipeline_frequency.running._job import JobEvent, PipelineJob, Rank
-from zeus.optimizer.pipeline_frequency.running._messages import (
+from zeus.optimizer.pipeline_frequency.job._job import JobEvent, PipelineJob, Rank
+from zeus.optimizer.pipeline_frequency.job._messages import (
     Measured,
     RankPlace,
     Straggler,

@@ -6,12 +6,12 @@ import math
 from dataclasses import replace
 
 import pytest
-from tests.optimizer.pipeline_frequency.running.told import complete, measured, registration
+from tests.optimizer.pipeline_frequency.job.reports import complete, measured, registration
 
 from zeus.errors import JobConflictError, PipelineError, UnknownJobError
 from zeus.optimizer.pipeline_frequency import Option
-from zeus.optimizer.pipeline_frequency.running._job import PipelineJob
-from zeus.optimizer.pipeline_frequency.running._messages import (
+from zeus.optimizer.pipeline_frequency.job._job import PipelineJob
+from zeus.optimizer.pipeline_frequency.job._messages import (
     Instruction,
     InstructionKind,
     Measured,

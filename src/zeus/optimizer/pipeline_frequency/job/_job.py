@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from zeus.errors import JobConflictError, PipelineError, UnknownJobError
-from zeus.optimizer.pipeline_frequency.running._messages import (
+from zeus.optimizer.pipeline_frequency.job._messages import (
     FIXED,
     MAX_CHUNKS,
     MAX_INSTRUCTIONS,
