@@ -24,7 +24,8 @@ from zeus.optimizer.batch_size.job._job_batch import (
     any_arm,
 )
 from zeus.optimizer.batch_size.job._spec import JobSpec
-from zeus.optimizer.batch_size.policies import FirstEpochs, Policy, policy_named
+from zeus.optimizer.batch_size.policies._base import FirstEpochs, Policy
+from zeus.optimizer.batch_size.policies._registry import policy_named
 from zeus.replay._table import JobTable
 from zeus.replay._world import World
 

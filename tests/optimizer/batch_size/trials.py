@@ -8,7 +8,8 @@ import numpy as np
 
 from zeus.optimizer.batch_size.job._job_batch import ALL, Choices, JobBatch, Trials
 from zeus.optimizer.batch_size.job._spec import JobSpec
-from zeus.optimizer.batch_size.policies import FirstEpochs, policy_named
+from zeus.optimizer.batch_size.policies._base import FirstEpochs
+from zeus.optimizer.batch_size.policies._registry import policy_named
 
 
 class Lane:

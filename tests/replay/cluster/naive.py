@@ -7,7 +7,8 @@ import heapq
 import numpy as np
 
 from zeus.optimizer.batch_size.job._job_batch import JobBatch, Trials
-from zeus.optimizer.batch_size.policies import FirstEpochs, policy_named
+from zeus.optimizer.batch_size.policies._base import FirstEpochs
+from zeus.optimizer.batch_size.policies._registry import policy_named
 from zeus.replay._engine import MAX_ATTEMPTS
 from zeus.replay._world import World
 

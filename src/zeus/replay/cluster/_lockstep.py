@@ -15,7 +15,8 @@ from heapq import heappop, heappush
 import numpy as np
 
 from zeus.optimizer.batch_size.job._job_batch import ALL, Floats, Ints, JobBatch, Rows, Trials
-from zeus.optimizer.batch_size.policies import FirstEpochs, Policy, policy_named
+from zeus.optimizer.batch_size.policies._base import FirstEpochs, Policy
+from zeus.optimizer.batch_size.policies._registry import policy_named
 from zeus.replay._engine import MAX_ATTEMPTS
 from zeus.replay._table import JobTable
 from zeus.replay._world import World

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from zeus.errors import TraceError
 from zeus.optimizer.batch_size.job._job_batch import Choices, Ints, JobBatch, Rows, Trials
-from zeus.optimizer.batch_size.policies import Policy, policy_named
+from zeus.optimizer.batch_size.policies._base import Policy
+from zeus.optimizer.batch_size.policies._registry import policy_named
 from zeus.replay._engine import Job, replay
 from zeus.replay._table import JobTable, job_table
 from zeus.replay._traces import Traces

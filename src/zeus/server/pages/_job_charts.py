@@ -11,7 +11,7 @@ from zeus.drawing._axes import Axis, Steps, axes
 from zeus.drawing._shapes import Frame, Kind, Mark, Path, Picture, Shape, Text
 from zeus.drawing._units import Unit, energy_unit
 from zeus.optimizer.batch_size.job._events import CONVERGED
-from zeus.optimizer.batch_size.policies import ArmStatus
+from zeus.optimizer.batch_size.policies._base import ArmStatus
 from zeus.optimizer.batch_size.policies._job_state import Expected
 from zeus.optimizer.batch_size.storage._history import Span
 from zeus.optimizer.batch_size.storage._overview import Overview

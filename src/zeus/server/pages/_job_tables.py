@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from zeus.optimizer.batch_size.api._api import ProfileInfo, TrialInfo
 from zeus.optimizer.batch_size.job._events import CONVERGED, GpuModel
-from zeus.optimizer.batch_size.policies import ArmStatus
+from zeus.optimizer.batch_size.policies._base import ArmStatus
 from zeus.optimizer.batch_size.policies._job_state import Expected
 from zeus.optimizer.batch_size.storage import RUNNING
 from zeus.optimizer.batch_size.storage._account import Baseline

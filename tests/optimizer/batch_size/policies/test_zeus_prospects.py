@@ -7,8 +7,8 @@ import pytest
 from tests.optimizer.batch_size.trials import Lane
 
 from zeus.optimizer.batch_size.job._job_batch import Role
-from zeus.optimizer.batch_size.policies import ArmStatus
 from zeus.optimizer.batch_size.policies._assumptions import Assumptions
+from zeus.optimizer.batch_size.policies._base import ArmStatus
 from zeus.optimizer.batch_size.policies._zeus import ZeusPolicy
 
 SIZES = (8, 16, 32, 64, 128, 256)

@@ -7,7 +7,7 @@ from tests.server.pages.world import A40, MAX_POWER, V100, Life, frontier, servi
 
 from zeus.errors import UnknownJobError
 from zeus.optimizer.batch_size.job._events import GpuModel
-from zeus.optimizer.batch_size.policies import ArmStatus
+from zeus.optimizer.batch_size.policies._base import ArmStatus
 from zeus.optimizer.batch_size.storage._account import course
 from zeus.optimizer.batch_size.storage._overview import Overviews
 from zeus.store import Store

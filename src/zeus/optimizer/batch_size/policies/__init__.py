@@ -1,21 +1,5 @@
-"""Policies for recurring jobs, all behind one interface (`base.py`)."""
+"""What decides: policies that choose the batch size of the next trial, behind one interface.
 
-from __future__ import annotations
-
-from zeus.optimizer.batch_size.policies._base import ArmStatus, FirstEpochs, Policy, State
-from zeus.optimizer.batch_size.policies._default import DefaultPolicy
-from zeus.optimizer.batch_size.policies._grid import GridPolicy
-from zeus.optimizer.batch_size.policies._paper import PaperPolicy
-from zeus.optimizer.batch_size.policies._zeus import ZeusPolicy
-
-_POLICIES: dict[str, Policy] = {
-    policy.name: policy for policy in (ZeusPolicy(), PaperPolicy(), GridPolicy(), DefaultPolicy())
-}
-
-
-def policy_named(name: str) -> Policy:
-    """Return the policy that `JobSpec.policy` names; policy objects are stateless."""
-    return _POLICIES[name]
-
-
-__all__ = ["ArmStatus", "FirstEpochs", "Policy", "State", "policy_named"]
+`_base.py` states the interface, each policy has a module (`_zeus.py`, `_paper.py`, `_grid.py`,
+`_default.py`), `_registry.py` lists them, and `_job_state.py` applies one to the log of a job.
+"""

@@ -47,7 +47,8 @@ from zeus.optimizer.batch_size.job._job_batch import (
 )
 from zeus.optimizer.batch_size.job._log import JobLog, Trial
 from zeus.optimizer.batch_size.job._spec import JobSpec
-from zeus.optimizer.batch_size.policies import ArmStatus, FirstEpochs, State, policy_named
+from zeus.optimizer.batch_size.policies._base import ArmStatus, FirstEpochs, State
+from zeus.optimizer.batch_size.policies._registry import policy_named
 
 # Tolerates rounding: a run that costs exactly the threshold may finish.
 _ROUNDING = 1 + 1e-12

@@ -10,7 +10,7 @@ from zeus.frontier import Frontier, Point
 from zeus.optimizer.batch_size.api._api import ProfileInfo
 from zeus.optimizer.batch_size.job._events import CONVERGED, GpuModel
 from zeus.optimizer.batch_size.job._spec import JobSpec
-from zeus.optimizer.batch_size.policies import ArmStatus
+from zeus.optimizer.batch_size.policies._base import ArmStatus
 from zeus.optimizer.batch_size.policies._job_state import Expected
 from zeus.optimizer.batch_size.storage._history import Span, Total
 
