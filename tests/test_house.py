@@ -147,6 +147,12 @@ PUBLIC_NAMES = {
         "listen",
         "serve",
     ],
+    "zeus.store": [
+        "Store",
+        "Token",
+        "Tokens",
+        "default_storage",
+    ],
     "zeus.testing": [
         "HostNoise",
         "NoisySteps",
