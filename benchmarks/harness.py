@@ -94,15 +94,14 @@ class Bench:
         self._count = 0
 
     def _copy_program(self) -> None:
-        # A copy, so that a report is about one state of the driver however long it takes; under a
-        # name of its own, because some packages bring a module `tests` along.
-        shutil.copytree(ROOT / "tests" / "drivers", self._program / "bench_drivers")
+        # A copy, so that a report is about one state of the driver however long it takes.
+        shutil.copytree(ROOT / "drivers", self._program, ignore=shutil.ignore_patterns("tests"))
         for worker in FOLDER.glob("*worker.py"):
             shutil.copy(worker, self._program)
         sys.path.insert(0, str(self._program))
 
     def _install_driver(self) -> None:
-        from bench_drivers.build import build
+        from simulated_drivers import build
 
         for name in DRIVERS:
             build(name, self._library / name)
@@ -139,9 +138,9 @@ class Bench:
             variant: Who is measured.
             gpus: How many the driver has.
             worker: The program that measures.
-            part: What the GPUs are, as `bench_drivers.parts.spec` takes it; AMD's have a driver of
-                their own. Unless a load runs on them, they draw what the worker says. By default
-                an A100.
+            part: What the GPUs are, as `simulated_drivers.parts.spec` takes it; AMD's have a driver
+                of their own. Unless a load runs on them, they draw what the worker says. By
+                default an A100.
             seed: For the phases at which sensors are refreshed; others on each GPU.
             environment: Further variables.
             options: For the worker.
@@ -182,17 +181,16 @@ class Bench:
 
 def _driver(part: dict[str, Any] | None) -> tuple[str, Any, Any]:
     """The library, its controller and the description of a GPU for a part."""
-    from bench_drivers import amdsmi_state, nvml_state, parts
-
+    from simulated_drivers import AmdGpuSpec, GpuSpec, SimulatedAmdSmi, SimulatedNvml, parts
     from zeus.device._simulated_models import MODELS
 
     if part is None:
-        return "nvml", nvml_state.SimulatedNvml, nvml_state.GpuSpec()
+        return "nvml", SimulatedNvml, GpuSpec()
     model = MODELS[part["key"]]
     if model.vendor == "NVIDIA":
-        return "nvml", nvml_state.SimulatedNvml, parts.spec(**part)
-    spec = amdsmi_state.AmdGpuSpec(name=model.name, sensors=part["key"])
-    return "amdsmi", amdsmi_state.SimulatedAmdSmi, spec
+        return "nvml", SimulatedNvml, parts.spec(**part)
+    spec = AmdGpuSpec(name=model.name, sensors=part["key"])
+    return "amdsmi", SimulatedAmdSmi, spec
 
 
 def _answer(command: list[str], environment: dict[str, str], folder: Path) -> Answer:

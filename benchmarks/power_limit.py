@@ -61,7 +61,7 @@ class Truth:
     """What a step of a scenario really takes under each power limit."""
 
     def __init__(self, scenario: Scenario) -> None:
-        from bench_drivers import parts
+        from simulated_drivers import parts
 
         self.model = parts.MODELS[scenario.part]
         self._load = parts.load(self.model, **scenario.running)

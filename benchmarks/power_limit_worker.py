@@ -14,7 +14,6 @@ import statistics
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 
 ETA = 0.5
 SPIN = 0.0008  # seconds that are left to spin after sleeping, which is not that exact
@@ -263,9 +262,9 @@ def described(seconds):
 
 def simulation():
     """The controller of the simulated driver that this process was started with."""
-    from bench_drivers.nvml_state import STATE_VARIABLE, SimulatedNvml  # beside this copy
+    from simulated_drivers import SimulatedNvml  # beside this copy
 
-    return SimulatedNvml(Path(os.environ[STATE_VARIABLE]))
+    return SimulatedNvml.from_environment()
 
 
 def main():

@@ -179,13 +179,10 @@ def load(driver):
 
 def simulation():
     """The controller of the simulated driver that this process was started with."""
-    from pathlib import Path
+    from simulated_drivers import SimulatedAmdSmi, SimulatedNvml  # beside this copy
 
-    from bench_drivers import amdsmi_state, nvml_state  # beside this copy
-
-    if path := os.environ.get(amdsmi_state.STATE_VARIABLE):
-        return amdsmi_state.SimulatedAmdSmi(Path(path))
-    return nvml_state.SimulatedNvml(Path(os.environ[nvml_state.STATE_VARIABLE]))
+    vendor = SimulatedAmdSmi if SimulatedAmdSmi.variable in os.environ else SimulatedNvml
+    return vendor.from_environment()
 
 
 # --- import -------------------------------------------------------------------------------------

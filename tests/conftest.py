@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from tests.browser import browser, open_page
-from tests.drivers.amdsmi_fixtures import amdsmi_library
-from tests.drivers.fixtures import nvml_library
 from tests.postgresql import new_storage, postgresql, storage
+
+from simulated_drivers.fixtures import amdsmi_library, nvml_library
 
 __all__ = [
     "amdsmi_library",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.cli.support import end_all
-from tests.drivers.nvml_state import SimulatedNvml
+
+from simulated_drivers import SimulatedNvml
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ import re
 
 import pytest
 from tests.cli.support import zeus
-from tests.drivers.nvml_state import GpuSpec
 
+from simulated_drivers import GpuSpec
 from zeus.cli._terminal import Console
 from zeus.cli.demo import Optimized
 from zeus.frontier import Frontier, MaxSlowdownConstraint

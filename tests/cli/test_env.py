@@ -8,8 +8,8 @@ import re
 
 import pytest
 from tests.cli.support import zeus
-from tests.drivers.nvml_state import GpuSpec, NvmlReturn
 
+from simulated_drivers import GpuSpec, NvmlReturn
 from zeus import __version__
 from zeus.device import Capability
 

@@ -256,7 +256,7 @@ def test_open_files_are_handed_down(tmp_path):
 
 
 def test_the_energy_is_that_of_the_time_the_command_ran(tmp_path, nvml_library):
-    from tests.drivers.nvml_state import GpuSpec, SimulatedNvml
+    from simulated_drivers import GpuSpec, SimulatedNvml
 
     with SimulatedNvml.create(tmp_path / "nvml", [GpuSpec(watts=200.0)]) as sim:
         file = tmp_path / "out.json"

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 from tests.cli.support import environment, zeus
-from tests.drivers.nvml_state import GpuSpec
 
+from simulated_drivers import GpuSpec
 from zeus.device import get_gpus
 
 pytestmark = pytest.mark.real_time

@@ -17,8 +17,8 @@ import time
 
 import pytest
 from tests.cli.support import LONG_ENOUGH, ZEUS, environment, start, zeus
-from tests.drivers.nvml_state import GpuSpec, NvmlReturn
 
+from simulated_drivers import GpuSpec, NvmlReturn
 from zeus.cli._snapshot import GpuReading, ProcessReading, Snapshot
 from zeus.cli._terminal import Console, width
 from zeus.cli.top import _view

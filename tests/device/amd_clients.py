@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.device.clients import TREE
-from tests.drivers.amdsmi_state import AmdGpuSpec, SimulatedAmdSmi
+from tests.device.clients import PYTHONPATH
+
+from simulated_drivers import AmdGpuSpec, SimulatedAmdSmi
 
 # What every client starts with: `outcome` turns an error into the list of what it says.
 PRELUDE = """
@@ -26,7 +27,7 @@ from zeus.device import _amd as amd
 from zeus.device._base import ClockRange, Gpu, GpuDriver
 from zeus.device._guard import Guard
 from zeus.errors import CapabilityError, KnobError
-from tests.drivers.amdsmi_state import SimulatedAmdSmi
+from simulated_drivers import SimulatedAmdSmi
 
 def answer(value):
     Path(os.environ["ANSWER"]).write_text(json.dumps(value))
@@ -49,7 +50,7 @@ def discover():
 
 # For clients of a simulation: all drivers, and the hand on the simulation itself.
 WITH_GPUS = """
-simulation = SimulatedAmdSmi(Path(os.environ["ZEUS_SIMULATED_AMDSMI"]))
+simulation = SimulatedAmdSmi.from_environment()
 drivers, problems = discover()
 driver = drivers[0] if drivers else None
 """
@@ -82,7 +83,7 @@ def run(tmp_path: Path, node_root: Path) -> Ask:
         file = tmp_path / "answer.json"
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("ROCM_")},
-            "PYTHONPATH": os.pathsep.join([str(TREE / "src"), str(TREE)]),
+            "PYTHONPATH": PYTHONPATH,
             # The last place where the binding looks is /opt/rocm, unless told otherwise.
             "ROCM_PATH": str(tmp_path / "no-rocm"),
             "ZEUS_STATE_DIR": str(tmp_path / "zeus"),

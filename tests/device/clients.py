@@ -28,6 +28,7 @@ from zeus.device._base import (
 )
 
 TREE = Path(__file__).parents[2]
+PYTHONPATH = os.pathsep.join(str(TREE / folder) for folder in ("src", "", "drivers"))
 SPEC = "v100x2"
 LONG_ENOUGH = 240.0
 """Seconds after which something hangs for sure."""
@@ -143,7 +144,7 @@ class Clients:
         """Start a script."""
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(TREE / "src"), str(TREE)]),
+            "PYTHONPATH": PYTHONPATH,
             **self.variables,
             **more,
         }

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from tests.device.clients import Clients
-from tests.drivers.nvml_state import GpuSpec, SimulatedNvml
+
+from simulated_drivers import GpuSpec, SimulatedNvml
 
 AVERAGE_FIELD, INSTANT_FIELD = 185, 186
 NO_FIELDS = (AVERAGE_FIELD, INSTANT_FIELD)
@@ -22,9 +23,9 @@ OLD, NEW = (8, 0), (8, 6)  # GA100, whose power reading is of now, and GA10x, wh
 
 # What clients of a simulation add to the common beginning.
 WITH_SIMULATION = """
-from tests.drivers.nvml_state import SimulatedNvml
+from simulated_drivers import SimulatedNvml
 from zeus.device import _guard as guard
-simulation = SimulatedNvml(Path(os.environ["ZEUS_SIMULATED_NVML"]))
+simulation = SimulatedNvml.from_environment()
 
 def told(problems):
     return [[problem.what, str(problem.error.reason), problem.error.cure] for problem in problems]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.device.amd_clients import Ask
 from tests.device.clients import TREE
-from tests.drivers.amdsmi_state import AmdGpuSpec, AmdSmiStatus
 
+from simulated_drivers import AmdGpuSpec, AmdSmiStatus
 from zeus.device._sensors import Sensor, Sensors
 
 pytestmark = pytest.mark.real_time
@@ -38,7 +38,7 @@ def test_the_structures_are_those_of_the_binding(run: Ask, simulate, amdsmi_libr
         "frequencies": "amdsmi_frequencies_t",
         "voltage_frequency_data": "amdsmi_od_volt_freq_data_t",
     }
-    header = (TREE / "tests/drivers/amdsmi/abi.h").read_text()
+    header = (TREE / "drivers/amdsmi/abi.h").read_text()
     sizes = dict(re.findall(r"sizeof\((?:struct|union) (\w+)\) == (\d+)", header))
     assert sizes.keys() == names.keys()
     script = """

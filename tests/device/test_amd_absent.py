@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.device.amd_clients import Ask
-from tests.drivers.amdsmi_state import AmdGpuSpec, AmdSmiStatus
+
+from simulated_drivers import AmdGpuSpec, AmdSmiStatus
 
 pytestmark = pytest.mark.real_time
 
@@ -64,7 +65,7 @@ def test_the_library_of_a_rocm_folder_comes_first(
     (tmp_path / "rocm").mkdir()
     (tmp_path / "rocm/lib").symlink_to(amdsmi_library)
     state = str(simulate(AmdGpuSpec(), AmdGpuSpec()).path)
-    found = run(FIND, ROCM_HOME=str(tmp_path / "rocm"), ZEUS_SIMULATED_AMDSMI=state)
+    found = run(FIND, ROCM_HOME=str(tmp_path / "rocm"), SIMULATED_AMDSMI=state)
     assert found == [2, []]
 
 
@@ -98,7 +99,7 @@ answer(heard)
 def test_a_driver_that_is_not_loaded_matters_only_with_a_gpu(
     run: Ask, amdsmi_library: Path, node_root: Path
 ) -> None:
-    library = {"LD_LIBRARY_PATH": str(amdsmi_library), "ZEUS_SIMULATED_AMDSMI": "/nowhere"}
+    library = {"LD_LIBRARY_PATH": str(amdsmi_library), "SIMULATED_AMDSMI": "/nowhere"}
     assert run(FIND, **library) == [0, []]
     with_gpu(node_root)
     count, [[_, reason, detail, _]] = run(FIND, **library)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 from tests.device.amd_clients import CLOCKS, Ask
-from tests.drivers.amdsmi_state import AmdGpuSpec, mi250x_board
+
+from simulated_drivers import AmdGpuSpec, mi250x_board
 
 pytestmark = pytest.mark.real_time
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.device.amd_clients import CLOCKS, Ask, same
-from tests.drivers.amdsmi_state import AmdGpuSpec
+
+from simulated_drivers import AmdGpuSpec
 
 pytestmark = pytest.mark.real_time
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 from tests.device.amd_clients import Ask
-from tests.drivers.amdsmi_state import AmdGpuSpec
 
+from simulated_drivers import AmdGpuSpec
 from zeus.device._driver_time import DriverTime
 from zeus.device._sensors import Sensor, Sensors
 from zeus.errors import CapabilityError, Reason

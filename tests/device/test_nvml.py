@@ -22,9 +22,8 @@ from tests.device.nvml_rig import (
     MakeRig,
     reasons,
 )
-from tests.drivers.build import build
-from tests.drivers.nvml_state import GpuSpec, NvmlReturn
 
+from simulated_drivers import GpuSpec, NvmlReturn, build
 from zeus.device._base import Capability
 from zeus.device._sensors import Sensor, Sensors
 

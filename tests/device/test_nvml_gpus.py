@@ -12,7 +12,8 @@ from tests.device.nvml_rig import (
     MakeRig,
     reasons,
 )
-from tests.drivers.nvml_state import GpuSpec
+
+from simulated_drivers import GpuSpec
 
 pytestmark = pytest.mark.real_time
 
@@ -98,7 +99,7 @@ def test_without_driver_or_library_there_are_no_gpus(
     (broken / "libnvidia-ml.so.1").write_text("no library")
     report = "say([len(get_gpus()), told(get_gpus().problems)])"
     for variables in (
-        {"ZEUS_SIMULATED_NVML": "/nonexistent", "LD_LIBRARY_PATH": str(nvml_library)},
+        {"SIMULATED_NVML": "/nonexistent", "LD_LIBRARY_PATH": str(nvml_library)},
         {"LD_LIBRARY_PATH": str(broken)},
     ):
         count, problems = machine.clients.ask(

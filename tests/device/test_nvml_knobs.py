@@ -14,8 +14,8 @@ from tests.device.nvml_rig import (
     MakeRig,
     reasons,
 )
-from tests.drivers.nvml_state import GpuSpec, NvmlReturn
 
+from simulated_drivers import GpuSpec, NvmlReturn
 from zeus.device._records import recorded_gpus
 
 pytestmark = pytest.mark.real_time

@@ -13,8 +13,8 @@ from tests.device.nvml_rig import (
     UNSUPPORTED,
     MakeRig,
 )
-from tests.drivers.nvml_state import GpuSpec
 
+from simulated_drivers import GpuSpec
 from zeus.device._sensors import Sensor, Sensors
 
 pytestmark = pytest.mark.real_time

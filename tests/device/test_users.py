@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from tests.device.clients import Client, Clients
-from tests.drivers.nvml_state import GpuSpec, SimulatedNvml
 
+from simulated_drivers import GpuSpec, SimulatedNvml
 from zeus.device._record_places import SHARED_PLACES
 
 pytestmark = [

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.drivers.nvml_state import GpuSpec, SimulatedNvml
 
+from simulated_drivers import GpuSpec, SimulatedNvml
 from zeus.device._sensors import Sensor, Sensors
 
 pytestmark = pytest.mark.real_time
@@ -28,7 +28,7 @@ PRELUDE = """
 import json, os, random, sys, time
 sys.path.insert(0, {root!r})
 from pathlib import Path
-from tests.drivers.nvml_state import SimulatedNvml
+from simulated_drivers import SimulatedNvml
 from zeus.monitor import Method, ZeusMonitor
 
 sim = SimulatedNvml(Path({state!r}))
@@ -55,7 +55,7 @@ class Programs:
         self.started: list[subprocess.Popen] = []
 
     def start(self, script: str, **environment: str) -> subprocess.Popen:
-        prelude = PRELUDE.format(root=str(ROOT), state=str(self._path))
+        prelude = PRELUDE.format(root=str(ROOT / "drivers"), state=str(self._path))
         process = subprocess.Popen(
             [sys.executable, "-c", prelude + textwrap.dedent(script)],
             stdout=subprocess.PIPE,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.device.nvml_rig import MakeRig, Rig, rigs
-from tests.drivers.nvml_state import GpuSpec
-from tests.drivers.responses import Operation
+
+from simulated_drivers import GpuSpec, Operation
 
 pytestmark = pytest.mark.real_time
 
@@ -19,12 +19,12 @@ GPU = GpuSpec(needs_root=False, sensors="live-power")
 
 TRAINING = """
 import logging
-from tests.drivers.nvml_state import SimulatedNvml
+from simulated_drivers import SimulatedNvml
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer import GlobalFrequencyOptimizer, GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit import Energy
 
-simulation = SimulatedNvml(Path(os.environ["ZEUS_SIMULATED_NVML"]))
+simulation = SimulatedNvml.from_environment()
 records = []
 
 class Keep(logging.Handler):

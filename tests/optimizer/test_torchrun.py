@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.device.clients import TREE, Clients
+from tests.device.clients import PYTHONPATH, Clients
 from tests.optimizer.support import truth, work
 
 from zeus.clock import MonotonicClock
@@ -29,7 +29,7 @@ JOB = work(0.05, activity=1.0, compute_bound=0.4)
 TRUE = truth("v100", JOB)
 
 ENVIRONMENT = {
-    "PYTHONPATH": os.pathsep.join([str(TREE / "src"), str(TREE)]),
+    "PYTHONPATH": PYTHONPATH,
     "OMP_NUM_THREADS": "1",
     "ZEUS_HELPER": "0",
     # What a rank says is read from files; where it comes from does not matter here.

@@ -11,9 +11,9 @@ import time
 
 import pytest
 from tests.device.clients import LONG_ENOUGH, Clients
-from tests.drivers.nvml_state import GpuSpec, SimulatedNvml
 from tests.optimizer.pipeline_frequency.job.reports import measured, registration
 
+from simulated_drivers import GpuSpec, SimulatedNvml
 from zeus.clock import MonotonicClock
 from zeus.device import _simulated as simulated
 from zeus.device._base import ClockRange
@@ -151,9 +151,9 @@ def test_a_training_run_that_is_killed(clients, lock):
 WALK = (
     TRAINING
     + """
-from tests.drivers.nvml_state import SimulatedNvml
+from simulated_drivers import SimulatedNvml
 
-simulation = SimulatedNvml(Path(os.environ["ZEUS_SIMULATED_NVML"]))
+simulation = SimulatedNvml.from_environment()
 follow()
 plan = optimizer.clocks
 seen, early = [], 0

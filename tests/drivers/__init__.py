@@ -1,1 +1,0 @@
-"""Simulated driver libraries, written in C, that the real vendor bindings load in tests."""
