@@ -1,6 +1,6 @@
 /*
  * The binary layout of the state file that the simulated AMD SMI library shares with its
- * controller (amdsmi_state.py), and the list of functions that can be counted and made to fail.
+ * controller (_amdsmi.py), and the list of functions that can be counted and made to fail.
  * What it shares with other simulated libraries is in layout.h.
  */
 #ifndef SIMULATED_AMDSMI_STATE_H

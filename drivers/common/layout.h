@@ -1,6 +1,6 @@
 /*
  * The part of a state file's binary layout that is the same for every simulated driver library,
- * mirrored by shared_state.py.
+ * mirrored by _state.py, _power.py and _sensors.py.
  *
  * Fields have explicit widths and no hidden padding, so that the two descriptions of this layout
  * can only disagree loudly: both sides check the magic, the version and the total size.
@@ -58,8 +58,8 @@ struct segment {
     double on;
 };
 
-/* How a power reading or an energy counter follows what is drawn: `Sensor` of
- * zeus.device.sensors, with a phase of its own. */
+/* How a power reading or an energy counter follows what is drawn, see Sensor in _sensors.py. A phase
+ * that is no number differs by GPU and sensor, as their salts do. */
 struct sensor {
     double period;
     double phase;

@@ -35,8 +35,9 @@ static double normal(int64_t number, uint64_t salt)
 
 double refresh_instant(const struct sensor *sensor, int64_t number)
 {
+    double phase = isnan(sensor->phase) ? scatter(0, sensor->salt) : sensor->phase;
     double late = sensor->jitter > 0 ? sensor->jitter * scatter(number, sensor->salt + 1) : 0;
-    return ((double)number + sensor->phase) * sensor->period + late;
+    return ((double)number + phase) * sensor->period + late;
 }
 
 int64_t last_refresh(const struct sensor *sensor, double now)

@@ -1,6 +1,6 @@
 /*
- * What the sensors of a simulated GPU make of the power that is really drawn. The same as
- * zeus.device.sensors, to the last bit.
+ * What the sensors of a simulated GPU make of the power that is really drawn. Zeus's model of
+ * sensors, in Python, computes the same to the last bit.
  */
 #ifndef SIMULATED_COMMON_SENSORS_H
 #define SIMULATED_COMMON_SENSORS_H

@@ -1,6 +1,6 @@
 /*
  * The binary layout of the state file that the simulated driver shares with its controller
- * (nvml_state.py), and the list of functions that can be counted and made to fail.
+ * (_nvml.py), and the list of functions that can be counted and made to fail.
  * What it shares with other simulated libraries is in layout.h.
  */
 #ifndef SIMULATED_NVML_STATE_H

@@ -8,6 +8,7 @@ from simulated_drivers._amdsmi import AmdGpuSpec, AmdSmiStatus, SimulatedAmdSmi,
 from simulated_drivers._build import BuildError, build
 from simulated_drivers._nvml import ClockSettings, GpuSpec, NvmlReturn, SimulatedNvml
 from simulated_drivers._response import Load, Operation
+from simulated_drivers._sensors import Sensor, Sensors
 
 __all__ = [
     "AmdGpuSpec",
@@ -18,6 +19,8 @@ __all__ = [
     "Load",
     "NvmlReturn",
     "Operation",
+    "Sensor",
+    "Sensors",
     "SimulatedAmdSmi",
     "SimulatedNvml",
     "build",

@@ -12,14 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from simulated_drivers import _power, _sensors, _state
+from simulated_drivers import _power, _state, _zeus
 from simulated_drivers._power import fields
 from simulated_drivers._state import MAX_PROCESSES, Text
-
-if TYPE_CHECKING:
-    from zeus.device._sensors import Sensors
 
 MAX_CLOCKS = 33
 
@@ -91,7 +88,7 @@ class AmdGpuSpec:
     hip_id: int | None = None
     watts: float = 140.0
 
-    sensors: Sensors | str = "part"
+    sensors: Any = "part"
     counter_offset: float = 1000.0
     counter_resolution: float = 15.3
     current_power: bool = True
@@ -123,7 +120,7 @@ class AmdGpuSpec:
         """Refuse what the library could not act out."""
         if not self.min_power_limit <= self.default_power_limit <= self.max_power_limit:
             raise ValueError("default_power_limit must lie between the lowest and the highest")
-        object.__setattr__(self, "sensors", _sensors.resolve(self.sensors, self.name, "mi300x"))
+        object.__setattr__(self, "sensors", _zeus.published(self.sensors, self.name, "mi300x"))
         if self.counter_resolution <= 0:
             raise ValueError("counter_resolution must be positive")
         for clocks in (self.graphics_clocks, self.memory_clocks):

@@ -14,12 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from simulated_drivers import _power, _response, _sensors, _state
-
-if TYPE_CHECKING:
-    from zeus.device._sensors import Sensors
+from simulated_drivers import _power, _response, _state, _zeus
 
 MAX_SEGMENTS = _power.MAX_SEGMENTS
 MAX_MIG_DEVICES = 7
@@ -104,7 +101,7 @@ class GpuSpec:
     watts: float = 60.0
     load: _response.Load | None = None
 
-    sensors: Sensors | str = "part"
+    sensors: Any = "part"
     counter_offset: float = 1000.0
     power_usage_is: Literal["instant", "average"] = "instant"
     power_samples: int = 0
@@ -156,7 +153,7 @@ class GpuSpec:
 
     def __post_init__(self) -> None:
         """Refuse what the driver could not act out."""
-        object.__setattr__(self, "sensors", _sensors.resolve(self.sensors, self.name, "a100"))
+        object.__setattr__(self, "sensors", _zeus.published(self.sensors, self.name, "a100"))
         if self.power_usage_is == "average" and self.sensors.average is None:
             raise ValueError("power_usage_is='average' needs sensors with an average")
         if self.power_samples and not self.sensors.power.period:

@@ -12,8 +12,8 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-from simulated_drivers import _sensors
-from simulated_drivers._sensors import SensorState
+from simulated_drivers import _zeus
+from simulated_drivers._sensors import Sensor
 
 MAX_SEGMENTS = 4096
 # When the segments run out of room, this many of the oldest go at once.
@@ -42,7 +42,7 @@ class Power(ctypes.Structure):
     """Must mirror `struct power` in common/layout.h."""
 
     _fields_ = [
-        *fields(SensorState, "counter", "instant", "average"),
+        *fields(Sensor, "counter", "instant", "average"),
         ("counter_offset", ctypes.c_double),
         ("counted", Count),
         *fields(
@@ -91,7 +91,7 @@ def last_tick(power: Power, instant: float) -> float:
     if not power.counter.period:
         return instant
     number = _last_refresh(power, instant)
-    return _sensors.model(power.counter).refresh(number, power.counter.salt)
+    return _zeus.model(power.counter).refresh(number, power.counter.salt)
 
 
 def counted_joules(power: Power, instant: float) -> float:
@@ -102,7 +102,7 @@ def counted_joules(power: Power, instant: float) -> float:
     """
     counter, counted = power.counter, power.counted
     if not counter.part_time:
-        joules = _sensors.model(counter).energy(partial(joules_at, power), instant, counter.salt)
+        joules = _zeus.model(counter).energy(partial(joules_at, power), instant, counter.salt)
         return power.counter_offset + joules
     number = _last_refresh(power, instant)
     if number < counted.refresh:
@@ -110,9 +110,9 @@ def counted_joules(power: Power, instant: float) -> float:
     return power.counter_offset + _count_up_to(power, number)
 
 
-def sensed_watts(power: Power, sensor: SensorState, instant: float) -> float:
+def sensed_watts(power: Power, sensor: Sensor, instant: float) -> float:
     """What one of the power sensors shows at an instant."""
-    return _sensors.model(sensor).power(partial(joules_at, power), instant, sensor.salt)
+    return _zeus.model(sensor).power(partial(joules_at, power), instant, sensor.salt)
 
 
 def schedule(
@@ -195,12 +195,12 @@ def _joules_up_to(segment: Segment, instant: float) -> float:
 
 
 def _last_refresh(power: Power, instant: float) -> int:
-    return _sensors.model(power.counter).last_refresh(instant, power.counter.salt)
+    return _zeus.model(power.counter).last_refresh(instant, power.counter.salt)
 
 
 def _count_up_to(power: Power, number: int) -> float:
     """What a part-time counter has counted by a refresh: in one order, so one sum for everybody."""
-    counter = _sensors.model(power.counter)
+    counter = _zeus.model(power.counter)
     joules = power.counted.joules
     for refresh in range(power.counted.refresh + 1, number + 1):
         joules += counter.increment(partial(joules_at, power), refresh, power.counter.salt)

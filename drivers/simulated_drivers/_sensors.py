@@ -1,78 +1,88 @@
-"""Sensors of simulated GPUs, as `zeus.device._sensors` describes them, in a state file.
-
-Zeus is needed to describe sensors and to work out what they show, but not to control what a GPU
-draws: whoever does only that may run where Zeus is not installed.
-"""
+"""Sensors of simulated GPUs: how they are described, and their place in a state file."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+import math
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from zeus.device._sensors import Sensor, Sensors
-
-_DOUBLES = ("period", "phase", "window", "lag", "jitter", "noise", "gain", "part_time")
+PARAMETERS = ("period", "phase", "window", "lag", "jitter", "noise", "gain", "part_time")
 _SALTS_PER_SENSOR = 4
 _PLACES = ("counter", "instant", "average")
 
 
-class SensorState(ctypes.Structure):
-    """Must mirror `struct sensor` in common/layout.h."""
+class Sensor(ctypes.Structure):
+    """How a power reading or an energy counter follows the power that is really drawn.
 
-    _fields_ = [*((name, ctypes.c_double) for name in _DOUBLES), ("salt", ctypes.c_uint64)]
-
-
-def resolve(sensors: Sensors | str, name: str, relative: str) -> Sensors:
-    """Sensors, by the names that `ZEUS_SIMULATE_SENSORS` takes too.
-
-    Args:
-        sensors: as they are; a preset by its name; "part" for what is published of the part, or
-            "live-power" for its energy counter and power that is always fresh.
-        name: of the product; the part is told by it.
-        relative: the preset for a product that has none.
+    Must mirror `struct sensor` in common/layout.h.
     """
-    from zeus.device._sensors import LIVE_POWER, PART_SENSORS, PRESETS
 
-    if not isinstance(sensors, str):
-        return sensors
-    if sensors in (PART_SENSORS, LIVE_POWER):
-        plain = name.lower().replace(" ", "")
-        # "Quadro RTX 6000" has a preset of its own beside that of all RTX.
-        part = PRESETS[max((key for key in PRESETS if key in plain), key=len, default=relative)]
-        return part if sensors == PART_SENSORS else part.with_live_power()
-    if sensors not in PRESETS:
-        known = sorted([PART_SENSORS, LIVE_POWER, *PRESETS])
-        raise ValueError(f"sensors must be one of {known}, but got {sensors!r}")
-    return PRESETS[sensors]
+    _fields_ = [*((name, ctypes.c_double) for name in PARAMETERS), ("salt", ctypes.c_uint64)]
+
+    def __init__(
+        self,
+        *,
+        period: float = 0.0,
+        phase: float | None = None,
+        window: float = 0.0,
+        lag: float = 0.0,
+        jitter: float = 0.0,
+        noise: float = 0.0,
+        gain: float = 1.0,
+        part_time: float = 0.0,
+    ) -> None:
+        """Describe a sensor; all times are in seconds.
+
+        Args:
+            period: Time between refreshes; 0 for a sensor that is always fresh.
+            phase: Offset of refreshes from multiples of the period, as a share of it; `None` for
+                one that differs by GPU and sensor.
+            window: Averaging time of a power reading.
+            lag: Delay of the reading.
+            jitter: Maximum random delay of a refresh, less than the period.
+            noise: Standard deviation of a power reading, as a share of it.
+            gain: Reading divided by true value.
+            part_time: For a counter: time before each refresh whose mean power is taken for that
+                of the whole period; 0 for one that counts all energy.
+        """
+        if (period and jitter >= period) or (part_time and not period):
+            raise ValueError(
+                f"`jitter < period` and a period with part_time must hold, but got "
+                f"period={period!r}, jitter={jitter!r}, part_time={part_time!r}"
+            )
+        own = math.nan if phase is None else phase
+        super().__init__(period, own, window, lag, jitter, noise, gain, part_time)
+
+
+class Sensors(NamedTuple):
+    """The sensors of one GPU: energy counter, instantaneous power and average power, if any."""
+
+    counter: Sensor | None
+    power: Sensor
+    average: Sensor | None = None
 
 
 def salt(index: int, place: str) -> int:
-    """What tells the sensor in a place ("counter", "instant", "average") of a GPU from others."""
+    """Return the seed of a sensor by GPU and place ("counter", "instant" or "average")."""
     return _SALTS_PER_SENSOR * (len(_PLACES) * index + _PLACES.index(place))
 
 
-def describe(power: Any, sensors: Sensors, index: int) -> None:
-    """Fill in the sensors of GPU `index`; where it lacks one, nobody may ask."""
-    from zeus.device._sensors import scatter
+def describe(power: Any, sensors: Any, index: int) -> None:
+    """Fill in the sensors of GPU `index`; one that it lacks must not be read.
 
-    given = {"counter": sensors.counter, "instant": sensors.power, "average": sensors.average}
-    for place, sensor in given.items():
-        state = getattr(power, place)
-        state.salt = salt(index, place)
+    Args:
+        power: The `Power` of the GPU, in a state file that is not in use yet.
+        sensors: `Sensors`, or an object with the same attributes, such as Zeus's.
+        index: Of the GPU.
+    """
+    given = (sensors.counter, sensors.power, sensors.average)
+    for place, sensor in zip(_PLACES, given, strict=True):
         if sensor is not None:
-            for name in _DOUBLES:
-                setattr(state, name, getattr(sensor, name) or 0.0)
-            state.phase = scatter(0, state.salt) if sensor.phase is None else sensor.phase
+            copy = Sensor(**{name: getattr(sensor, name) for name in PARAMETERS})
+            setattr(power, place, copy)
+        getattr(power, place).salt = salt(index, place)
 
 
-def model(state: SensorState) -> Sensor:
-    """The sensor again."""
-    from zeus.device._sensors import Sensor
-
-    return Sensor(**{name: getattr(state, name) for name in _DOUBLES})
-
-
-def memory(state: SensorState) -> float:
-    """For how many seconds a sensor may still show what was drawn."""
-    return state.lag + max(state.window, state.part_time) + 2 * state.period
+def memory(sensor: Sensor) -> float:
+    """Return for how many seconds a sensor may still show what was drawn."""
+    return sensor.lag + max(sensor.window, sensor.part_time) + 2 * sensor.period

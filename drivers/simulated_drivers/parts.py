@@ -10,7 +10,7 @@ from typing import Any
 
 from simulated_drivers._nvml import GpuSpec
 from simulated_drivers._response import Load, Operation
-from simulated_drivers._sensors import resolve
+from simulated_drivers._zeus import published
 from zeus.device._simulated_models import MODELS, GpuModel
 
 
@@ -64,7 +64,7 @@ def spec(key: str, running: dict[str, float] | None = None, **changes: Any) -> G
     model = MODELS[key]
     if model.vendor != "NVIDIA":
         raise ValueError(f"the simulated driver is NVIDIA's, but {key} is {model.vendor}'s")
-    sensors = resolve(changes.pop("sensors", "part"), model.name, key)
+    sensors = published(changes.pop("sensors", "part"), model.name, key)
     given: dict[str, Any] = {
         "name": model.name,
         "watts": model.idle_power,
