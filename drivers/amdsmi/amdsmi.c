@@ -31,7 +31,8 @@ FOR_EACH_UNSUPPORTED(AS_UNSUPPORTED)
 
 static void write_text(char *into, size_t size, const char *text)
 {
-    size_t length = strnlen(text, size - 1);
+    size_t length = strlen(text);
+    length = length < size ? length : size - 1;
     memcpy(into, text, length);
     into[length] = '\0';
 }
@@ -41,7 +42,7 @@ static bool has(const struct gpu *gpu, uint32_t flag)
     return (__atomic_load_n(&gpu->flags, __ATOMIC_ACQUIRE) & flag) != 0;
 }
 
-/* --- The library ------------------------------------------------------------------------------ */
+/* --- The library --- */
 
 EXPORT status_t amdsmi_init(uint64_t flags)
 {
@@ -73,7 +74,7 @@ EXPORT void amdsmi_free_name_value_pairs(void *pairs)
     (void)pairs;
 }
 
-/* --- Finding GPUs: each is alone in its socket, as far as the library can tell ------------------ */
+/* --- Finding GPUs: the library reports each as alone in its socket --- */
 
 EXPORT status_t amdsmi_get_socket_handles(uint32_t *count, handle_t *sockets)
 {
@@ -136,7 +137,7 @@ EXPORT status_t amdsmi_get_processor_type(handle_t handle, uint32_t *type)
     return call.result;
 }
 
-/* --- Names -------------------------------------------------------------------------------------- */
+/* --- Names --- */
 
 EXPORT status_t amdsmi_get_gpu_device_bdf(handle_t handle, union bdf *bdf)
 {
@@ -220,7 +221,7 @@ EXPORT status_t amdsmi_get_gpu_compute_partition(handle_t handle, char *partitio
     return SUCCESS;
 }
 
-/* --- Power and energy --------------------------------------------------------------------------- */
+/* --- Power and energy --- */
 
 static uint64_t count_energy(const struct gpu *gpu, double joules)
 {
@@ -300,7 +301,7 @@ EXPORT status_t amdsmi_set_power_cap(handle_t handle, uint32_t sensor, uint64_t 
     return SUCCESS;
 }
 
-/* --- Temperature, activity, memory, processes ----------------------------------------------------- */
+/* --- Temperature, activity, memory, processes --- */
 
 EXPORT status_t amdsmi_get_temp_metric(handle_t handle, uint32_t sensor, uint32_t metric,
                                        int64_t *celsius)
@@ -378,7 +379,7 @@ EXPORT status_t amdsmi_get_gpu_process_list(handle_t handle, uint32_t *count,
     return SUCCESS;
 }
 
-/* --- Clocks --------------------------------------------------------------------------------------- */
+/* --- Clocks --- */
 
 /* One clock domain of a GPU: what it offers and the bounds in force. */
 struct domain {

@@ -1,5 +1,5 @@
 /*
- * The life of the simulated library and the common entry of every call.
+ * Starting and stopping the library, and the common entry of every call.
  */
 #define _GNU_SOURCE
 #include "simulation.h"
@@ -17,10 +17,10 @@ static const struct expectation expected = {
 static _Atomic(struct state *) shared;
 static struct processor processors[MAX_GPUS];
 
-/* --- Starting and stopping ------------------------------------------------------------------ */
+/* --- Starting and stopping --- */
 
 /* Like the real library, this one does not count its users: the second opening does nothing, and
- * one closing closes it for everybody in the process. */
+ * one closing closes it for the whole process. */
 status_t open_state(void)
 {
     if (atomic_load(&shared) != NULL)
@@ -40,7 +40,7 @@ status_t close_state(void)
     return atomic_exchange(&shared, NULL) == NULL ? NOT_INIT : SUCCESS;
 }
 
-/* --- The common entry of every call ----------------------------------------------------------- */
+/* --- The common entry of every call --- */
 
 static struct call begin(enum function function)
 {
@@ -74,8 +74,8 @@ static bool is_handle(handle_t handle, uint32_t gpu_count)
 }
 
 /*
- * What the library remembers of a GPU from its own start, such as the PCI address, it can still
- * tell once the GPU is gone: the faults of "any function" leave this alone.
+ * What the library remembers of a GPU from its own start, such as the PCI address, is known even
+ * after the GPU is lost: the faults of "any function" leave this alone.
  */
 struct call enter_lookup(enum function function, handle_t handle)
 {
@@ -116,7 +116,7 @@ handle_t handle_of(uint32_t index)
     return &processors[index];
 }
 
-/* --- Reading what the controller rewrites ------------------------------------------------------ */
+/* --- Reading what the controller rewrites --- */
 
 uint32_t copy_processes(const struct gpu *gpu, struct process *into)
 {

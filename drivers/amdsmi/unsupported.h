@@ -1,5 +1,5 @@
 /*
- * The rest of the exported names. The Python binding looks every one of them up when it is
+ * The rest of the exported names. The Python binding resolves every one of them when it is
  * imported, so they must exist; calling one answers that the feature is not supported.
  */
 #ifndef SIMULATED_AMDSMI_UNSUPPORTED_H

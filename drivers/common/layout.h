@@ -34,7 +34,7 @@ enum fault_kind { FAULT_NONE = 0, FAULT_ERROR = 1, FAULT_HANG = 2, FAULT_DELAY =
 /* The flags of a GPU that every library knows; the library's own ones follow. */
 enum common_flag {
     FLAG_NEEDS_ROOT = 1u << 0,       /* settings are taken from root only */
-    FLAG_DENY_CONTROL = 1u << 1,     /* settings are refused whoever asks */
+    FLAG_DENY_CONTROL = 1u << 1,     /* settings are refused, even to root */
 };
 
 /* The call counts down `skip` first, then fires `left` times. */
@@ -46,9 +46,9 @@ struct fault {
     int64_t left;
 };
 
-/* From `start` on, until the next segment, the GPU draws `watts`; if `period` is not 0, `swing` more
- * in the first `on` seconds of every period. `joules` is the energy drawn up to `start`, so that the
- * energy at any instant takes one binary search and no summing. */
+/* From `start` on, until the next segment, the GPU draws `watts`; if `period` is not 0, `swing`
+ * more in the first `on` seconds of every period. `joules` is the energy drawn up to `start`, so
+ * that the energy at any instant takes one binary search and no summing. */
 struct segment {
     double start;
     double watts;
@@ -58,8 +58,8 @@ struct segment {
     double on;
 };
 
-/* How a power reading or an energy counter follows what is drawn, see Sensor in _sensors.py. A phase
- * that is no number differs by GPU and sensor, as their salts do. */
+/* How a power reading or an energy counter follows what is drawn, see Sensor in _sensors.py. A
+ * phase that is no number differs by GPU and sensor, as their salts do. */
 struct sensor {
     double period;
     double phase;

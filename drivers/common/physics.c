@@ -68,8 +68,8 @@ double watts_now(const struct power *power)
 }
 
 /*
- * Forgets whatever was scheduled. The caller keeps other writers out; readers wait, so whoever looks
- * after this instant sees the new power, and nobody has looked past it with the old one.
+ * Forgets what was scheduled. The caller keeps other writers out; readers wait, so that a reading
+ * after this instant is of the new power, and there was none with the old one.
  */
 void draw_from_now_on(struct power *power, double watts)
 {

@@ -9,7 +9,7 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Between begin_reading and was_rewritten, or by whoever rewrites. */
+/* Between begin_reading and was_rewritten, or by a writer. */
 double watts_at(const struct power *power, double instant);
 double joules_at(const struct power *power, double instant);
 

@@ -21,7 +21,7 @@ int64_t last_refresh(const struct sensor *sensor, double now);
 double read_power(const struct power *power, const struct sensor *sensor, double now);
 struct counter_reading read_counter(const struct power *power, int index, double now);
 
-/* To be called by whoever drops what was drawn before an instant, while rewriting. */
+/* To be called while rewriting, before what was drawn before an instant is dropped. */
 void count_before(struct power *power, double instant);
 
 #pragma GCC visibility pop

@@ -22,7 +22,7 @@
 
 /* --- The state file --- */
 
-static bool looks_right(const struct header *header, const struct expectation *expected)
+static bool is_expected(const struct header *header, const struct expectation *expected)
 {
     return memcmp(header->magic, expected->magic, sizeof header->magic) == 0 &&
            header->version == STATE_VERSION && header->size == expected->size &&
@@ -38,15 +38,15 @@ enum mapping map_state(const struct expectation *expected, void **mapped)
     struct stat status;
     if (fstat(file, &status) != 0 || (uint64_t)status.st_size != expected->size) {
         close(file);
-        return FILE_MISFITS;
+        return FILE_MISMATCH;
     }
     void *memory = mmap(NULL, expected->size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     if (memory == MAP_FAILED)
         return FILE_ABSENT;
-    if (!looks_right(memory, expected)) {
+    if (!is_expected(memory, expected)) {
         munmap(memory, expected->size);
-        return FILE_MISFITS;
+        return FILE_MISMATCH;
     }
     *mapped = memory;
     return MAPPED;
@@ -142,8 +142,8 @@ bool was_rewritten(const struct power *power, uint64_t sequence)
 /* --- Rewriting what follows from a client's call --- */
 
 /*
- * Keeps other writers out, the controller among them. Opened anew each time, because a file that
- * is inherited over a fork would count as the same lock on both sides.
+ * Keeps other writers out, the controller among them. Opened again each time, because a file
+ * that is inherited over a fork would count as the same lock on both sides.
  */
 int lock_state(const char *variable)
 {

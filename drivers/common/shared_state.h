@@ -1,6 +1,6 @@
 /*
- * What every simulated driver library does with its state file: map it, count calls, act out
- * faults, read what the controller may be rewriting and rewrite what follows from a client's call.
+ * The state file of a simulated driver library: map it, count calls, apply faults, read what the
+ * controller may be rewriting and rewrite what follows from a client's call.
  */
 #ifndef SIMULATED_COMMON_SHARED_STATE_H
 #define SIMULATED_COMMON_SHARED_STATE_H
@@ -20,7 +20,7 @@ struct expectation {
     size_t size;
 };
 
-enum mapping { MAPPED, FILE_ABSENT, FILE_MISFITS };
+enum mapping { MAPPED, FILE_ABSENT, FILE_MISMATCH };
 
 enum mapping map_state(const struct expectation *expected, void **mapped);
 

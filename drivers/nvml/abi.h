@@ -1,6 +1,6 @@
 /*
  * The part of the NVML binary interface that the simulated driver implements: return codes,
- * constants and structures, declared here because no vendor header is needed to build the tests.
+ * constants and structures, declared here so that no vendor header is needed.
  */
 #ifndef SIMULATED_NVML_ABI_H
 #define SIMULATED_NVML_ABI_H

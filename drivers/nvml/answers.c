@@ -1,6 +1,6 @@
 /*
- * The ways in which the exported functions end: an answer of each kind, garbage where a fault asks
- * for it, and the refusal of what the GPU or the user may not do.
+ * The ways in which the exported functions end: an answer of each type, which is garbage if a fault
+ * says so, and the refusal of what the GPU or the user may not do.
  */
 #define _GNU_SOURCE
 #include "answers.h"
@@ -19,8 +19,6 @@ uint64_t answer64(const struct call *call, uint64_t value)
 
 result_t put32(const struct call *call, unsigned int *out, unsigned int value)
 {
-    if (call->result != SUCCESS)
-        return call->result;
     if (out == NULL)
         return INVALID_ARGUMENT;
     *out = answer32(call, value);
@@ -29,18 +27,14 @@ result_t put32(const struct call *call, unsigned int *out, unsigned int value)
 
 result_t put64(const struct call *call, uint64_t *out, uint64_t value)
 {
-    if (call->result != SUCCESS)
-        return call->result;
     if (out == NULL)
         return INVALID_ARGUMENT;
     *out = answer64(call, value);
     return SUCCESS;
 }
 
-result_t put_text(const struct call *call, char *out, unsigned int length, const char *text)
+result_t put_text(char *out, unsigned int length, const char *text)
 {
-    if (call->result != SUCCESS)
-        return call->result;
     if (out == NULL)
         return INVALID_ARGUMENT;
     if (strlen(text) + 1 > length)
@@ -49,10 +43,8 @@ result_t put_text(const struct call *call, char *out, unsigned int length, const
     return SUCCESS;
 }
 
-result_t put_handle(const struct call *call, handle_t *out, handle_t handle)
+result_t put_handle(handle_t *out, handle_t handle)
 {
-    if (call->result != SUCCESS)
-        return call->result;
     if (out == NULL)
         return INVALID_ARGUMENT;
     *out = handle;
@@ -63,8 +55,6 @@ result_t put_handle(const struct call *call, handle_t *out, handle_t handle)
 result_t put_list32(const struct call *call, unsigned int *count, unsigned int *out,
                     const uint32_t *values, unsigned int number)
 {
-    if (call->result != SUCCESS)
-        return call->result;
     if (count == NULL)
         return INVALID_ARGUMENT;
     unsigned int room = out == NULL ? 0 : *count;
@@ -84,14 +74,6 @@ unsigned int to_milliwatts(double watts)
 bool has(const struct call *call, enum flag flag)
 {
     return call->gpu != NULL && (call->gpu->flags & flag) != 0;
-}
-
-/* A call on a feature that the GPU may lack. */
-struct call require(struct call call, enum flag flag)
-{
-    if (call.result == SUCCESS && !has(&call, flag))
-        call.result = NOT_SUPPORTED;
-    return call;
 }
 
 /* A call that changes the GPU. */

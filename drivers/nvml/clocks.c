@@ -60,34 +60,32 @@ typedef unsigned int (*clock_reader)(const struct gpu *, unsigned int);
 static result_t put_clock(const struct call *call, unsigned int type, unsigned int *clock,
                           clock_reader read)
 {
-    if (call->result != SUCCESS)
-        return call->result;
     return type > CLOCK_VIDEO ? INVALID_ARGUMENT : put32(call, clock, read(call->gpu, type));
 }
 
 EXPORT result_t nvmlDeviceGetClockInfo(handle_t device, unsigned int type, unsigned int *clock)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetClockInfo, device, GPU_ONLY);
+    ENTER(enter_device(FN_nvmlDeviceGetClockInfo, device, GPU_ONLY));
     return put_clock(&call, type, clock, current_clock);
 }
 
 EXPORT result_t nvmlDeviceGetMaxClockInfo(handle_t device, unsigned int type, unsigned int *clock)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetMaxClockInfo, device, GPU_ONLY);
+    ENTER(enter_device(FN_nvmlDeviceGetMaxClockInfo, device, GPU_ONLY));
     return put_clock(&call, type, clock, highest_clock);
 }
 
 EXPORT result_t nvmlDeviceGetApplicationsClock(handle_t device, unsigned int type,
                                                unsigned int *clock)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetApplicationsClock, device, GPU_ONLY);
+    ENTER(enter_device(FN_nvmlDeviceGetApplicationsClock, device, GPU_ONLY));
     return put_clock(&call, type, clock, application_clock);
 }
 
 EXPORT result_t nvmlDeviceGetDefaultApplicationsClock(handle_t device, unsigned int type,
                                                       unsigned int *clock)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetDefaultApplicationsClock, device, GPU_ONLY);
+    ENTER(enter_device(FN_nvmlDeviceGetDefaultApplicationsClock, device, GPU_ONLY));
     return put_clock(&call, type, clock, default_clock);
 }
 
@@ -100,27 +98,23 @@ EXPORT result_t nvmlDeviceGetClock(handle_t device, unsigned int type, unsigned 
         [CLOCK_ID_DEFAULT] = default_clock,
         [CLOCK_ID_BOOST] = highest_clock,
     };
-    struct call call = enter_device(FN_nvmlDeviceGetClock, device, GPU_ONLY);
-    if (call.result == SUCCESS && which > CLOCK_ID_BOOST)
+    ENTER(enter_device(FN_nvmlDeviceGetClock, device, GPU_ONLY));
+    if (which > CLOCK_ID_BOOST)
         return INVALID_ARGUMENT;
-    return call.result ? call.result : put_clock(&call, type, clock, readers[which]);
+    return put_clock(&call, type, clock, readers[which]);
 }
 
 EXPORT result_t nvmlDeviceGetSupportedMemoryClocks(handle_t device, unsigned int *count,
                                                    unsigned int *clocks)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetSupportedMemoryClocks, device, GPU_ONLY);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetSupportedMemoryClocks, device, GPU_ONLY));
     return put_list32(&call, count, clocks, call.gpu->memory_clocks, call.gpu->memory_clock_count);
 }
 
 EXPORT result_t nvmlDeviceGetSupportedGraphicsClocks(handle_t device, unsigned int memory_clock,
                                                      unsigned int *count, unsigned int *clocks)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetSupportedGraphicsClocks, device, GPU_ONLY);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetSupportedGraphicsClocks, device, GPU_ONLY));
     if (!is_memory_clock(call.gpu, memory_clock))
         return NOT_FOUND;
     return put_list32(&call, count, clocks, call.gpu->graphics_clocks,
@@ -152,35 +146,29 @@ static void unlock_clocks(struct gpu *gpu, unsigned int type)
 EXPORT result_t nvmlDeviceSetGpuLockedClocks(handle_t device, unsigned int lowest,
                                              unsigned int highest)
 {
-    struct call call = enter_control(FN_nvmlDeviceSetGpuLockedClocks, device);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_control(FN_nvmlDeviceSetGpuLockedClocks, device));
     return lock_clocks(call.gpu, CLOCK_GRAPHICS, lowest, highest);
 }
 
 EXPORT result_t nvmlDeviceResetGpuLockedClocks(handle_t device)
 {
-    struct call call = enter_control(FN_nvmlDeviceResetGpuLockedClocks, device);
-    if (call.result == SUCCESS)
-        unlock_clocks(call.gpu, CLOCK_GRAPHICS);
-    return call.result;
+    ENTER(enter_control(FN_nvmlDeviceResetGpuLockedClocks, device));
+    unlock_clocks(call.gpu, CLOCK_GRAPHICS);
+    return SUCCESS;
 }
 
 EXPORT result_t nvmlDeviceSetMemoryLockedClocks(handle_t device, unsigned int lowest,
                                                 unsigned int highest)
 {
-    struct call call = enter_control(FN_nvmlDeviceSetMemoryLockedClocks, device);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_control(FN_nvmlDeviceSetMemoryLockedClocks, device));
     return lock_clocks(call.gpu, CLOCK_MEMORY, lowest, highest);
 }
 
 EXPORT result_t nvmlDeviceResetMemoryLockedClocks(handle_t device)
 {
-    struct call call = enter_control(FN_nvmlDeviceResetMemoryLockedClocks, device);
-    if (call.result == SUCCESS)
-        unlock_clocks(call.gpu, CLOCK_MEMORY);
-    return call.result;
+    ENTER(enter_control(FN_nvmlDeviceResetMemoryLockedClocks, device));
+    unlock_clocks(call.gpu, CLOCK_MEMORY);
+    return SUCCESS;
 }
 
 static void set_application_clocks(struct gpu *gpu, unsigned int memory, unsigned int graphics)
@@ -194,9 +182,7 @@ static void set_application_clocks(struct gpu *gpu, unsigned int memory, unsigne
 EXPORT result_t nvmlDeviceSetApplicationsClocks(handle_t device, unsigned int memory,
                                                 unsigned int graphics)
 {
-    struct call call = enter_control(FN_nvmlDeviceSetApplicationsClocks, device);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_control(FN_nvmlDeviceSetApplicationsClocks, device));
     struct gpu *gpu = call.gpu;
     if (!is_memory_clock(gpu, memory) ||
         !contains(gpu->graphics_clocks, gpu->graphics_clock_count, graphics))
@@ -207,11 +193,10 @@ EXPORT result_t nvmlDeviceSetApplicationsClocks(handle_t device, unsigned int me
 
 EXPORT result_t nvmlDeviceResetApplicationsClocks(handle_t device)
 {
-    struct call call = enter_control(FN_nvmlDeviceResetApplicationsClocks, device);
-    if (call.result == SUCCESS)
-        set_application_clocks(call.gpu, default_clock(call.gpu, CLOCK_MEMORY),
-                               default_clock(call.gpu, CLOCK_GRAPHICS));
-    return call.result;
+    ENTER(enter_control(FN_nvmlDeviceResetApplicationsClocks, device));
+    set_application_clocks(call.gpu, default_clock(call.gpu, CLOCK_MEMORY),
+                           default_clock(call.gpu, CLOCK_GRAPHICS));
+    return SUCCESS;
 }
 
 static uint64_t throttle_reasons(const struct gpu *gpu)
@@ -228,8 +213,8 @@ static uint64_t throttle_reasons(const struct gpu *gpu)
 
 EXPORT result_t nvmlDeviceGetCurrentClocksThrottleReasons(handle_t device, uint64_t *reasons)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetCurrentClocksThrottleReasons, device, GPU_ONLY);
-    return call.result ? call.result : put64(&call, reasons, throttle_reasons(call.gpu));
+    ENTER(enter_device(FN_nvmlDeviceGetCurrentClocksThrottleReasons, device, GPU_ONLY));
+    return put64(&call, reasons, throttle_reasons(call.gpu));
 }
 
 ALIAS_OF(nvmlDeviceGetCurrentClocksThrottleReasons)
@@ -237,8 +222,7 @@ result_t nvmlDeviceGetCurrentClocksEventReasons(handle_t device, uint64_t *reaso
 
 EXPORT result_t nvmlDeviceGetSupportedClocksThrottleReasons(handle_t device, uint64_t *reasons)
 {
-    struct call call =
-        enter_device(FN_nvmlDeviceGetSupportedClocksThrottleReasons, device, GPU_ONLY);
+    ENTER(enter_device(FN_nvmlDeviceGetSupportedClocksThrottleReasons, device, GPU_ONLY));
     return put64(&call, reasons, REASON_IDLE | REASON_APPLICATION_CLOCKS | REASON_POWER_CAP);
 }
 

@@ -5,59 +5,51 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MOST_MIG_DEVICES 7
-
 /* --- Identity --- */
 
 EXPORT result_t nvmlDeviceGetName(handle_t device, char *name, unsigned int length)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetName, device, GPU_OR_MIG);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetName, device, GPU_OR_MIG));
     char text[TEXT_LENGTH + 16];
     bool slice = call.mig != NO_MIG;
     snprintf(text, sizeof text, "%s%s", call.gpu->name, slice ? " MIG 1g" : "");
-    return put_text(&call, name, length, text);
+    return put_text(name, length, text);
 }
 
 EXPORT result_t nvmlDeviceGetUUID(handle_t device, char *uuid, unsigned int length)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetUUID, device, GPU_OR_MIG);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetUUID, device, GPU_OR_MIG));
     bool slice = call.mig != NO_MIG;
-    return put_text(&call, uuid, length, slice ? call.gpu->mig_uuids[call.mig] : call.gpu->uuid);
+    return put_text(uuid, length, slice ? call.gpu->mig_uuids[call.mig] : call.gpu->uuid);
 }
 
 EXPORT result_t nvmlDeviceGetSerial(handle_t device, char *serial, unsigned int length)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetSerial, device, GPU_ONLY);
-    return call.result ? call.result : put_text(&call, serial, length, call.gpu->serial);
+    ENTER(enter_device(FN_nvmlDeviceGetSerial, device, GPU_ONLY));
+    return put_text(serial, length, call.gpu->serial);
 }
 
 EXPORT result_t nvmlDeviceGetVbiosVersion(handle_t device, char *version, unsigned int length)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetVbiosVersion, device, GPU_ONLY);
-    return put_text(&call, version, length, "00.00.00.00.00");
+    ENTER(enter_device(FN_nvmlDeviceGetVbiosVersion, device, GPU_ONLY));
+    return put_text(version, length, "00.00.00.00.00");
 }
 
 EXPORT result_t nvmlDeviceGetIndex(handle_t device, unsigned int *index)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetIndex, device, GPU_OR_MIG);
+    ENTER(enter_device(FN_nvmlDeviceGetIndex, device, GPU_OR_MIG));
     return put32(&call, index, (unsigned int)(call.mig == NO_MIG ? call.index : call.mig));
 }
 
 EXPORT result_t nvmlDeviceGetMinorNumber(handle_t device, unsigned int *minor)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetMinorNumber, device, GPU_ONLY);
-    return call.result ? call.result : put32(&call, minor, call.gpu->minor_number);
+    ENTER(enter_device(FN_nvmlDeviceGetMinorNumber, device, GPU_ONLY));
+    return put32(&call, minor, call.gpu->minor_number);
 }
 
 EXPORT result_t nvmlDeviceGetPciInfo_v3(handle_t device, struct pci_info *pci)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetPciInfo, device, GPU_OR_MIG);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetPciInfo, device, GPU_OR_MIG));
     if (pci == NULL)
         return INVALID_ARGUMENT;
     const struct gpu *gpu = call.gpu;
@@ -76,49 +68,47 @@ EXPORT result_t nvmlDeviceGetPciInfo_v3(handle_t device, struct pci_info *pci)
 
 EXPORT result_t nvmlDeviceGetBoardId(handle_t device, unsigned int *board)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetBoardId, device, GPU_ONLY);
-    return call.result ? call.result : put32(&call, board, call.gpu->board_id);
+    ENTER(enter_device(FN_nvmlDeviceGetBoardId, device, GPU_ONLY));
+    return put32(&call, board, call.gpu->board_id);
 }
 
 EXPORT result_t nvmlDeviceGetBrand(handle_t device, unsigned int *brand)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetBrand, device, GPU_OR_MIG);
-    return call.result ? call.result : put32(&call, brand, call.gpu->brand);
+    ENTER(enter_device(FN_nvmlDeviceGetBrand, device, GPU_OR_MIG));
+    return put32(&call, brand, call.gpu->brand);
 }
 
 EXPORT result_t nvmlDeviceGetArchitecture(handle_t device, unsigned int *architecture)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetArchitecture, device, GPU_OR_MIG);
-    return call.result ? call.result : put32(&call, architecture, call.gpu->architecture);
+    ENTER(enter_device(FN_nvmlDeviceGetArchitecture, device, GPU_OR_MIG));
+    return put32(&call, architecture, call.gpu->architecture);
 }
 
 EXPORT result_t nvmlDeviceGetCudaComputeCapability(handle_t device, int *major, int *minor)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetCudaComputeCapability, device, GPU_OR_MIG);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetCudaComputeCapability, device, GPU_OR_MIG));
     result_t result = put32(&call, (unsigned int *)major, call.gpu->compute_major);
     return result ? result : put32(&call, (unsigned int *)minor, call.gpu->compute_minor);
 }
 
 EXPORT result_t nvmlDeviceGetNumGpuCores(handle_t device, unsigned int *cores)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetNumGpuCores, device, GPU_ONLY);
-    return call.result ? call.result : put32(&call, cores, call.gpu->cores);
+    ENTER(enter_device(FN_nvmlDeviceGetNumGpuCores, device, GPU_ONLY));
+    return put32(&call, cores, call.gpu->cores);
 }
 
 /* --- Modes --- */
 
 EXPORT result_t nvmlDeviceGetComputeMode(handle_t device, unsigned int *mode)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetComputeMode, device, GPU_OR_MIG);
-    return call.result ? call.result : put32(&call, mode, call.gpu->compute_mode);
+    ENTER(enter_device(FN_nvmlDeviceGetComputeMode, device, GPU_OR_MIG));
+    return put32(&call, mode, call.gpu->compute_mode);
 }
 
 EXPORT result_t nvmlDeviceGetPerformanceState(handle_t device, unsigned int *pstate)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetPerformanceState, device, GPU_ONLY);
-    return call.result ? call.result : put32(&call, pstate, call.gpu->performance_state);
+    ENTER(enter_device(FN_nvmlDeviceGetPerformanceState, device, GPU_ONLY));
+    return put32(&call, pstate, call.gpu->performance_state);
 }
 
 ALIAS_OF(nvmlDeviceGetPerformanceState)
@@ -134,30 +124,30 @@ static result_t put_mode(const struct call *call, unsigned int *current, unsigne
 
 EXPORT result_t nvmlDeviceGetEccMode(handle_t device, unsigned int *current, unsigned int *pending)
 {
-    struct call call =
-        require(enter_device(FN_nvmlDeviceGetEccMode, device, GPU_ONLY), FLAG_ECC_SUPPORTED);
+    ENTER(enter_device(FN_nvmlDeviceGetEccMode, device, GPU_ONLY));
+    REQUIRE(FLAG_ECC_SUPPORTED);
     return put_mode(&call, current, pending, has(&call, FLAG_ECC_ENABLED));
 }
 
 EXPORT result_t nvmlDeviceGetTotalEccErrors(handle_t device, unsigned int error_type,
                                             unsigned int counter_type, uint64_t *errors)
 {
-    struct call call =
-        require(enter_device(FN_nvmlDeviceGetTotalEccErrors, device, GPU_ONLY), FLAG_ECC_ENABLED);
-    if (call.result == SUCCESS && (error_type > 1 || counter_type > 1))
+    ENTER(enter_device(FN_nvmlDeviceGetTotalEccErrors, device, GPU_ONLY));
+    REQUIRE(FLAG_ECC_ENABLED);
+    if (error_type > 1 || counter_type > 1)
         return INVALID_ARGUMENT;
     return put64(&call, errors, 0);
 }
 
 EXPORT result_t nvmlDeviceGetDisplayMode(handle_t device, unsigned int *display)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetDisplayMode, device, GPU_ONLY);
+    ENTER(enter_device(FN_nvmlDeviceGetDisplayMode, device, GPU_ONLY));
     return put32(&call, display, has(&call, FLAG_DISPLAY));
 }
 
 EXPORT result_t nvmlDeviceGetDisplayActive(handle_t device, unsigned int *active)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetDisplayActive, device, GPU_ONLY);
+    ENTER(enter_device(FN_nvmlDeviceGetDisplayActive, device, GPU_ONLY));
     return put32(&call, active, has(&call, FLAG_DISPLAY));
 }
 
@@ -167,8 +157,8 @@ EXPORT result_t nvmlDeviceGetDriverModel_v2(handle_t device, unsigned int *curre
 {
     (void)current;
     (void)pending;
-    struct call call = enter_device(FN_nvmlDeviceGetDriverModel, device, GPU_ONLY);
-    return call.result ? call.result : NOT_SUPPORTED;
+    ENTER(enter_device(FN_nvmlDeviceGetDriverModel, device, GPU_ONLY));
+    return NOT_SUPPORTED;
 }
 
 ALIAS_OF(nvmlDeviceGetDriverModel_v2)
@@ -178,29 +168,27 @@ result_t nvmlDeviceGetDriverModel(handle_t device, unsigned int *current, unsign
 
 EXPORT result_t nvmlDeviceGetMigMode(handle_t device, unsigned int *current, unsigned int *pending)
 {
-    struct call call =
-        require(enter_device(FN_nvmlDeviceGetMigMode, device, GPU_ONLY), FLAG_MIG_SUPPORTED);
-    return call.result ? call.result : put_mode(&call, current, pending, call.gpu->mig_count > 0);
+    ENTER(enter_device(FN_nvmlDeviceGetMigMode, device, GPU_ONLY));
+    REQUIRE(FLAG_MIG_SUPPORTED);
+    return put_mode(&call, current, pending, call.gpu->mig_count > 0);
 }
 
 EXPORT result_t nvmlDeviceGetMaxMigDeviceCount(handle_t device, unsigned int *count)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetMaxMigDeviceCount, device, GPU_ONLY);
-    return put32(&call, count, has(&call, FLAG_MIG_SUPPORTED) ? MOST_MIG_DEVICES : 0);
+    ENTER(enter_device(FN_nvmlDeviceGetMaxMigDeviceCount, device, GPU_ONLY));
+    return put32(&call, count, has(&call, FLAG_MIG_SUPPORTED) ? MAX_MIG_DEVICES : 0);
 }
 
 EXPORT result_t nvmlDeviceGetMigDeviceHandleByIndex(handle_t device, unsigned int index,
                                                     handle_t *mig_device)
 {
-    struct call call = require(
-        enter_device(FN_nvmlDeviceGetMigDeviceHandleByIndex, device, GPU_ONLY), FLAG_MIG_SUPPORTED);
-    if (call.result != SUCCESS)
-        return call.result;
-    if (index >= MOST_MIG_DEVICES)
+    ENTER(enter_device(FN_nvmlDeviceGetMigDeviceHandleByIndex, device, GPU_ONLY));
+    REQUIRE(FLAG_MIG_SUPPORTED);
+    if (index >= MAX_MIG_DEVICES)
         return INVALID_ARGUMENT;
     if (index >= call.gpu->mig_count)
         return NOT_FOUND;
-    return put_handle(&call, mig_device, handle_of_mig(call.index, (int)index));
+    return put_handle(mig_device, handle_of_mig(call.index, (int)index));
 }
 
 /* A call that only makes sense on a MIG device. */
@@ -214,33 +202,31 @@ static struct call enter_mig(enum function function, handle_t device)
 
 EXPORT result_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle_t mig_device, handle_t *device)
 {
-    struct call call = enter_mig(FN_nvmlDeviceGetDeviceHandleFromMigDeviceHandle, mig_device);
-    return call.result ? call.result : put_handle(&call, device, handle_of_gpu(call.index));
+    ENTER(enter_mig(FN_nvmlDeviceGetDeviceHandleFromMigDeviceHandle, mig_device));
+    return put_handle(device, handle_of_gpu(call.index));
 }
 
 EXPORT result_t nvmlDeviceGetGpuInstanceId(handle_t device, unsigned int *id)
 {
-    struct call call = enter_mig(FN_nvmlDeviceGetGpuInstanceId, device);
+    ENTER(enter_mig(FN_nvmlDeviceGetGpuInstanceId, device));
     return put32(&call, id, (unsigned int)(call.mig + 1));
 }
 
 EXPORT result_t nvmlDeviceGetComputeInstanceId(handle_t device, unsigned int *id)
 {
-    struct call call = enter_mig(FN_nvmlDeviceGetComputeInstanceId, device);
+    ENTER(enter_mig(FN_nvmlDeviceGetComputeInstanceId, device));
     return put32(&call, id, 0);
 }
 
 EXPORT result_t nvmlDeviceIsMigDeviceHandle(handle_t device, unsigned int *is_mig)
 {
-    struct call call = enter_device(FN_nvmlDeviceIsMigDeviceHandle, device, GPU_OR_MIG);
+    ENTER(enter_device(FN_nvmlDeviceIsMigDeviceHandle, device, GPU_OR_MIG));
     return put32(&call, is_mig, call.mig != NO_MIG);
 }
 
 EXPORT result_t nvmlDeviceGetAttributes_v2(handle_t device, struct attributes *out)
 {
-    struct call call = enter_mig(FN_nvmlDeviceGetAttributes, device);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_mig(FN_nvmlDeviceGetAttributes, device));
     if (out == NULL)
         return INVALID_ARGUMENT;
     *out = (struct attributes){

@@ -30,8 +30,8 @@ ALIAS_OF(nvmlInit_v2) result_t nvmlInit(void);
 
 EXPORT result_t nvmlShutdown(void)
 {
-    struct call call = enter_system(FN_nvmlShutdown);
-    return call.result != SUCCESS ? call.result : close_state();
+    ENTER(enter_system(FN_nvmlShutdown));
+    return close_state();
 }
 
 EXPORT const char *nvmlErrorString(result_t result)
@@ -56,21 +56,19 @@ EXPORT const char *nvmlErrorString(result_t result)
 
 EXPORT result_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
 {
-    struct call call = enter_system(FN_nvmlSystemGetDriverVersion);
-    return call.result ? call.result : put_text(&call, version, length, state()->driver_version);
+    ENTER(enter_system(FN_nvmlSystemGetDriverVersion));
+    return put_text(version, length, state()->driver_version);
 }
 
 EXPORT result_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
 {
-    struct call call = enter_system(FN_nvmlSystemGetNVMLVersion);
-    return call.result ? call.result : put_text(&call, version, length, state()->nvml_version);
+    ENTER(enter_system(FN_nvmlSystemGetNVMLVersion));
+    return put_text(version, length, state()->nvml_version);
 }
 
 EXPORT result_t nvmlSystemGetCudaDriverVersion_v2(int *version)
 {
-    struct call call = enter_system(FN_nvmlSystemGetCudaDriverVersion);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_system(FN_nvmlSystemGetCudaDriverVersion));
     return put32(&call, (unsigned int *)version, (unsigned int)state()->cuda_version);
 }
 
@@ -78,9 +76,7 @@ ALIAS_OF(nvmlSystemGetCudaDriverVersion_v2) result_t nvmlSystemGetCudaDriverVers
 
 EXPORT result_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length)
 {
-    struct call call = enter_system(FN_nvmlSystemGetProcessName);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_system(FN_nvmlSystemGetProcessName));
     char path[64], command[PROCESS_NAME_LENGTH] = "";
     snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
     FILE *file = fopen(path, "r");
@@ -89,30 +85,33 @@ EXPORT result_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned 
     /* The arguments are separated by zero bytes, so the text ends after the program. */
     size_t size = fread(command, 1, sizeof command - 1, file);
     fclose(file);
-    return size == 0 ? NOT_FOUND : put_text(&call, name, length, command);
+    return size == 0 ? NOT_FOUND : put_text(name, length, command);
 }
 
 /* --- Finding devices --- */
 
 EXPORT result_t nvmlDeviceGetCount_v2(unsigned int *count)
 {
-    struct call call = enter_system(FN_nvmlDeviceGetCount);
-    return call.result ? call.result : put32(&call, count, state()->header.gpu_count);
+    ENTER(enter_system(FN_nvmlDeviceGetCount));
+    return put32(&call, count, state()->header.gpu_count);
 }
 
 ALIAS_OF(nvmlDeviceGetCount_v2) result_t nvmlDeviceGetCount(unsigned int *count);
 
+static result_t put_found(enum function function, handle_t *device, int gpu, handle_t handle)
+{
+    ENTER(enter_lookup(function, gpu));
+    return put_handle(device, handle);
+}
+
 static result_t put_gpu_handle(enum function function, handle_t *device, int gpu)
 {
-    struct call call = enter_lookup(function, gpu);
-    return put_handle(&call, device, handle_of_gpu(gpu));
+    return put_found(function, device, gpu, handle_of_gpu(gpu));
 }
 
 EXPORT result_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, handle_t *device)
 {
-    struct call call = enter_system(FN_nvmlDeviceGetHandleByIndex);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_system(FN_nvmlDeviceGetHandleByIndex));
     if (index >= state()->header.gpu_count)
         return INVALID_ARGUMENT;
     return put_gpu_handle(FN_nvmlDeviceGetHandleByIndex, device, (int)index);
@@ -121,41 +120,32 @@ EXPORT result_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, handle_t *devi
 ALIAS_OF(nvmlDeviceGetHandleByIndex_v2)
 result_t nvmlDeviceGetHandleByIndex(unsigned int index, handle_t *device);
 
-static result_t find_mig(const struct gpu *gpu, const char *uuid, int *found)
+static bool find_mig(const struct gpu *gpu, const char *uuid, int *mig)
 {
-    for (int mig = 0; mig < (int)gpu->mig_count; mig++) {
-        if (strcmp(gpu->mig_uuids[mig], uuid) == 0) {
-            *found = mig;
-            return SUCCESS;
-        }
-    }
-    return NOT_FOUND;
+    for (*mig = 0; *mig < (int)gpu->mig_count; ++*mig)
+        if (strcmp(gpu->mig_uuids[*mig], uuid) == 0)
+            return true;
+    return false;
 }
 
 EXPORT result_t nvmlDeviceGetHandleByUUID(const char *uuid, handle_t *device)
 {
-    struct call call = enter_system(FN_nvmlDeviceGetHandleByUUID);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_system(FN_nvmlDeviceGetHandleByUUID));
     if (uuid == NULL)
         return INVALID_ARGUMENT;
     for (int gpu = 0; gpu < (int)state()->header.gpu_count; gpu++) {
         int mig;
         if (strcmp(state()->gpus[gpu].uuid, uuid) == 0)
             return put_gpu_handle(FN_nvmlDeviceGetHandleByUUID, device, gpu);
-        if (find_mig(&state()->gpus[gpu], uuid, &mig) == SUCCESS) {
-            call = enter_lookup(FN_nvmlDeviceGetHandleByUUID, gpu);
-            return put_handle(&call, device, handle_of_mig(gpu, mig));
-        }
+        if (find_mig(&state()->gpus[gpu], uuid, &mig))
+            return put_found(FN_nvmlDeviceGetHandleByUUID, device, gpu, handle_of_mig(gpu, mig));
     }
     return NOT_FOUND;
 }
 
 EXPORT result_t nvmlDeviceGetHandleBySerial(const char *serial, handle_t *device)
 {
-    struct call call = enter_system(FN_nvmlDeviceGetHandleBySerial);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_system(FN_nvmlDeviceGetHandleBySerial));
     if (serial == NULL)
         return INVALID_ARGUMENT;
     for (int gpu = 0; gpu < (int)state()->header.gpu_count; gpu++)
@@ -175,9 +165,7 @@ static bool parse_bus_id(const char *text, unsigned int *domain, unsigned int *b
 
 EXPORT result_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, handle_t *device)
 {
-    struct call call = enter_system(FN_nvmlDeviceGetHandleByPciBusId);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_system(FN_nvmlDeviceGetHandleByPciBusId));
     unsigned int domain, bus, slot;
     if (bus_id == NULL || !parse_bus_id(bus_id, &domain, &bus, &slot))
         return INVALID_ARGUMENT;

@@ -16,17 +16,13 @@ static unsigned int celsius(const struct gpu *gpu)
 EXPORT result_t nvmlDeviceGetTemperature(handle_t device, unsigned int sensor,
                                          unsigned int *temperature)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetTemperature, device, GPU_ONLY);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetTemperature, device, GPU_ONLY));
     return sensor != 0 ? INVALID_ARGUMENT : put32(&call, temperature, celsius(call.gpu));
 }
 
 EXPORT result_t nvmlDeviceGetTemperatureV(handle_t device, struct temperature *temperature)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetTemperatureV, device, GPU_ONLY);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetTemperatureV, device, GPU_ONLY));
     if (temperature == NULL)
         return INVALID_ARGUMENT;
     if (temperature->version != VERSIONED(struct temperature, 1u))
@@ -41,9 +37,7 @@ EXPORT result_t nvmlDeviceGetTemperatureThreshold(handle_t device, unsigned int 
                                                   unsigned int *temperature)
 {
     static const unsigned int thresholds[] = {92, 89, 95, 85};
-    struct call call = enter_device(FN_nvmlDeviceGetTemperatureThreshold, device, GPU_ONLY);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetTemperatureThreshold, device, GPU_ONLY));
     if (which >= sizeof thresholds / sizeof *thresholds)
         return NOT_SUPPORTED;
     return put32(&call, temperature, thresholds[which]);
@@ -51,9 +45,9 @@ EXPORT result_t nvmlDeviceGetTemperatureThreshold(handle_t device, unsigned int 
 
 EXPORT result_t nvmlDeviceGetFanSpeed(handle_t device, unsigned int *percent)
 {
-    struct call call =
-        require(enter_device(FN_nvmlDeviceGetFanSpeed, device, GPU_ONLY), FLAG_FAN_SUPPORTED);
-    return call.result ? call.result : put32(&call, percent, call.gpu->fan_percent);
+    ENTER(enter_device(FN_nvmlDeviceGetFanSpeed, device, GPU_ONLY));
+    REQUIRE(FLAG_FAN_SUPPORTED);
+    return put32(&call, percent, call.gpu->fan_percent);
 }
 
 EXPORT result_t nvmlDeviceGetFanSpeed_v2(handle_t device, unsigned int fan, unsigned int *percent)
@@ -63,9 +57,7 @@ EXPORT result_t nvmlDeviceGetFanSpeed_v2(handle_t device, unsigned int fan, unsi
 
 EXPORT result_t nvmlDeviceGetUtilizationRates(handle_t device, struct utilization *rates)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetUtilizationRates, device, GPU_ONLY);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetUtilizationRates, device, GPU_ONLY));
     if (rates == NULL)
         return INVALID_ARGUMENT;
     rates->gpu = answer32(&call, get32(&call.gpu->utilization_gpu));
@@ -83,23 +75,21 @@ static result_t put_idle_engine(const struct call *call, unsigned int *percent,
 EXPORT result_t nvmlDeviceGetEncoderUtilization(handle_t device, unsigned int *percent,
                                                 unsigned int *period_us)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetEncoderUtilization, device, GPU_ONLY);
+    ENTER(enter_device(FN_nvmlDeviceGetEncoderUtilization, device, GPU_ONLY));
     return put_idle_engine(&call, percent, period_us);
 }
 
 EXPORT result_t nvmlDeviceGetDecoderUtilization(handle_t device, unsigned int *percent,
                                                 unsigned int *period_us)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetDecoderUtilization, device, GPU_ONLY);
+    ENTER(enter_device(FN_nvmlDeviceGetDecoderUtilization, device, GPU_ONLY));
     return put_idle_engine(&call, percent, period_us);
 }
 
 EXPORT result_t nvmlDeviceGetPcieThroughput(handle_t device, unsigned int counter,
                                             unsigned int *kilobytes)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetPcieThroughput, device, GPU_ONLY);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetPcieThroughput, device, GPU_ONLY));
     return counter > 1 ? INVALID_ARGUMENT : put32(&call, kilobytes, 0);
 }
 
@@ -107,9 +97,7 @@ EXPORT result_t nvmlDeviceGetPcieThroughput(handle_t device, unsigned int counte
 
 EXPORT result_t nvmlDeviceGetMemoryInfo(handle_t device, struct memory_v1 *out)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetMemoryInfo, device, GPU_OR_MIG);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetMemoryInfo, device, GPU_OR_MIG));
     if (out == NULL)
         return INVALID_ARGUMENT;
     struct memory_v2 memory = memory_of(&call);
@@ -122,9 +110,7 @@ EXPORT result_t nvmlDeviceGetMemoryInfo(handle_t device, struct memory_v1 *out)
 
 EXPORT result_t nvmlDeviceGetMemoryInfo_v2(handle_t device, struct memory_v2 *out)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetMemoryInfo, device, GPU_OR_MIG);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetMemoryInfo, device, GPU_OR_MIG));
     if (out == NULL)
         return INVALID_ARGUMENT;
     if (out->version != VERSIONED(struct memory_v2, 2u))
@@ -139,9 +125,7 @@ EXPORT result_t nvmlDeviceGetMemoryInfo_v2(handle_t device, struct memory_v2 *ou
 
 EXPORT result_t nvmlDeviceGetBAR1MemoryInfo(handle_t device, struct bar1_memory *out)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetBAR1MemoryInfo, device, GPU_OR_MIG);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetBAR1MemoryInfo, device, GPU_OR_MIG));
     if (out == NULL)
         return INVALID_ARGUMENT;
     out->total = answer64(&call, call.gpu->memory_total);
@@ -154,8 +138,6 @@ static result_t put_processes(const struct call *call, bool graphics, unsigned i
                               struct process_info *out)
 {
     struct process found[MAX_PROCESSES];
-    if (call->result != SUCCESS)
-        return call->result;
     if (count == NULL)
         return INVALID_ARGUMENT;
     unsigned int number = call->mig == NO_MIG ? copy_processes(call->gpu, graphics, found) : 0;
@@ -175,7 +157,7 @@ static result_t put_processes(const struct call *call, bool graphics, unsigned i
 EXPORT result_t nvmlDeviceGetComputeRunningProcesses_v3(handle_t device, unsigned int *count,
                                                         struct process_info *processes)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetComputeRunningProcesses, device, GPU_OR_MIG);
+    ENTER(enter_device(FN_nvmlDeviceGetComputeRunningProcesses, device, GPU_OR_MIG));
     return put_processes(&call, false, count, processes);
 }
 
@@ -186,7 +168,7 @@ result_t nvmlDeviceGetComputeRunningProcesses_v2(handle_t device, unsigned int *
 EXPORT result_t nvmlDeviceGetGraphicsRunningProcesses_v3(handle_t device, unsigned int *count,
                                                          struct process_info *processes)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetGraphicsRunningProcesses, device, GPU_OR_MIG);
+    ENTER(enter_device(FN_nvmlDeviceGetGraphicsRunningProcesses, device, GPU_OR_MIG));
     return put_processes(&call, true, count, processes);
 }
 
@@ -198,10 +180,11 @@ EXPORT result_t nvmlDeviceGetMPSComputeRunningProcesses_v3(handle_t device, unsi
                                                            struct process_info *processes)
 {
     (void)processes;
-    struct call call = enter_device(FN_nvmlDeviceGetMPSComputeRunningProcesses, device, GPU_OR_MIG);
-    if (call.result == SUCCESS && count != NULL)
-        *count = 0;
-    return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetMPSComputeRunningProcesses, device, GPU_OR_MIG));
+    if (count == NULL)
+        return INVALID_ARGUMENT;
+    *count = 0;
+    return SUCCESS;
 }
 
 ALIAS_OF(nvmlDeviceGetMPSComputeRunningProcesses_v3)
@@ -227,9 +210,7 @@ EXPORT result_t nvmlDeviceGetProcessUtilization(handle_t device,
 {
     (void)since;
     struct process found[MAX_PROCESSES];
-    struct call call = enter_device(FN_nvmlDeviceGetProcessUtilization, device, GPU_ONLY);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetProcessUtilization, device, GPU_ONLY));
     if (count == NULL)
         return INVALID_ARGUMENT;
     unsigned int number = copy_processes(call.gpu, false, found);

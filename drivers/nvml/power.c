@@ -8,17 +8,13 @@
 
 EXPORT result_t nvmlDeviceGetTotalEnergyConsumption(handle_t device, uint64_t *energy)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetTotalEnergyConsumption, device, GPU_ONLY);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetTotalEnergyConsumption, device, GPU_ONLY));
     return put64(&call, energy, energy_counter_mj(call.gpu, call.index, monotonic_now()));
 }
 
 EXPORT result_t nvmlDeviceGetPowerUsage(handle_t device, unsigned int *power)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetPowerUsage, device, GPU_ONLY);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetPowerUsage, device, GPU_ONLY));
     const struct power *drawn = &call.gpu->power;
     bool average = has(&call, FLAG_POWER_USAGE_IS_AVERAGE);
     double watts = read_power(drawn, average ? &drawn->average : &drawn->instant, monotonic_now());
@@ -76,7 +72,7 @@ static bool lacks_field(const struct gpu *gpu, unsigned int field)
     return false;
 }
 
-/* Leaves "not supported" in place for whatever this GPU cannot tell. */
+/* Leaves "not supported" in place for a field that this GPU lacks. */
 static void fill_field(const struct call *call, struct field_value *field, double now)
 {
     const struct gpu *gpu = call->gpu;
@@ -114,9 +110,7 @@ static void fill_field(const struct call *call, struct field_value *field, doubl
 
 EXPORT result_t nvmlDeviceGetFieldValues(handle_t device, int count, struct field_value *fields)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetFieldValues, device, GPU_ONLY);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetFieldValues, device, GPU_ONLY));
     if (count < 1 || fields == NULL)
         return INVALID_ARGUMENT;
     struct timespec wall;
@@ -157,9 +151,7 @@ EXPORT result_t nvmlDeviceGetSamples(handle_t device, unsigned int kind, uint64_
                                      unsigned int *value_type, unsigned int *count,
                                      struct sample *samples)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetSamples, device, GPU_ONLY);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetSamples, device, GPU_ONLY));
     if (value_type == NULL || count == NULL)
         return INVALID_ARGUMENT;
     if (kind != TOTAL_POWER_SAMPLES || call.gpu->power_samples == 0)
@@ -173,35 +165,32 @@ EXPORT result_t nvmlDeviceGetSamples(handle_t device, unsigned int kind, uint64_
 
 EXPORT result_t nvmlDeviceGetPowerManagementMode(handle_t device, unsigned int *mode)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetPowerManagementMode, device, GPU_ONLY);
+    ENTER(enter_device(FN_nvmlDeviceGetPowerManagementMode, device, GPU_ONLY));
     return put32(&call, mode, 1);
 }
 
 EXPORT result_t nvmlDeviceGetPowerManagementLimit(handle_t device, unsigned int *limit)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetPowerManagementLimit, device, GPU_ONLY);
-    return call.result ? call.result : put32(&call, limit, get32(&call.gpu->limit_mw));
+    ENTER(enter_device(FN_nvmlDeviceGetPowerManagementLimit, device, GPU_ONLY));
+    return put32(&call, limit, get32(&call.gpu->limit_mw));
 }
 
 EXPORT result_t nvmlDeviceGetEnforcedPowerLimit(handle_t device, unsigned int *limit)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetEnforcedPowerLimit, device, GPU_ONLY);
-    return call.result ? call.result : put32(&call, limit, get32(&call.gpu->limit_mw));
+    ENTER(enter_device(FN_nvmlDeviceGetEnforcedPowerLimit, device, GPU_ONLY));
+    return put32(&call, limit, get32(&call.gpu->limit_mw));
 }
 
 EXPORT result_t nvmlDeviceGetPowerManagementDefaultLimit(handle_t device, unsigned int *limit)
 {
-    struct call call = enter_device(FN_nvmlDeviceGetPowerManagementDefaultLimit, device, GPU_ONLY);
-    return call.result ? call.result : put32(&call, limit, call.gpu->limit_default_mw);
+    ENTER(enter_device(FN_nvmlDeviceGetPowerManagementDefaultLimit, device, GPU_ONLY));
+    return put32(&call, limit, call.gpu->limit_default_mw);
 }
 
 EXPORT result_t nvmlDeviceGetPowerManagementLimitConstraints(handle_t device, unsigned int *lowest,
                                                              unsigned int *highest)
 {
-    struct call call =
-        enter_device(FN_nvmlDeviceGetPowerManagementLimitConstraints, device, GPU_ONLY);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_device(FN_nvmlDeviceGetPowerManagementLimitConstraints, device, GPU_ONLY));
     result_t result = put32(&call, lowest, call.gpu->limit_min_mw);
     return result ? result : put32(&call, highest, call.gpu->limit_max_mw);
 }
@@ -218,15 +207,13 @@ static result_t set_limit(struct gpu *gpu, unsigned int limit)
 
 EXPORT result_t nvmlDeviceSetPowerManagementLimit(handle_t device, unsigned int limit)
 {
-    struct call call = enter_control(FN_nvmlDeviceSetPowerManagementLimit, device);
-    return call.result ? call.result : set_limit(call.gpu, limit);
+    ENTER(enter_control(FN_nvmlDeviceSetPowerManagementLimit, device));
+    return set_limit(call.gpu, limit);
 }
 
 EXPORT result_t nvmlDeviceSetPowerManagementLimit_v2(handle_t device, struct power_value *wanted)
 {
-    struct call call = enter_control(FN_nvmlDeviceSetPowerManagementLimit, device);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_control(FN_nvmlDeviceSetPowerManagementLimit, device));
     if (wanted == NULL)
         return INVALID_ARGUMENT;
     if (wanted->version != VERSIONED(struct power_value, 2u))
@@ -238,17 +225,15 @@ EXPORT result_t nvmlDeviceSetPowerManagementLimit_v2(handle_t device, struct pow
 
 EXPORT result_t nvmlDeviceGetPersistenceMode(handle_t device, unsigned int *mode)
 {
-    struct call call = require(enter_device(FN_nvmlDeviceGetPersistenceMode, device, GPU_ONLY),
-                               FLAG_PERSISTENCE_SUPPORTED);
-    return call.result ? call.result : put32(&call, mode, get32(&call.gpu->persistence));
+    ENTER(enter_device(FN_nvmlDeviceGetPersistenceMode, device, GPU_ONLY));
+    REQUIRE(FLAG_PERSISTENCE_SUPPORTED);
+    return put32(&call, mode, get32(&call.gpu->persistence));
 }
 
 EXPORT result_t nvmlDeviceSetPersistenceMode(handle_t device, unsigned int mode)
 {
-    struct call call = require(enter_control(FN_nvmlDeviceSetPersistenceMode, device),
-                               FLAG_PERSISTENCE_SUPPORTED);
-    if (call.result != SUCCESS)
-        return call.result;
+    ENTER(enter_control(FN_nvmlDeviceSetPersistenceMode, device));
+    REQUIRE(FLAG_PERSISTENCE_SUPPORTED);
     if (mode > 1)
         return INVALID_ARGUMENT;
     set32(&call.gpu->persistence, mode);

@@ -1,6 +1,6 @@
 /*
  * What follows when a client turns a knob: the GPU draws and does what its response says from that
- * instant on. The physics is the controller's (_response.py); here it is a table to look up.
+ * instant on. The physics is the controller's (_response.py), tabulated in the state file.
  */
 #define _GNU_SOURCE
 #include "answers.h"

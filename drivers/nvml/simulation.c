@@ -1,5 +1,5 @@
 /*
- * The life of the simulated driver, the common entry of every call, and what several of them read.
+ * Starting and stopping the library, the common entry of every call, and what several of them read.
  */
 #define _GNU_SOURCE
 #include "simulation.h"
@@ -38,7 +38,7 @@ result_t open_state(void)
     static const result_t results[] = {
         [MAPPED] = SUCCESS,
         [FILE_ABSENT] = DRIVER_NOT_LOADED,
-        [FILE_MISFITS] = LIB_RM_VERSION_MISMATCH,
+        [FILE_MISMATCH] = LIB_RM_VERSION_MISMATCH,
     };
     result_t result = SUCCESS;
     pthread_mutex_lock(&lifecycle);

@@ -11,7 +11,7 @@
 #define STATE_MAGIC "SIM-NVML"
 #define STATE_VARIABLE "SIMULATED_NVML"
 
-#define MAX_MIG_DEVICES 8
+#define MAX_MIG_DEVICES 7
 #define MAX_MEMORY_CLOCKS 8
 #define MAX_GRAPHICS_CLOCKS 256
 #define MAX_UNSUPPORTED_FIELDS 16
@@ -219,7 +219,7 @@ struct state {
 
 _Static_assert(sizeof(struct process) == 16, "layout of struct process");
 _Static_assert(sizeof(struct response) == 18456, "layout of struct response");
-_Static_assert(sizeof(struct gpu) == 218344, "layout of struct gpu");
-_Static_assert(sizeof(struct state) == 3564408, "layout of struct state");
+_Static_assert(sizeof(struct gpu) == 218248, "layout of struct gpu");
+_Static_assert(sizeof(struct state) == 3562872, "layout of struct state");
 
 #endif

@@ -20,7 +20,6 @@ from simulated_drivers._state import MAX_PROCESSES, Text
 
 MAX_CLOCKS = 33
 
-LEVEL_AUTO = 0
 _MICRO = 1_000_000
 
 
@@ -57,16 +56,16 @@ class AmdGpuSpec:
     """One simulated AMD GPU. Watts, joules, seconds, bytes, MHz and degrees Celsius throughout.
 
     Attributes:
-        watts: what the GPU draws until told otherwise (and drew before the simulation began).
+        watts: power until it is changed, and before the simulation began.
         serial: serial number of the chip, in hexadecimal digits.
         board_serial: serial number of the board; the dies of one board share it.
         secondary_die: the die of a two-die board whose power and energy read zero.
         partition: name of the compute partition mode, None where the part cannot be partitioned.
         hip_id: HIP's number for the GPU, None where the library does not know it.
-        sensors: what its power readings and energy counter make of what it draws: sensors,
-            or a name as in `ZEUS_SIMULATE_SENSORS`. By default those that are published of the
-            part that `name` tells, or of an MI300X. Without an average of its own, the averaged
-            power is what the momentary one is. The counter always has its timestamp.
+        sensors: `Sensors`, or an object with the same attributes, or, where Zeus is installed, a
+            name as in `ZEUS_SIMULATE_SENSORS`. By default those published for the part in `name`,
+            or for an MI300X. Without an average of its own, the averaged power is what the
+            momentary one is. The counter always has its timestamp.
         counter_offset: joules on the counter when the simulation begins.
         counter_resolution: microjoules per count of the energy counter.
         current_power: whether the momentary power is reported (it is from MI300 on).
@@ -117,7 +116,7 @@ class AmdGpuSpec:
     unsupported: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what the library could not act out."""
+        """Refuse what the library cannot simulate."""
         if not self.min_power_limit <= self.default_power_limit <= self.max_power_limit:
             raise ValueError("default_power_limit must lie between the lowest and the highest")
         object.__setattr__(self, "sensors", _zeus.published(self.sensors, self.name, "mi300x"))
@@ -148,11 +147,7 @@ def mi250x_board(board: int = 0, **changes: Any) -> list[AmdGpuSpec]:
 
 
 class _Process(ctypes.Structure):
-    _fields_ = [
-        ("name", Text),
-        ("pid", ctypes.c_uint64),
-        ("bytes", ctypes.c_uint64),
-    ]
+    _fields_ = [("name", Text), *fields(ctypes.c_uint64, "pid", "bytes")]
 
 
 class _Bounds(ctypes.Structure):
@@ -200,12 +195,59 @@ class _State(ctypes.Structure):
     _fields_ = [("header", _state.Header), ("gpus", _Gpu * _state.MAX_GPUS)]
 
 
-_FUNCTION_NUMBERS = _state.FunctionNumbers("amdsmi")
+def _describe(gpu: Any, spec: AmdGpuSpec, index: int) -> None:
+    _state.fill(
+        gpu,
+        spec,
+        uuid=f"a1ff74a1-0000-1000-80ff-{index:012x}",
+        serial=f"a1ff{index:012x}",
+        board_serial=f"PCB{index:06d}",
+        pci_bus=0x10 + index,
+    )
+    gpu.hotspot_celsius = spec.hotspot or 0
+    gpu.edge_celsius = spec.edge or 0
+    gpu.flags = _flags_of(spec)
+    gpu.limit_min_uw = round(spec.min_power_limit * _MICRO)
+    gpu.limit_max_uw = round(spec.max_power_limit * _MICRO)
+    gpu.limit_default_uw = gpu.limit_uw = round(spec.default_power_limit * _MICRO)
+    _describe_clocks(gpu.graphics, gpu.graphics_bounds, spec.graphics_clocks)
+    _describe_clocks(gpu.memory, gpu.memory_bounds, spec.memory_clocks)
+    _state.describe_power(gpu.power, spec, index)
+    if spec.sensors.average is None:
+        gpu.power.average = gpu.power.instant
+    # The library reports the resolution as a C float, so that is what it counts in.
+    gpu.counter_resolution = ctypes.c_float(spec.counter_resolution).value
+    _write_processes(gpu, spec.processes)
 
 
-def function_number(name: str) -> int:
-    """The number of a function that does something in the simulated library."""
-    return _FUNCTION_NUMBERS[name]
+def _describe_clocks(clocks: Any, bounds: Any, offered: Sequence[int]) -> None:
+    ascending = sorted(offered)
+    clocks.count = len(ascending)
+    clocks.mhz[: len(ascending)] = ascending
+    bounds.minimum, bounds.maximum = ascending[0], ascending[-1]
+
+
+def _flags_of(spec: AmdGpuSpec) -> int:
+    chosen = {
+        _Flag.NEEDS_ROOT: spec.needs_root,
+        _Flag.CURRENT_POWER: spec.current_power,
+        _Flag.AVERAGE_POWER: spec.average_power,
+        _Flag.ENERGY_COUNTER: spec.sensors.counter is not None,
+        _Flag.HOTSPOT: spec.hotspot is not None,
+        _Flag.EDGE: spec.edge is not None,
+        _Flag.SECONDARY_DIE: spec.secondary_die,
+        _Flag.CLOCK_LIMITS: spec.clock_limits,
+        _Flag.HIP_ID: spec.hip_id is not None,
+    }
+    return _state.chosen_flags(chosen)
+
+
+def _write_processes(gpu: Any, processes: Sequence[tuple[int, int, str]]) -> None:
+    if len(processes) > MAX_PROCESSES:
+        raise ValueError(f"at most {MAX_PROCESSES} processes")
+    for position, (pid, used, name) in enumerate(processes):
+        gpu.processes[position] = _Process(name=name.encode(), pid=pid, bytes=used)
+    gpu.process_count = len(processes)
 
 
 class SimulatedAmdSmi(_state.SimulatedState):
@@ -214,23 +256,20 @@ class SimulatedAmdSmi(_state.SimulatedState):
     _layout = _State
     _magic = b"SIM-ASMI"
     variable = "SIMULATED_AMDSMI"
-    _functions = _FUNCTION_NUMBERS
+    _functions = _state.FunctionNumbers("amdsmi")
     _code_of_errors = AmdSmiStatus.IO
     _code_when_lost = AmdSmiStatus.IO
+    _describe = staticmethod(_describe)
 
     @classmethod
     def create(cls, path: Path, gpus: Sequence[AmdGpuSpec]) -> SimulatedAmdSmi:
         """Write a new state file that describes `gpus`, in the library's order, and map it."""
         return cls._create(path, gpus)
 
-    @classmethod
-    def _describe(cls, gpu: Any, spec: AmdGpuSpec, index: int) -> None:
-        _describe(gpu, spec, index)
-
     def environment(self, library_dir: Path) -> dict[str, str]:
         """Variables that make a process load the library from `library_dir` and this state.
 
-        Whoever uses them must not pass on ROCM_HOME or ROCM_PATH, which the binding prefers.
+        The binding prefers ROCM_HOME and ROCM_PATH, so these must not lead to another library.
         """
         return super().environment(library_dir)
 
@@ -278,74 +317,3 @@ class SimulatedAmdSmi(_state.SimulatedState):
         """The lowest and highest memory clock in force, in MHz."""
         bounds = self._gpu(gpu).memory_bounds
         return bounds.minimum, bounds.maximum
-
-
-def _describe(gpu: Any, spec: AmdGpuSpec, index: int) -> None:
-    """Fill in a GPU of a state file that nobody reads yet."""
-    _describe_identity(gpu, spec, index)
-    _describe_behaviour(gpu, spec, index)
-    _describe_clocks(gpu.graphics, gpu.graphics_bounds, spec.graphics_clocks)
-    _describe_clocks(gpu.memory, gpu.memory_bounds, spec.memory_clocks)
-    gpu.flags = _flags_of(spec)
-    gpu.limit_min_uw = round(spec.min_power_limit * _MICRO)
-    gpu.limit_max_uw = round(spec.max_power_limit * _MICRO)
-    gpu.limit_default_uw = gpu.limit_uw = round(spec.default_power_limit * _MICRO)
-    gpu.performance_level = LEVEL_AUTO
-    _write_processes(gpu, spec.processes)
-
-
-def _describe_identity(gpu: Any, spec: AmdGpuSpec, index: int) -> None:
-    gpu.name = spec.name.encode()
-    gpu.uuid = (spec.uuid or f"a1ff74a1-0000-1000-80ff-{index:012x}").encode()
-    gpu.serial = (spec.serial or f"a1ff{index:012x}").encode()
-    gpu.board_serial = (spec.board_serial or f"PCB{index:06d}").encode()
-    gpu.partition = (spec.partition or "").encode()
-    gpu.device_id = spec.device_id
-    gpu.pci_domain = spec.pci_domain
-    gpu.pci_bus = 0x10 + index if spec.pci_bus is None else spec.pci_bus
-    gpu.pci_device = spec.pci_device
-    gpu.pci_function = spec.pci_function
-    gpu.hip_id = spec.hip_id or 0
-
-
-def _describe_behaviour(gpu: Any, spec: AmdGpuSpec, index: int) -> None:
-    gpu.gfx_activity = spec.gfx_activity
-    gpu.hotspot_celsius = spec.hotspot or 0
-    gpu.edge_celsius = spec.edge or 0
-    gpu.memory_total = spec.memory_total
-    gpu.memory_used = spec.memory_used
-    _state.describe_power(gpu.power, spec, index)
-    if spec.sensors.average is None:
-        gpu.power.average = gpu.power.instant
-    # The library reports the resolution as a C float, so that is what it counts in.
-    gpu.counter_resolution = ctypes.c_float(spec.counter_resolution).value
-
-
-def _describe_clocks(clocks: Any, bounds: Any, offered: Sequence[int]) -> None:
-    ascending = sorted(offered)
-    clocks.count = len(ascending)
-    clocks.mhz[: len(ascending)] = ascending
-    bounds.minimum, bounds.maximum = ascending[0], ascending[-1]
-
-
-def _flags_of(spec: AmdGpuSpec) -> int:
-    chosen = {
-        _Flag.NEEDS_ROOT: spec.needs_root,
-        _Flag.CURRENT_POWER: spec.current_power,
-        _Flag.AVERAGE_POWER: spec.average_power,
-        _Flag.ENERGY_COUNTER: spec.sensors.counter is not None,
-        _Flag.HOTSPOT: spec.hotspot is not None,
-        _Flag.EDGE: spec.edge is not None,
-        _Flag.SECONDARY_DIE: spec.secondary_die,
-        _Flag.CLOCK_LIMITS: spec.clock_limits,
-        _Flag.HIP_ID: spec.hip_id is not None,
-    }
-    return _state.chosen_flags(chosen)
-
-
-def _write_processes(gpu: Any, processes: Sequence[tuple[int, int, str]]) -> None:
-    if len(processes) > MAX_PROCESSES:
-        raise ValueError(f"at most {MAX_PROCESSES} processes")
-    for position, (pid, used, name) in enumerate(processes):
-        gpu.processes[position] = _Process(name=name.encode(), pid=pid, bytes=used)
-    gpu.process_count = len(processes)

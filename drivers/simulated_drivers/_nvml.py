@@ -8,7 +8,6 @@ answers, from the same numbers, what a perfect measurement would have found.
 from __future__ import annotations
 
 import ctypes
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,13 +77,13 @@ class GpuSpec:
     """One simulated GPU. Watts, joules, seconds, bytes and MHz throughout.
 
     Attributes:
-        watts: what the GPU draws until told otherwise (and drew before the simulation began).
-        load: what runs on it from the beginning; then power and speed answer to the knobs.
-        sensors: what its power readings and energy counter make of what it draws: sensors,
-            or a name as in `ZEUS_SIMULATE_SENSORS`. By default those that are published of the
-            part that `name` tells, or of an A100.
+        watts: power until it is changed, and before the simulation began.
+        load: load from the beginning; power and speed then follow the power limit and clocks.
+        sensors: `Sensors`, or an object with the same attributes, or, where Zeus is installed, a
+            name as in `ZEUS_SIMULATE_SENSORS`. By default those published for the part in `name`,
+            or for an A100.
         counter_offset: joules on the counter when the simulation begins.
-        power_usage_is: what nvmlDeviceGetPowerUsage reports.
+        power_usage_is: the sensor that nvmlDeviceGetPowerUsage reports.
         power_samples: how many refreshes of the instantaneous power nvmlDeviceGetSamples gives,
             for sensors with a period; 0 if unsupported.
         memory_power_fraction: share of the power reported for the memory, None if unsupported.
@@ -152,7 +151,7 @@ class GpuSpec:
     unsupported_fields: Sequence[int] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what the driver could not act out."""
+        """Refuse what the library cannot simulate."""
         object.__setattr__(self, "sensors", _zeus.published(self.sensors, self.name, "a100"))
         if self.power_usage_is == "average" and self.sensors.average is None:
             raise ValueError("power_usage_is='average' needs sensors with an average")
@@ -174,11 +173,7 @@ class GpuSpec:
 
 
 class _Process(ctypes.Structure):
-    _fields_ = [
-        ("pid", ctypes.c_uint32),
-        ("is_graphics", ctypes.c_uint32),
-        ("bytes", ctypes.c_uint64),
-    ]
+    _fields_ = [*_fields(ctypes.c_uint32, "pid", "is_graphics"), ("bytes", ctypes.c_uint64)]
 
 
 class _Gpu(ctypes.Structure):
@@ -186,7 +181,7 @@ class _Gpu(ctypes.Structure):
 
     _fields_ = [
         *_fields(_Text, "name", "uuid", "serial"),
-        ("mig_uuids", _Text * (MAX_MIG_DEVICES + 1)),
+        ("mig_uuids", _Text * MAX_MIG_DEVICES),
         *_fields(
             ctypes.c_uint32,
             "flags",
@@ -214,11 +209,7 @@ class _Gpu(ctypes.Structure):
         *_fields(
             ctypes.c_uint64, "memory_total", "memory_reserved", "memory_used", "power_samples"
         ),
-        *_fields(
-            ctypes.c_double,
-            "memory_power_fraction",
-            "module_power_extra",
-        ),
+        *_fields(ctypes.c_double, "memory_power_fraction", "module_power_extra"),
         *_fields(
             ctypes.c_uint32,
             "limit_min_mw",
@@ -262,21 +253,86 @@ class _State(ctypes.Structure):
     ]
 
 
-_FUNCTION_NUMBERS = _state.FunctionNumbers("nvml")
-
-
-def function_number(name: str) -> int:
-    """The number of a function; versions of one function (`_v2`, `_v3`) share a number."""
-    plain = re.sub(r"_v\d+$", "", name)
-    return _FUNCTION_NUMBERS["nvmlInit" if plain == "nvmlInitWithFlags" else plain]
+_FUNCTIONS = _state.FunctionNumbers("nvml", nvmlInitWithFlags="nvmlInit")
 
 
 def _milliwatts(watts: float) -> int:
     return round(watts * 1000)
 
 
-def _or(value: float | int | str | None, default: float | int | str) -> float | int | str:
-    return default if value is None else value
+def _describe(gpu: _Gpu, spec: GpuSpec, index: int) -> None:
+    _state.fill(
+        gpu,
+        spec,
+        uuid=f"GPU-5a1d0000-0000-4000-8000-{index:012x}",
+        serial=f"16520210{index:05d}",
+        pci_bus=0x10 + index,
+        minor_number=index,
+    )
+    if spec.board_id is None:
+        gpu.board_id = gpu.pci_bus << 8
+    gpu.compute_major, gpu.compute_minor = spec.compute_capability
+    gpu.flags = _flags_of(spec)
+    gpu.limit_min_mw = _milliwatts(spec.min_power_limit)
+    gpu.limit_max_mw = _milliwatts(spec.max_power_limit)
+    gpu.limit_default_mw = gpu.limit_mw = _milliwatts(spec.default_power_limit)
+    gpu.mig_count = len(spec.mig_uuids)
+    for position, uuid in enumerate(spec.mig_uuids):
+        gpu.mig_uuids[position].value = f"MIG-{uuid.removeprefix('MIG-')}".encode()
+    _describe_clocks(gpu, spec)
+    _state.describe_power(gpu.power, spec, index)
+    if spec.sensors.counter is None:
+        gpu.unsupported[_FUNCTIONS["nvmlDeviceGetTotalEnergyConsumption"]] = 1
+    _response.forget(gpu.response)
+    _write_unsupported_fields(gpu, spec.unsupported_fields)
+    _write_processes(gpu, spec.compute_processes, spec.graphics_processes)
+
+
+def _describe_clocks(gpu: _Gpu, spec: GpuSpec) -> None:
+    memory = sorted(spec.memory_clocks, reverse=True)
+    graphics = sorted(spec.graphics_clocks, reverse=True)
+    gpu.memory_clocks[: len(memory)] = memory
+    gpu.graphics_clocks[: len(graphics)] = graphics
+    gpu.memory_clock_count, gpu.graphics_clock_count = len(memory), len(graphics)
+    if spec.default_graphics_clock is None:
+        gpu.default_graphics_clock = graphics[0]
+    gpu.application_memory = memory[0]
+    gpu.application_graphics = gpu.default_graphics_clock
+
+
+def _flags_of(spec: GpuSpec) -> int:
+    chosen = {
+        _Flag.NEEDS_ROOT: spec.needs_root,
+        _Flag.LOST_AT_INIT: spec.lost_at_init,
+        _Flag.POWER_USAGE_IS_AVERAGE: spec.power_usage_is == "average",
+        _Flag.PERSISTENCE_SUPPORTED: spec.persistence_supported,
+        _Flag.ECC_SUPPORTED: spec.ecc_supported,
+        _Flag.ECC_ENABLED: spec.ecc_supported and spec.ecc_enabled,
+        _Flag.FAN_SUPPORTED: spec.fan_percent is not None,
+        _Flag.DISPLAY: spec.display,
+        _Flag.MIG_SUPPORTED: spec.mig_supported,
+        _Flag.MEMORY_POWER_SUPPORTED: spec.memory_power_fraction is not None,
+        _Flag.MODULE_POWER_SUPPORTED: spec.module_power_extra is not None,
+        _Flag.AVERAGE_POWER_SUPPORTED: spec.sensors.average is not None,
+    }
+    return _state.chosen_flags(chosen)
+
+
+def _write_unsupported_fields(gpu: _Gpu, fields: Sequence[int]) -> None:
+    gpu.unsupported_field_count = 0
+    gpu.unsupported_fields[: len(fields)] = list(fields)
+    gpu.unsupported_field_count = len(fields)
+
+
+def _write_processes(
+    gpu: _Gpu, compute: Sequence[tuple[int, int]], graphics: Sequence[tuple[int, int]]
+) -> None:
+    if len(compute) + len(graphics) > _state.MAX_PROCESSES:
+        raise ValueError(f"at most {_state.MAX_PROCESSES} processes")
+    entries = [(pid, 0, used) for pid, used in compute] + [(pid, 1, used) for pid, used in graphics]
+    for position, entry in enumerate(entries):
+        gpu.processes[position] = _Process(*entry)
+    gpu.process_count = len(entries)
 
 
 class SimulatedNvml(_state.SimulatedState):
@@ -285,9 +341,10 @@ class SimulatedNvml(_state.SimulatedState):
     _layout = _State
     _magic = b"SIM-NVML"
     variable = "SIMULATED_NVML"
-    _functions = _FUNCTION_NUMBERS
+    _functions = _FUNCTIONS
     _code_of_errors = NvmlReturn.UNKNOWN
     _code_when_lost = NvmlReturn.GPU_IS_LOST
+    _describe = staticmethod(_describe)
 
     @classmethod
     def create(
@@ -315,14 +372,6 @@ class SimulatedNvml(_state.SimulatedState):
                 created.set_load(index, spec.load)
         return created
 
-    @classmethod
-    def _describe(cls, gpu: _Gpu, spec: GpuSpec, index: int) -> None:
-        _describe(gpu, spec, index)
-
-    @classmethod
-    def _number(cls, function: str) -> int:
-        return function_number(function)
-
     # What the GPUs report.
 
     def counter(self, gpu: int, instant: float) -> int:
@@ -330,7 +379,7 @@ class SimulatedNvml(_state.SimulatedState):
         return max(0, int(1000.0 * self._counted_joules(gpu, instant)))
 
     def set_counter_offset(self, gpu: int, joules: float) -> None:
-        """Shift the energy counter, for example to act out a reloaded driver."""
+        """Shift the energy counter, for example as a reloaded driver does."""
         self._gpu(gpu).power.counter_offset = joules
 
     def set_load(self, gpu: int, load: _response.Load) -> float:
@@ -437,102 +486,3 @@ def _graphics_clock(gpu: _Gpu) -> int:
     if gpu.locked_graphics_max:
         clock = max(gpu.locked_graphics_min, min(clock, gpu.locked_graphics_max))
     return min(clock, gpu.graphics_clocks[0])
-
-
-def _describe(gpu: _Gpu, spec: GpuSpec, index: int) -> None:
-    """Fill in a GPU of a state file that nobody reads yet."""
-    _describe_identity(gpu, spec, index)
-    _describe_behaviour(gpu, spec, index)
-    _describe_clocks(gpu, spec)
-    _response.forget(gpu.response)
-    gpu.flags = _flags_of(spec)
-    gpu.limit_min_mw = _milliwatts(spec.min_power_limit)
-    gpu.limit_max_mw = _milliwatts(spec.max_power_limit)
-    gpu.limit_default_mw = gpu.limit_mw = _milliwatts(spec.default_power_limit)
-    gpu.persistence = int(spec.persistence)
-    gpu.memory_total = spec.memory_total
-    gpu.memory_reserved = spec.memory_reserved
-    gpu.memory_used = spec.memory_used
-    _write_unsupported_fields(gpu, spec.unsupported_fields)
-    _write_processes(gpu, spec.compute_processes, spec.graphics_processes)
-
-
-def _describe_identity(gpu: _Gpu, spec: GpuSpec, index: int) -> None:
-    gpu.name = spec.name.encode()
-    gpu.uuid = str(_or(spec.uuid, f"GPU-5a1d0000-0000-4000-8000-{index:012x}")).encode()
-    gpu.serial = str(_or(spec.serial, f"16520210{index:05d}")).encode()
-    gpu.mig_count = len(spec.mig_uuids)
-    for position, uuid in enumerate(spec.mig_uuids):
-        full = uuid if uuid.startswith("MIG-") else f"MIG-{uuid}"
-        gpu.mig_uuids[position].value = full.encode()
-    gpu.pci_domain = spec.pci_domain
-    gpu.pci_bus = _or(spec.pci_bus, 0x10 + index)
-    gpu.pci_device = spec.pci_device
-    gpu.pci_device_id = spec.pci_device_id
-    gpu.pci_subsystem_id = spec.pci_subsystem_id
-    gpu.minor_number = _or(spec.minor_number, index)
-    gpu.board_id = _or(spec.board_id, gpu.pci_bus << 8)
-    gpu.brand = spec.brand
-    gpu.architecture = spec.architecture
-    gpu.compute_major, gpu.compute_minor = spec.compute_capability
-    gpu.cores = spec.cores
-
-
-def _describe_behaviour(gpu: _Gpu, spec: GpuSpec, index: int) -> None:
-    gpu.compute_mode = spec.compute_mode
-    gpu.performance_state = spec.performance_state
-    gpu.fan_percent = spec.fan_percent or 0
-    gpu.utilization_gpu = spec.utilization_gpu
-    gpu.utilization_memory = spec.utilization_memory
-    _state.describe_power(gpu.power, spec, index)
-    if spec.sensors.counter is None:
-        gpu.unsupported[function_number("nvmlDeviceGetTotalEnergyConsumption")] = 1
-    gpu.power_samples = spec.power_samples
-    gpu.memory_power_fraction = spec.memory_power_fraction or 0.0
-    gpu.module_power_extra = spec.module_power_extra or 0.0
-
-
-def _describe_clocks(gpu: _Gpu, spec: GpuSpec) -> None:
-    memory = sorted(spec.memory_clocks, reverse=True)
-    graphics = sorted(spec.graphics_clocks, reverse=True)
-    gpu.memory_clocks[: len(memory)] = memory
-    gpu.graphics_clocks[: len(graphics)] = graphics
-    gpu.memory_clock_count, gpu.graphics_clock_count = len(memory), len(graphics)
-    gpu.default_graphics_clock = _or(spec.default_graphics_clock, graphics[0])
-    gpu.application_memory = memory[0]
-    gpu.application_graphics = gpu.default_graphics_clock
-
-
-def _flags_of(spec: GpuSpec) -> int:
-    chosen = {
-        _Flag.NEEDS_ROOT: spec.needs_root,
-        _Flag.LOST_AT_INIT: spec.lost_at_init,
-        _Flag.POWER_USAGE_IS_AVERAGE: spec.power_usage_is == "average",
-        _Flag.PERSISTENCE_SUPPORTED: spec.persistence_supported,
-        _Flag.ECC_SUPPORTED: spec.ecc_supported,
-        _Flag.ECC_ENABLED: spec.ecc_supported and spec.ecc_enabled,
-        _Flag.FAN_SUPPORTED: spec.fan_percent is not None,
-        _Flag.DISPLAY: spec.display,
-        _Flag.MIG_SUPPORTED: spec.mig_supported,
-        _Flag.MEMORY_POWER_SUPPORTED: spec.memory_power_fraction is not None,
-        _Flag.MODULE_POWER_SUPPORTED: spec.module_power_extra is not None,
-        _Flag.AVERAGE_POWER_SUPPORTED: spec.sensors.average is not None,
-    }
-    return _state.chosen_flags(chosen)
-
-
-def _write_unsupported_fields(gpu: _Gpu, fields: Sequence[int]) -> None:
-    gpu.unsupported_field_count = 0
-    gpu.unsupported_fields[: len(fields)] = list(fields)
-    gpu.unsupported_field_count = len(fields)
-
-
-def _write_processes(
-    gpu: _Gpu, compute: Sequence[tuple[int, int]], graphics: Sequence[tuple[int, int]]
-) -> None:
-    if len(compute) + len(graphics) > _state.MAX_PROCESSES:
-        raise ValueError(f"at most {_state.MAX_PROCESSES} processes")
-    entries = [(pid, 0, used) for pid, used in compute] + [(pid, 1, used) for pid, used in graphics]
-    for position, entry in enumerate(entries):
-        gpu.processes[position] = _Process(*entry)
-    gpu.process_count = len(entries)

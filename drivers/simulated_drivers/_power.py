@@ -121,7 +121,7 @@ def schedule(
     """Draw what (instant, watts) `points` say from the first on, keeping the history before it.
 
     Args:
-        power: what is rewritten; nobody may read it meanwhile.
+        power: what is rewritten; must not be read meanwhile.
         points: in ascending order, at least one.
         now: the present; points before it change what was drawn already.
         memory: sensors still report what was drawn so many seconds ago, so that has to stay when
@@ -199,7 +199,7 @@ def _last_refresh(power: Power, instant: float) -> int:
 
 
 def _count_up_to(power: Power, number: int) -> float:
-    """What a part-time counter has counted by a refresh: in one order, so one sum for everybody."""
+    """Return what a part-time counter has counted by a refresh, added up in one order."""
     counter = _zeus.model(power.counter)
     joules = power.counted.joules
     for refresh in range(power.counted.refresh + 1, number + 1):

@@ -60,7 +60,7 @@ def describe(
     """Tabulate a load: at every whole watt (of a wide range, at fewer) and every clock.
 
     Args:
-        response: what is rewritten; nobody may read it meanwhile.
+        response: what is rewritten; must not be read meanwhile.
         load: the physics.
         limits: lowest and highest power limit, W.
         clocks: in MHz, in any order.

@@ -1,4 +1,4 @@
-"""What the controllers of all simulated driver libraries have in common.
+"""The part of a controller that is the same for every simulated driver library.
 
 A `SimulatedState` owns the state file that a C library maps: it schedules the power that the GPUs
 draw, injects faults and counts calls. It also answers, from the same numbers, what a perfect
@@ -67,20 +67,41 @@ class Header(ctypes.Structure):
 class FunctionNumbers:
     """The functions of one library that can be counted and made to fail, by name."""
 
-    def __init__(self, library: str) -> None:
-        """Read the list in the `state.h` of a library."""
+    def __init__(self, library: str, **aliases: str) -> None:
+        """Read the list in the `state.h` of a library; `aliases` are further names."""
         text = (SOURCES / library / "state.h").read_text()
         names = re.findall(r"^\s+FUNCTION\((\w+)\)", text, re.MULTILINE)
         self._numbers = {name: number for number, name in enumerate([ANY_FUNCTION, *names])}
+        self._aliases = aliases
         self._library = library
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def __getitem__(self, name: str) -> int:
-        if name not in self._numbers:
+        plain = re.sub(r"_v\d+$", "", name)  # versions of one function share a number
+        plain = self._aliases.get(plain, plain)
+        if plain not in self._numbers:
             raise ValueError(f"the simulated {self._library} library has no function {name!r}")
-        return self._numbers[name]
+        return self._numbers[plain]
+
+
+def fill(gpu: Any, spec: Any, **defaults: str | int) -> None:
+    """Copy numbers and texts that have the same name in a spec and in the layout of a GPU.
+
+    Args:
+        gpu: A GPU of a state file that is not in use yet.
+        spec: What describes it.
+        defaults: Values where the spec has none.
+    """
+    for name, *_ in gpu._fields_:
+        value = getattr(spec, name, None)
+        if value is None:
+            value = defaults.get(name)
+        if isinstance(value, str):
+            value = value.encode()
+        if isinstance(value, int | float | bytes):
+            setattr(gpu, name, value)
 
 
 def chosen_flags(chosen: dict[Any, bool]) -> int:
@@ -141,7 +162,7 @@ class SimulatedState:
             gpu = state.gpus[index]
             cls._describe(gpu, spec, index)
             for function in spec.unsupported:
-                gpu.unsupported[cls._number(function)] = 1
+                gpu.unsupported[cls._functions[function]] = 1
             _power.begin(gpu.power, spec.watts, now)
         state.header.magic = cls._magic
         Path(path).write_bytes(bytes(state))
@@ -152,21 +173,17 @@ class SimulatedState:
         """Map the state file that this process was started with, see `environment`."""
         return cls(Path(os.environ[cls.variable]))
 
-    @classmethod
-    def _describe(cls, gpu: Any, spec: Any, index: int) -> None:
-        """Fill in a GPU of a state file that nobody reads yet."""
+    @staticmethod
+    def _describe(gpu: Any, spec: Any, index: int) -> None:
+        """Fill in a GPU of a state file that is not in use yet."""
         raise NotImplementedError
-
-    @classmethod
-    def _number(cls, function: str) -> int:
-        return cls._functions[function]
 
     def close(self) -> None:
         """Unmap the state file; the file stays."""
         if not self._close_file.alive:
             return
         del self._state
-        # Whoever still holds a part of the state keeps the mapping until they let go.
+        # A part of the state that is still referred to keeps the mapping until it is not.
         with suppress(BufferError):
             self._map.close()
         self._close_file()
@@ -195,8 +212,8 @@ class SimulatedState:
         for it to come `after` some more seconds, and waits for it.
         """
         with self._rewriting(gpu) as state:
-            # Readers wait while the state is being rewritten, so whoever looks after this instant
-            # sees the new power, and nobody has looked past it with the old one.
+            # Readers wait while the state is being rewritten: a reading after this instant is of
+            # the new power, and there was none with the old one.
             now = time.monotonic()
             self._draw(state, [(now + after, watts)], now)
         return now + after
@@ -278,7 +295,7 @@ class SimulatedState:
         self._gpu(gpu).memory_used = used
 
     def deny_control(self, denied: bool = True, gpu: int | None = None) -> None:
-        """Refuse changes for lack of permission whoever asks, on one GPU or on all of them."""
+        """Refuse changes for lack of permission, even to root, on one GPU or on all of them."""
         for index in range(len(self)) if gpu is None else [gpu]:
             self._set_flag(index, DENY_CONTROL, denied)
 
@@ -286,7 +303,7 @@ class SimulatedState:
         """How often processes have called a function so far, all versions of it together."""
         if function == ANY_FUNCTION:
             return sum(self._state.header.calls)
-        return self._state.header.calls[self._number(function)]
+        return self._state.header.calls[self._functions[function]]
 
     # Faults.
 
@@ -348,7 +365,7 @@ class SimulatedState:
     def _fault(self, gpu: int | None, function: str) -> Fault:
         if gpu is not None:
             self._gpu(gpu)
-        return self._faults(gpu)[self._number(function)]
+        return self._faults(gpu)[self._functions[function]]
 
     def _set_flag(self, gpu: int, flag: int, on: bool) -> None:
         state = self._gpu(gpu)

@@ -39,7 +39,7 @@ def load(
     return settled
 
 
-# What Zeus, like other tools, goes by to tell what `nvmlDeviceGetPowerUsage` reports.
+# Tools infer from it which power `nvmlDeviceGetPowerUsage` reports.
 _COMPUTE_CAPABILITIES = {
     "p100": (6, 0),
     "v100": (7, 0),
