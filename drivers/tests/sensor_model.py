@@ -13,12 +13,15 @@ from zeus.device._sensors import Sensor
 Points = Sequence[tuple[float, float]]
 
 
-def unrest(seconds: float, seed: int = 0) -> list[tuple[float, float]]:
-    """(instant, watts) of a load that changes at odd instants, from a little ago on."""
-    generator = random.Random(seed)
+def unrest(seconds: float, shortest: float = 0.004) -> list[tuple[float, float]]:
+    """(instant, watts) of a load that changes at odd instants, from a little ago on.
+
+    Each power lasts from `shortest` to five times as long.
+    """
+    generator = random.Random(0)
     points = [(time.monotonic() - 3, 100.0)]
     while points[-1][0] < points[0][0] + 3 + seconds:
-        later = points[-1][0] + generator.uniform(0.004, 0.02)
+        later = points[-1][0] + generator.uniform(shortest, 5 * shortest)
         points.append((later, generator.uniform(60, 400)))
     return points
 

@@ -17,8 +17,6 @@ from drivers.tests.nvml_clients import (
 
 from simulated_drivers import GpuSpec, NvmlReturn
 
-pytestmark = pytest.mark.real_time
-
 READ_BOTH = """
 handles = start()
 answer([outcome(N.nvmlDeviceGetPowerUsage, h) for h in handles]

@@ -17,8 +17,6 @@ from drivers.tests.nvml_clients import (
 from simulated_drivers import GpuSpec, NvmlReturn, SimulatedNvml
 from simulated_drivers import _build as building
 
-pytestmark = pytest.mark.real_time
-
 # --- Identity -------------------------------------------------------------------------------------
 
 

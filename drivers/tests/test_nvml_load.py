@@ -17,8 +17,6 @@ from simulated_drivers._nvml import MAX_SEGMENTS
 from zeus.device._sensors import Sensor, Sensors
 from zeus.device._simulated_models import MODELS
 
-pytestmark = pytest.mark.real_time
-
 # What every client starts with: the GPU, and a hand on its limit.
 HANDS = """
 gpu = start()[0]

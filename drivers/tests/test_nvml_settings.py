@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from drivers.tests.nvml_clients import (
     Simulate,
     error,
 )
 
 from simulated_drivers import ClockSettings, GpuSpec, NvmlReturn
-
-pytestmark = pytest.mark.real_time
 
 
 def test_settings_are_shared_between_processes(simulate: Simulate) -> None:
