@@ -64,7 +64,7 @@ def test_the_serving_example_runs_and_keeps_its_promise():
 
 DOCUMENTS = sorted(
     path
-    for folder in (".", "docs", "benchmarks", "examples/*")
+    for folder in (".", "docs", "benchmarks", "drivers", "examples/*")
     for path in ROOT.glob(f"{folder}/*.md")
 )
 

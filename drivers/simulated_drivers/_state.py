@@ -78,6 +78,9 @@ class FunctionNumbers:
     def __len__(self) -> int:
         return len(self._numbers)
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
     def __getitem__(self, name: str) -> int:
         plain = re.sub(r"_v\d+$", "", name)  # versions of one function share a number
         plain = self._aliases.get(plain, plain)
