@@ -23,32 +23,25 @@ __all__ = [
     "storage",
 ]
 
+pytest_plugins = ["tests.deadlines", "tests.reruns"]
+
 # Machines are shared and noisy: no property has a deadline. At a desk every run tries new examples;
 # a build tries the same ones each time, so that it fails for what was changed and nothing else.
 settings.register_profile("desk", deadline=None)
 settings.register_profile("build", deadline=None, derandomize=True)
 settings.load_profile("build" if os.environ.get("CI") else "desk")
 
-# What a shell starts in its background ignores Ctrl-C and Ctrl-\, as would all children of it.
+# A shell's background ignores Ctrl-C and Ctrl-\, and `nohup` SIGHUP, as would all children. Tests
+# send these to children. A handler, unlike SIG_IGN, is not inherited: the run itself outlives a
+# SIGHUP still.
 for _number, _usual in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGTERM, signal.SIG_DFL),
+    (signal.SIGHUP, lambda _number, _frame: None),
 ):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _usual)
-
-_TRIES_AGAIN = 2  # for a test in real time
-
-
-def pytest_collection_modifyitems(items):
-    """Try tests in real time again: a busy host holds programs up, a mistake fails every time.
-
-    The summary lists what was tried again (-rR). What shows up there often has a race.
-    """
-    for item in items:
-        if item.get_closest_marker("real_time"):
-            item.add_marker(pytest.mark.flaky(reruns=_TRIES_AGAIN))
-
 
 _VISIBILITY = (
     "CUDA_VISIBLE_DEVICES",
