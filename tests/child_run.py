@@ -5,19 +5,26 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
-_PLUGINS = ("xdist", "rerunfailures", "timeout", "tests.deadlines", "tests.reruns")
+_PLUGINS = (
+    *("xdist", "rerunfailures", "timeout"),
+    *("tests.deadlines", "tests.reruns", "tests.signals"),
+)
 
 
-def child_run(folder: Path, test_file: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run tests to their end."""
+def child_run(
+    folder: Path, test_file: str, *options: str, starter: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run tests to their end, by another program if there is a `starter`."""
     (folder / "test_it.py").write_text(test_file)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = real_time: as here\n")
     inherited = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
     return subprocess.run(
         [
+            *starter,
             *(sys.executable, "-m", "pytest", "--tb=native", "-p", "no:cacheprovider"),
             *(word for plugin in _PLUGINS for word in ("-p", plugin)),
             *options,

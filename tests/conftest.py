@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -23,25 +22,13 @@ __all__ = [
     "storage",
 ]
 
-pytest_plugins = ["tests.deadlines", "tests.reruns"]
+pytest_plugins = ["tests.deadlines", "tests.reruns", "tests.signals"]
 
 # Machines are shared and noisy: no property has a deadline. At a desk every run tries new examples;
 # a build tries the same ones each time, so that it fails for what was changed and nothing else.
 settings.register_profile("desk", deadline=None)
 settings.register_profile("build", deadline=None, derandomize=True)
 settings.load_profile("build" if os.environ.get("CI") else "desk")
-
-# A shell's background ignores Ctrl-C and Ctrl-\, and `nohup` SIGHUP, as would all children. Tests
-# send these to children. A handler, unlike SIG_IGN, is not inherited: the run itself outlives a
-# SIGHUP still.
-for _number, _usual in (
-    (signal.SIGINT, signal.default_int_handler),
-    (signal.SIGQUIT, signal.SIG_DFL),
-    (signal.SIGTERM, signal.SIG_DFL),
-    (signal.SIGHUP, lambda _number, _frame: None),
-):
-    if signal.getsignal(_number) is signal.SIG_IGN:
-        signal.signal(_number, _usual)
 
 _VISIBILITY = (
     "CUDA_VISIBLE_DEVICES",

@@ -213,12 +213,15 @@ def test_what_does_not_fit_is_counted(height):
 class Terminal:
     """`zeus top` in a terminal of its own."""
 
-    def __init__(self, *arguments: str, columns: int = 120, lines: int = 30, **variables) -> None:
+    def __init__(
+        self, *arguments: str, columns: int = 120, lines: int = 30, ignored: str = "", **variables
+    ) -> None:
         self.pid, self.master = pty.fork()
         if self.pid == 0:
             try:
                 # A shell stands for the user's: it tells what the terminal is like afterwards.
-                script = 'trap : INT; "$@"; echo "code $?"; stty -a'
+                ignoring = f"trap '' {ignored}; " if ignored else ""
+                script = f'{ignoring}trap : INT; "$@"; echo "code $?"; stty -a'
                 os.execve(
                     "/bin/sh",
                     ["sh", "-c", script, "sh", *ZEUS, "top", "--interval", "0.2", *arguments],
@@ -297,6 +300,16 @@ def test_a_signal_gives_the_terminal_back(number):
     terminal.read_until(b"Tesla V100")
     os.kill(terminal.child(), number)
     assert_given_back(terminal.finish(), 128 + number)
+
+
+def test_a_signal_that_the_caller_ignores_changes_nothing():
+    terminal = Terminal(ZEUS_SIMULATE="v100", ignored="HUP")
+    terminal.read_until(b"Tesla V100")
+    os.kill(terminal.child(), signal.SIGHUP)
+    terminal.forget()
+    terminal.read_until(b"Tesla V100")
+    terminal.type(b"q")
+    assert_given_back(terminal.finish(), 0)
 
 
 def test_the_view_is_redrawn_in_place():

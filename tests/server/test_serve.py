@@ -165,6 +165,13 @@ def test_however_often_it_is_told_to_stop_it_ends_well(file):
     assert (server.stop(), server.process.returncode) == ("", 0)
 
 
+def test_under_nohup_it_outlives_its_terminal(file):
+    serve = [sys.executable, "-m", "zeus", "serve"]
+    with serving(file, command=["sh", "-c", "trap '' HUP; exec \"$@\"", "sh", *serve]) as server:
+        server.process.send_signal(signal.SIGHUP)
+        assert ask(server, "GET", "/healthz")[0] == 200
+
+
 def test_an_address_that_is_taken_is_one_line(open_server, file, capfd):
     server, _ = open_server
     done = zeus_here(capfd, "serve", "--port", str(server.port), "--storage", file)
