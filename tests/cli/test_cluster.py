@@ -9,8 +9,6 @@ import subprocess
 import pytest
 from tests.cli.support import LONG_ENOUGH, ZEUS, environment, one_error_line, zeus
 
-pytestmark = pytest.mark.real_time
-
 KEYS = [
     "gpu",
     "workload",

@@ -17,8 +17,6 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer import GlobalPowerLimitOptimizer
 from zeus.testing import SimulatedNode, Workload
 
-pytestmark = pytest.mark.real_time
-
 
 def test_without_a_gpu_it_says_so_and_simulates():
     done = zeus("demo", ZEUS_SIMULATE=None)
@@ -57,6 +55,7 @@ def test_its_numbers_are_right(hidden):
     assert lower["profiling"]["steps"] > 0
 
 
+@pytest.mark.real_time
 def test_on_a_simulated_node_it_runs_in_real_time():
     done = zeus("demo", "--json", ZEUS_SIMULATE="v100,a40")
     result = json.loads(done.stdout)
@@ -93,6 +92,7 @@ def test_models_that_differ_have_limits_of_their_own():
     assert re.match(r"<pre>\d+ W \(NVIDIA A40 \(sim", optimizer.report()._repr_html_())
 
 
+@pytest.mark.real_time
 def test_with_a_gpu_but_no_framework_it_measures_idling_and_says_so(nvml, tmp_path):
     # A PyTorch that cannot use the GPUs, and is quicker to import than a real one.
     (tmp_path / "torch").mkdir()
@@ -109,6 +109,7 @@ def test_with_a_gpu_but_no_framework_it_measures_idling_and_says_so(nvml, tmp_pa
     assert sim.calls("nvmlDeviceSetPowerManagementLimit") == 0
 
 
+@pytest.mark.real_time
 def test_with_a_framework_it_trains(nvml, tmp_path):
     # Enough of PyTorch to count the steps.
     (tmp_path / "torch").mkdir()

@@ -11,8 +11,6 @@ from tests.cli.support import one_error_line, zeus
 from zeus.frontier import Frontier, Point, ZeusCost
 from zeus.optimizer.training._profiles import Profile, ProfileFile, ProfileKey
 
-pytestmark = pytest.mark.real_time
-
 SWEEP = Frontier(
     [
         Point(250, 3515, 774_000, 20, 9000),

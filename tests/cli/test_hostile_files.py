@@ -17,8 +17,6 @@ from tests.cli.support import zeus_here
 
 from zeus.frontier import Frontier, Point
 
-pytestmark = pytest.mark.real_time
-
 MARK = "<here>"
 # As JSON and TOML write them, or try to.
 NUMBERS = ("9" * 400, "-" + "9" * 400, "9" * 5000, "1e999", "1e308", "5e-324", "-1", "0", "0.5")

@@ -14,8 +14,6 @@ from tests.server.child import serving
 
 from zeus.optimizer.batch_size.api._commands import Create, Decide, End
 
-pytestmark = pytest.mark.real_time
-
 
 @pytest.fixture
 def zeus(capfd):

@@ -16,8 +16,6 @@ from tests.cli.support import LONG_ENOUGH, ZEUS, environment, one_error_line, st
 import zeus as package
 from zeus.cli import COMMANDS, build_parser, main
 
-pytestmark = pytest.mark.real_time
-
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "commands.md"
 
 

@@ -17,8 +17,6 @@ from tests.cli.support import LONG_ENOUGH, ZEUS, environment, one_error_line, st
 
 from zeus.monitor import Measurement
 
-pytestmark = pytest.mark.real_time
-
 
 def test_prints_time_energy_and_power_on_stderr():
     done = zeus("measure", "--", "sleep", "0.2", ZEUS_SIMULATE="v100x2")
@@ -93,6 +91,7 @@ def test_a_command_that_cannot_be_run(tmp_path, kind):
     assert str(file) in one_error_line(done)
 
 
+@pytest.mark.real_time
 def test_json_holds_the_measurement_and_the_command(tmp_path):
     file = tmp_path / "out.json"
     before = datetime.datetime.now(datetime.UTC)
@@ -255,6 +254,7 @@ def test_open_files_are_handed_down(tmp_path):
     assert done.stdout == "handed down\n"
 
 
+@pytest.mark.real_time
 def test_the_energy_is_that_of_the_time_the_command_ran(tmp_path, nvml_library):
     from simulated_drivers import GpuSpec, SimulatedNvml
 

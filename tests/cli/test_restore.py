@@ -12,8 +12,6 @@ from tests.cli.support import environment, zeus
 from simulated_drivers import GpuSpec
 from zeus.device import get_gpus
 
-pytestmark = pytest.mark.real_time
-
 HOLD = """
 import sys, time
 from zeus.device import get_gpus

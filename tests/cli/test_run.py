@@ -17,8 +17,6 @@ from tests.server.child import Server
 from zeus.cli import main
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
 
-pytestmark = pytest.mark.real_time
-
 JOB = """
 name = "nightly"
 batch_sizes = [16, 32, 64]

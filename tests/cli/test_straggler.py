@@ -11,8 +11,6 @@ from tests.server.child import serving
 
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 
-pytestmark = pytest.mark.real_time
-
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory):

@@ -23,8 +23,6 @@ from zeus.cli._snapshot import GpuReading, ProcessReading, Snapshot
 from zeus.cli._terminal import Console, width
 from zeus.cli.top import _view
 
-pytestmark = pytest.mark.real_time
-
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 HIDE_CURSOR, SHOW_CURSOR = b"\x1b[?25l", b"\x1b[?25h"
 
@@ -57,6 +55,7 @@ def test_a_plain_table_per_interval_without_a_terminal():
     assert err == ""
 
 
+@pytest.mark.real_time
 def test_json_is_one_object_per_line():
     process = start(
         "top", "--json", "--interval", "0.2", "--gpus", "1", variables={"ZEUS_SIMULATE": "v100x2"}
@@ -122,6 +121,7 @@ def test_a_lost_gpu_shows_its_reason_and_costs_no_other(nvml):
     assert "without 2 unreadable" in done.stdout
 
 
+@pytest.mark.real_time
 def test_a_hanging_gpu_does_not_stop_the_view(nvml):
     sim, variables = nvml(GpuSpec(watts=123.0), GpuSpec())
     sim.fault(1, "nvmlDeviceGetUtilizationRates", "hang")
