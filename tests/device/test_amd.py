@@ -14,8 +14,6 @@ from tests.device.clients import TREE
 from simulated_drivers import AmdGpuSpec, AmdSmiStatus
 from zeus.device._sensors import Sensor, Sensors
 
-pytestmark = pytest.mark.real_time
-
 # --- The simulation and the binding ---------------------------------------------------------------
 
 

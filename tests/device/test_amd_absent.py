@@ -10,8 +10,6 @@ from tests.device.amd_clients import Ask
 
 from simulated_drivers import AmdGpuSpec, AmdSmiStatus
 
-pytestmark = pytest.mark.real_time
-
 FIND = """
 drivers, problems = discover()
 answer([len(drivers), told(problems)])

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from tests.device.amd_clients import CLOCKS, Ask
 
 from simulated_drivers import AmdGpuSpec, mi250x_board
-
-pytestmark = pytest.mark.real_time
 
 # --- Which GPU is which ---------------------------------------------------------------------------
 

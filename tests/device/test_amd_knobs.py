@@ -7,8 +7,6 @@ from tests.device.amd_clients import CLOCKS, Ask, same
 
 from simulated_drivers import AmdGpuSpec
 
-pytestmark = pytest.mark.real_time
-
 # --- The power limit ------------------------------------------------------------------------------
 
 

@@ -17,8 +17,6 @@ from tests.device.clients import SPEC, Clients, onlookers
 from zeus.device._node import current_node
 from zeus.device._records import GpuRecord
 
-pytestmark = pytest.mark.real_time
-
 HOLDING = """
 hold = get_gpus()[0].hold(power_limit=150)
 hold.acquire()

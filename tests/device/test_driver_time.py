@@ -80,7 +80,6 @@ answer(readings)
     assert max(late) - min(late) < 0.01
 
 
-@pytest.mark.real_time
 def test_an_amd_counter_that_is_missing_has_no_timestamp(simulate, ask: Ask) -> None:
     said = ask(
         simulate(AmdGpuSpec(sensors=Sensors(None, Sensor()))),

@@ -17,8 +17,6 @@ from zeus.device._journal import Journal
 from zeus.device._records import recorded_gpus
 from zeus.errors import CapabilityError, KnobError, Reason
 
-pytestmark = pytest.mark.real_time
-
 
 def test_the_value_from_before_comes_back_not_the_maximum(gpu: Gpu) -> None:
     with gpu.hold(power_limit=120) as hold:

@@ -15,8 +15,6 @@ from zeus.device._base import Gpu
 from zeus.device._records import recorded_gpus
 from zeus.state._critical import critical_section
 
-pytestmark = pytest.mark.real_time
-
 # --- Signals in the middle of a change ------------------------------------------------------------
 
 

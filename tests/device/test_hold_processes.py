@@ -17,8 +17,6 @@ from zeus.device._journal import Journal
 from zeus.device._records import recorded_gpus
 from zeus.errors import CapabilityError, Reason
 
-pytestmark = pytest.mark.real_time
-
 # --- Several processes ----------------------------------------------------------------------------
 
 
@@ -160,6 +158,7 @@ say(0)
 # --- Driver calls that hang -----------------------------------------------------------------------
 
 
+@pytest.mark.real_time
 def test_a_setter_that_hangs_and_works_later_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zeus.device._guard.DEFAULT_TIMEOUT", 0.5)
     _, driver = stand_in()

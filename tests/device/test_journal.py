@@ -29,8 +29,6 @@ from zeus.state import _files as state
 from zeus.state._files import boot_id, process_start, state_directory, write_atomically
 from zeus.state._locks import locked
 
-pytestmark = pytest.mark.real_time
-
 KEY = "GPU-stand-in"
 
 

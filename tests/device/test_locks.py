@@ -19,8 +19,6 @@ from zeus.device._node import simulated_node
 from zeus.device._records import GpuRecord
 from zeus.state._locks import LockTimeoutError, locked
 
-pytestmark = pytest.mark.real_time
-
 STOPPED = """
 from contextlib import ExitStack
 from zeus.device._journal import Journal

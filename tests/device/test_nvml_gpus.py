@@ -15,8 +15,6 @@ from tests.device.nvml_rig import (
 
 from simulated_drivers import GpuSpec
 
-pytestmark = pytest.mark.real_time
-
 # --- Lost and hanging GPUs ------------------------------------------------------------------------
 
 
@@ -68,6 +66,7 @@ say([hanging, at_once, other, after])
     assert (other, after) == (150.0, 100.0)
 
 
+@pytest.mark.real_time
 def test_a_gpu_that_hangs_from_the_start_costs_only_itself(rig: MakeRig) -> None:
     machine = rig(GpuSpec(), GpuSpec(watts=150.0))
     machine.simulation.fault(0, "nvmlDeviceGetName", "hang")

@@ -18,8 +18,6 @@ from tests.device.nvml_rig import (
 from simulated_drivers import GpuSpec, NvmlReturn
 from zeus.device._records import recorded_gpus
 
-pytestmark = pytest.mark.real_time
-
 # --- Knobs ----------------------------------------------------------------------------------------
 
 
@@ -193,6 +191,7 @@ def test_after_sigkill_the_next_start_puts_back(rig: MakeRig) -> None:
     assert not recorded_gpus()
 
 
+@pytest.mark.real_time
 def test_a_setter_that_hangs_is_undone_by_the_next_start(rig: MakeRig) -> None:
     machine = rig(GpuSpec())
     simulation = machine.simulation

@@ -17,8 +17,6 @@ from tests.device.nvml_rig import (
 from simulated_drivers import GpuSpec
 from zeus.device._sensors import Sensor, Sensors
 
-pytestmark = pytest.mark.real_time
-
 ENERGY_FIELD = 83
 COUNTER, FIELDS = "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetFieldValues"
 
@@ -147,6 +145,7 @@ def asked(back):
 """
 
 
+@pytest.mark.real_time
 def test_dated_samples_are_mapped_to_our_clock(rig: MakeRig) -> None:
     several, few, none = rig(GpuSpec()).ask(
         DATED

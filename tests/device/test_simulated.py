@@ -25,8 +25,6 @@ from zeus.device._simulated import (
 from zeus.device._simulated_models import MODELS
 from zeus.errors import CapabilityError, KnobError, Reason, SimulationError
 
-pytestmark = pytest.mark.real_time
-
 COUNTED = sorted(key for key, model in MODELS.items() if model.counter_period is not None)
 
 

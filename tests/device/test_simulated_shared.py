@@ -23,8 +23,6 @@ from zeus.device._simulated import (
 from zeus.state._files import state_directory
 from zeus.state._locks import locked
 
-pytestmark = pytest.mark.real_time
-
 
 def test_processes_see_each_others_settings(clients: Clients) -> None:
     gpus = onlookers()

@@ -17,12 +17,13 @@ from simulated_drivers import GpuSpec, SimulatedNvml
 from zeus.device._record_places import SHARED_PLACES
 
 pytestmark = [
-    pytest.mark.real_time,
     pytest.mark.skipif(os.getuid() != 0, reason="only root can become several users"),
     pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no /dev/shm here"),
 ]
 
-ALICE, BOB, ROOT = 64101, 64102, 0
+# Runs beside this one have other users: the places of their records are the machine's.
+ALICE = 20_000 + 2 * (os.getpid() % 20_000)
+BOB, ROOT = ALICE + 1, 0
 HOLD = "hold = get_gpus()[0].hold(power_limit={}); hold.acquire(); say(0); heard(); hold.release()"
 
 
