@@ -15,8 +15,6 @@ from zeus.errors import CapabilityError, Reason
 from zeus.monitor import Measurement, Method, ZeusMonitor
 from zeus.state._files import boot_id
 
-pytestmark = pytest.mark.real_time
-
 
 class CountingCpu(CpuDriver):
     """A package whose counter wraps and must be asked often enough, as RAPL's."""

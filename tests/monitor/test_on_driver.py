@@ -20,8 +20,6 @@ import pytest
 from simulated_drivers import GpuSpec, SimulatedNvml
 from zeus.device._sensors import Sensor, Sensors
 
-pytestmark = pytest.mark.real_time
-
 ROOT = Path(__file__).parents[2]
 
 PRELUDE = """
@@ -129,6 +127,7 @@ JITTER = Sensors(Sensor(period=0.1, jitter=0.005), Sensor(noise=0.01))
 IN_STEP = Sensors(Sensor(period=0.1, phase=0.3), Sensor(period=0.1, phase=0.3, window=0.025))
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     ("sensors", "run"),
     [
@@ -175,6 +174,7 @@ def test_begin_and_end_call_no_driver(programs):
     assert found < 0.2 * 200
 
 
+@pytest.mark.real_time
 def test_a_lost_gpu_costs_only_itself(programs):
     group = programs(GpuSpec(watts=100.0), GpuSpec(watts=200.0))
     found = group.ask("""
@@ -202,6 +202,7 @@ def test_a_lost_gpu_costs_only_itself(programs):
     assert "device lost" in unavailable[0][3]
 
 
+@pytest.mark.real_time
 def test_a_gpu_lost_from_the_start_costs_only_itself(programs):
     group = programs(GpuSpec(lost_at_init=True), GpuSpec(watts=200.0))
     found = group.ask("""
@@ -216,6 +217,7 @@ def test_a_gpu_lost_from_the_start_costs_only_itself(programs):
     assert "device lost" in found[2]
 
 
+@pytest.mark.real_time
 def test_a_hanging_gpu_costs_only_itself(programs):
     group = programs(GpuSpec(watts=100.0), GpuSpec(watts=200.0), GpuSpec(watts=300.0))
     found = group.ask("""
@@ -246,6 +248,7 @@ def test_a_hanging_gpu_costs_only_itself(programs):
     assert "hangs" in unavailable[0][1]
 
 
+@pytest.mark.real_time
 def test_a_gpu_that_hung_for_a_while_is_measured_again(programs):
     group = programs(GpuSpec(watts=100.0), GpuSpec(watts=200.0))
     found = group.ask("""
@@ -277,6 +280,7 @@ def test_a_gpu_that_hung_for_a_while_is_measured_again(programs):
         assert watts == [pytest.approx(100.0, rel=0.05), pytest.approx(200.0, rel=0.05)]
 
 
+@pytest.mark.real_time
 def test_missing_counter_and_sentinels_fall_back_to_power(programs):
     group = programs(
         GpuSpec(watts=100.0, unsupported=("nvmlDeviceGetTotalEnergyConsumption",)),
@@ -299,6 +303,7 @@ def test_missing_counter_and_sentinels_fall_back_to_power(programs):
     assert readings[1][0] == pytest.approx(200.0 * seconds, rel=0.02)
 
 
+@pytest.mark.real_time
 def test_a_counter_that_is_wrong_is_not_believed(programs):
     group = programs(GpuSpec(watts=250.0, sensors=Sensors(Sensor(period=0.1, gain=4.0), Sensor())))
     found = group.ask("""
@@ -316,6 +321,7 @@ def test_a_counter_that_is_wrong_is_not_believed(programs):
     assert "not credible" in found[1]
 
 
+@pytest.mark.real_time
 def test_only_average_power_is_labelled_as_such(programs):
     """A newer chip under an older driver: one power reading, a mean over a second, no counter."""
     group = programs(
@@ -443,6 +449,7 @@ def test_closing_leaves_nothing_behind(programs):
     assert found[0][1] == ["MainThread"]
 
 
+@pytest.mark.real_time
 def test_without_a_helper_a_thread_polls(programs):
     group = programs(GpuSpec(watts=250.0))
     found = group.ask(
@@ -460,6 +467,7 @@ def test_without_a_helper_a_thread_polls(programs):
     assert found[1] is False
 
 
+@pytest.mark.real_time
 def test_a_helper_that_dies_is_replaced_by_a_thread(programs):
     group = programs(GpuSpec(watts=250.0))
     found = group.ask("""
@@ -479,6 +487,7 @@ def test_a_helper_that_dies_is_replaced_by_a_thread(programs):
     assert found[1] is False
 
 
+@pytest.mark.real_time
 def test_a_forked_child_measures_by_itself(programs):
     group = programs(GpuSpec(watts=250.0))
     found = group.ask("""
@@ -500,6 +509,7 @@ def test_a_forked_child_measures_by_itself(programs):
     assert found[1] == pytest.approx(250.0, rel=0.03)
 
 
+@pytest.mark.real_time
 def test_it_polls_rarely_while_nobody_measures(programs):
     """A monitor that polls flat out burns a core: at rest nothing is asked, in a window little."""
     group = programs(GpuSpec())

@@ -21,8 +21,6 @@ from zeus.monitor import ZeusMonitor
 from zeus.monitor._power import CpuDomain, Pace, PowerDomain, PowerMonitor
 from zeus.testing import SimulatedNode
 
-pytestmark = pytest.mark.real_time
-
 INSTANT, AVERAGE, MEMORY = PowerDomain
 
 
@@ -157,6 +155,7 @@ def test_timelines_can_be_cut():
     assert monitor.get_power_timeline("device_instant", 1, 0.45, 1.05) == cut
 
 
+@pytest.mark.real_time
 def test_wall_clock_instants_are_accepted():
     node = simulated_node("v100", MonotonicClock(), 1.0)
     with PowerMonitor([0], update_period=0.01, cpu_indices=[], node=node) as monitor:

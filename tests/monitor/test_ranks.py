@@ -10,8 +10,6 @@ from zeus.monitor import ZeusMonitor
 from zeus.monitor import _ranks as ranks
 from zeus.testing import SimulatedNode
 
-pytestmark = pytest.mark.real_time
-
 
 def as_rank(monkeypatch, rank, size, names=("LOCAL_RANK", "LOCAL_WORLD_SIZE")):
     monkeypatch.setenv(names[0], str(rank))

@@ -15,8 +15,6 @@ import pytest
 from zeus.monitor import ZeusMonitor
 from zeus.testing import SimulatedNode
 
-pytestmark = pytest.mark.real_time
-
 
 @pytest.fixture
 def calls():

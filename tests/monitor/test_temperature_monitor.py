@@ -11,8 +11,6 @@ from zeus.errors import Reason
 from zeus.monitor._temperature import TemperatureMonitor
 from zeus.testing import SimulatedNode
 
-pytestmark = pytest.mark.real_time
-
 
 def test_a_loaded_gpu_warms_up():
     node = SimulatedNode("v100x2")

@@ -15,8 +15,6 @@ from zeus.errors import UnknownDeviceError, WindowError
 from zeus.monitor import Method, ZeusMonitor
 from zeus.testing import SimulatedNode
 
-pytestmark = pytest.mark.real_time
-
 
 @pytest.fixture
 def node():
