@@ -11,8 +11,6 @@ from tests.device.nvml_rig import MakeRig, Rig, rigs
 
 from simulated_drivers import GpuSpec, Operation
 
-pytestmark = pytest.mark.real_time
-
 ODD = 333.0
 # Stretches are of 80 ms, which sensors that are refreshed every 100 ms cannot tell apart.
 GPU = GpuSpec(needs_root=False, sensors="live-power")
@@ -83,6 +81,7 @@ def rig(tmp_path: Path, nvml_library: Path) -> Iterator[MakeRig]:
         yield loaded
 
 
+@pytest.mark.real_time
 def test_profiled_chosen_and_put_back(rig, tmp_path):
     machine = rig(GPU, GPU)
     first, second = machine.ask(
@@ -108,6 +107,7 @@ say(both)
     assert machine.limits() == [ODD, ODD]
 
 
+@pytest.mark.real_time
 def test_refused_permission(rig, tmp_path):
     machine = rig(GPU, GPU)
     path = str(tmp_path / "profiles.json")
@@ -174,6 +174,7 @@ say(answer)
     assert machine.limits()[0] == ODD
 
 
+@pytest.mark.real_time
 def test_a_clock_is_locked_and_unlocked(rig):
     machine = rig(GPU)
     answer = machine.ask(

@@ -21,8 +21,6 @@ from zeus.optimizer.power_limit import (
 from zeus.optimizer.training._knobs import PowerLimitKnob
 from zeus.testing import SimulatedNode, Workload
 
-pytestmark = pytest.mark.real_time
-
 MEMORY_BOUND = work(0.1, activity=1.0, compute_bound=0.3)
 """Hardly slower at a lower limit, so the best one is far down."""
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 import pytest
 from tests.device.clients import SPEC, Clients, onlookers
 
-pytestmark = pytest.mark.real_time
-
 ODD = 187.5
 """Watts that nobody would put back by mistake: neither the maximum nor the default."""
 

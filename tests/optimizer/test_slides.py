@@ -14,8 +14,6 @@ from tests.device.clients import LONG_ENOUGH, Clients
 from zeus.clock import MonotonicClock
 from zeus.device import _simulated as simulated
 
-pytestmark = pytest.mark.real_time
-
 SLIDES = sorted((Path(__file__).parents[3] / "shared" / "seeds").glob("002_*.txt"))
 SPEC = "v100x4"
 
@@ -91,6 +89,7 @@ def test_there_are_three():
     assert "MaxSlowdownConstraint(factor=1.1)" in choosing
 
 
+@pytest.mark.real_time
 def test_the_slides_programs_run():
     measuring, optimizing, choosing = programs()
     onlookers = simulated.build(SPEC, MonotonicClock(), None)

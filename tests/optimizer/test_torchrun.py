@@ -17,12 +17,10 @@ from zeus.clock import MonotonicClock
 from zeus.device import _simulated as simulated
 from zeus.frontier import Frontier, ZeusCost
 
-pytestmark = pytest.mark.real_time
-
 pytest.importorskip("torch")
 
 WORKER = Path(__file__).with_name("rank_worker.py")
-SECONDS = 400
+SECONDS = 240
 """After which something hangs for sure."""
 ODD = 187.5
 JOB = work(0.05, activity=1.0, compute_bound=0.4)
@@ -192,6 +190,7 @@ def test_only_the_first_rank_tells_the_log(two_ranks):
 # --- On a node that all processes share ---------------------------------------------------------
 
 
+@pytest.mark.real_time
 def test_four_ranks_on_a_shared_node(tmp_path):
     drivers = onlookers("v100x4")
     assert torchrun(4, tmp_path, "shared", ZEUS_SIMULATE="v100x4") == 0, (

@@ -21,8 +21,6 @@ from zeus.store import _schema as schema_module
 from zeus.store._engine import may_be_tried_again
 from zeus.store._schema import VERSIONS
 
-pytestmark = pytest.mark.real_time
-
 
 class TestStore(StoreContract):
     """Over every kind of storage that the fixture knows."""

@@ -12,8 +12,6 @@ import pytest
 
 from zeus.optimizer.pipeline_frequency import _build
 
-pytestmark = pytest.mark.real_time
-
 SCRIPT = """
 from zeus.optimizer.pipeline_frequency import _native as native
 print(native.load()._name)

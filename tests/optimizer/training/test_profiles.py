@@ -14,8 +14,6 @@ from zeus.errors import ProfileError
 from zeus.frontier import Frontier, Point
 from zeus.optimizer.training._profiles import Profile, ProfileFile, ProfileKey
 
-pytestmark = pytest.mark.real_time
-
 KEY = ProfileKey("Tesla V100-PCIE-32GB", 4, "power_limit", "resnet50", 256)
 
 

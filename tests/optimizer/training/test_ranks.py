@@ -10,8 +10,6 @@ import pytest
 from zeus.optimizer.training._ranks import Alone, job_ranks
 from zeus.state._files import boot_id, job_wide
 
-pytestmark = pytest.mark.real_time
-
 
 def test_alone_one_hears_oneself():
     alone = Alone()

@@ -27,8 +27,6 @@ from zeus.optimizer import BatchSizeOptimizer
 from zeus.optimizer.training._training_run import Outcome
 from zeus.testing import SimulatedNode
 
-pytestmark = pytest.mark.real_time
-
 
 @pytest.fixture
 def storage(tmp_path):
@@ -393,11 +391,11 @@ print("ready", flush=True)
     try:
         process.stdout.readline()
         if "input" in ending:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 120
             while trials(storage)[0].state != state and time.monotonic() < deadline:
                 time.sleep(0.05)
         else:
-            process.wait(60)
+            process.wait(120)
         (trial,) = trials(storage)
         assert trial.state == state
         assert note in trial.note

@@ -12,8 +12,6 @@ from tests.cli.support import zeus
 from tests.optimizer.batch_size.clients import opened, trials
 from tests.server.child import serving
 
-pytestmark = pytest.mark.real_time
-
 pytest.importorskip("torch")
 
 TREE = Path(__file__).parents[4]

@@ -28,8 +28,6 @@ from zeus.optimizer.batch_size.storage import writing_jobs
 from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.store import Store
 
-pytestmark = pytest.mark.real_time
-
 __all__ = ["clock", "jobs"]  # fixtures
 
 # --- many at once -------------------------------------------------------------------------------

@@ -19,8 +19,6 @@ from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.store import Store
 from zeus.testing import SimulatedNode, Workload
 
-pytestmark = pytest.mark.real_time
-
 LOADS = (1.0, 1.0, 1.2)
 QUICK = {"clock_stride": 60, "steps_per_clock": 1}
 

@@ -13,8 +13,6 @@ from zeus.optimizer.pipeline_frequency.job._messages import Instruction, Straggl
 from zeus.optimizer.pipeline_frequency.storage._service import LEASE, Pipelines
 from zeus.store import Store
 
-pytestmark = pytest.mark.real_time
-
 ORDERS = [instructions(steps, 2) for steps in one_forward_one_backward(Shape(2, 2, 4))]
 
 
