@@ -79,7 +79,7 @@ class Limits:
 
     def wait_until_restored(self) -> None:
         """Where the end of training is noticed by another thread."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while self.now != self.before and time.monotonic() < deadline:
             time.sleep(0.01)
 

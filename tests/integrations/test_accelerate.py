@@ -21,7 +21,7 @@ from accelerate.tracking import GeneralTracker, on_main_process
 
 from zeus.integrations.accelerate import ZeusCallback
 
-pytestmark = [pytest.mark.usefixtures("node"), pytest.mark.real_time]
+pytestmark = pytest.mark.usefixtures("node")
 
 
 class TrainingError(Exception):
@@ -217,6 +217,7 @@ job.accelerator.end_training()
 """
 
 
+@pytest.mark.real_time
 def test_two_processes_log_once_and_add_up(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)

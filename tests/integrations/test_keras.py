@@ -14,7 +14,7 @@ numpy = pytest.importorskip("numpy")
 
 from zeus.integrations.keras import ZeusCallback  # noqa: E402
 
-pytestmark = [pytest.mark.usefixtures("node"), pytest.mark.real_time]
+pytestmark = pytest.mark.usefixtures("node")
 
 
 class TrainingError(Exception):

@@ -25,7 +25,6 @@ from zeus.integrations.lightning import ZeusCallback
 
 pytestmark = [
     pytest.mark.usefixtures("node"),
-    pytest.mark.real_time,
     # Lightning asks PyTorch in a way that is going out of use.
     pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\):FutureWarning"),
     # Advice on data, of which there is hardly any here.

@@ -17,8 +17,6 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.testing import SimulatedNode
 
-pytestmark = pytest.mark.real_time
-
 
 class TrainingError(Exception):
     pass

@@ -22,8 +22,6 @@ from zeus.optimizer.pipeline_frequency._schedules import (
     Shape,
 )
 
-pytestmark = pytest.mark.real_time
-
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):

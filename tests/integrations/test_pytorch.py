@@ -15,8 +15,6 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.training._training_run import Outcome
 from zeus.testing import SimulatedNode, Workload
 
-pytestmark = pytest.mark.real_time
-
 STEP = Workload("step", gpu_time=0.1)
 EVALUATE = Workload("evaluate", gpu_time=0.03, activity=0.5)
 

@@ -22,8 +22,6 @@ from transformers import (
 
 from zeus.integrations.transformers import ZeusCallback
 
-pytestmark = pytest.mark.real_time
-
 BATCH_SIZE = 2
 TOKENS = torch.tensor([1, 2, 3, 4])
 CONFIG = GPT2Config(

@@ -10,8 +10,6 @@ import pytest
 from zeus.integrations import _watch
 from zeus.integrations._watch import Watch, calling_method
 
-pytestmark = pytest.mark.real_time
-
 LOOKS = 4 * _watch._INTERVAL
 
 
