@@ -20,8 +20,6 @@ from zeus.optimizer.batch_size.running._location import Location
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.store import Store, Tokens
 
-pytestmark = pytest.mark.real_time
-
 NOBODY = "http://127.0.0.1:9"  # nobody answers there
 
 

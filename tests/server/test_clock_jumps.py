@@ -17,8 +17,6 @@ from zeus.optimizer.pipeline_frequency.job._messages import RankPlace, Registrat
 from zeus.optimizer.pipeline_frequency.storage._service import LEASE, Pipelines
 from zeus.store import Store
 
-pytestmark = pytest.mark.real_time
-
 GPU = {"gpu": "NVIDIA A40", "max_power": 300.0}
 JUMP = 7200.0  # seconds
 SEAT = RankPlace(0, 0, 0, 0, 1, 1, 1, 1)  # the only rank of a job

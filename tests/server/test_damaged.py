@@ -19,8 +19,6 @@ from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.store import Store
 from zeus.store._engine import writing
 
-pytestmark = pytest.mark.real_time
-
 GPU = {"gpu": "NVIDIA A40", "max_power": 300.0}
 EVIL = "\x1b]0;evil\x07"  # a terminal would take its title from this
 # No text in any encoding; PostgreSQL lets nobody store such.

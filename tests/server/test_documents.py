@@ -8,13 +8,10 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
 from tests.optimizer.batch_size.clients import trials
 from tests.server.test_openapi import ROUTES
 
 from zeus.optimizer.batch_size.job._job_file import JobFile
-
-pytestmark = pytest.mark.real_time
 
 PAGE = Path(__file__).parents[2] / "docs" / "recurring.md"
 TEXT = PAGE.read_text(encoding="utf-8")

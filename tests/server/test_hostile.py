@@ -15,8 +15,6 @@ from tests.server.child import Server, serving
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.job._messages import Instruction, RankPlace, Registration
 
-pytestmark = pytest.mark.real_time
-
 # PostgreSQL holds no NUL, no encoding a half of a surrogate pair; the others upset terminals.
 TEXTS = ("a\0b", "\ud800", "\x1b[31m", "x" * 100_001)
 LITERALS = ("NaN", "-1e999", "9" * 400, "9" * 5000, "{}")

@@ -26,8 +26,6 @@ from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.server._local_access import SignInCode
 from zeus.store import Store, Tokens
 
-pytestmark = pytest.mark.real_time
-
 
 @pytest.fixture
 def storage(tmp_path):

@@ -10,8 +10,6 @@ from tests.server.fuzz import fuzz
 from zeus.server import create_app
 from zeus.store import Store
 
-pytestmark = pytest.mark.real_time
-
 ROUTES = {
     "/api/jobs": {"get", "post"},
     "/api/jobs/{name}": {"get", "delete"},

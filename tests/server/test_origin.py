@@ -16,8 +16,6 @@ from tests.server.child import serving
 from zeus.optimizer.batch_size.storage import reading_jobs
 from zeus.store import Store
 
-pytestmark = pytest.mark.real_time
-
 GPU = {"gpu": "NVIDIA A40", "max_power": 300.0}
 
 

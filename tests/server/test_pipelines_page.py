@@ -15,8 +15,6 @@ from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.job._messages import Straggler
 from zeus.store import Store, Tokens
 
-pytestmark = pytest.mark.real_time
-
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 DESK = {"viewport": {"width": 1280, "height": 900}}
 HOSTILE = "<img src=x onerror=alert(1)> \"&' ..?#+ü"

@@ -27,8 +27,6 @@ from zeus.optimizer.batch_size.running._connect import open_jobs
 from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.store import Store
 
-pytestmark = pytest.mark.real_time
-
 
 def life_of_a_job(jobs: JobsApi) -> list:
     """Everything that can be asked, and the answers without their instants."""

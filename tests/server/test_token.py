@@ -9,8 +9,6 @@ from tests.cli.support import one_error_line, zeus_here
 
 from zeus.store import Store, Tokens
 
-pytestmark = pytest.mark.real_time
-
 
 @pytest.fixture
 def token(tmp_path, capfd):

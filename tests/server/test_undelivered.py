@@ -6,15 +6,12 @@ import json
 import logging
 import time
 
-import pytest
 from tests.optimizer.batch_size.clients import job, run
 from tests.server.child import serving
 from tests.server.proxy import failing
 
 from zeus.optimizer.batch_size.running._run_report import RunReport
 from zeus.optimizer.batch_size.running._spool import Spool
-
-pytestmark = pytest.mark.real_time
 
 
 def left_behind(

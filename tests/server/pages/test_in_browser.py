@@ -10,8 +10,6 @@ from tests.browser import follow
 from tests.server.pages.conftest import HOSTILE
 from tests.server.pages.world import A40, Life, frontier, spec
 
-pytestmark = pytest.mark.real_time
-
 PHONE = {
     "viewport": {"width": 390, "height": 844},
     "device_scale_factor": 2,

@@ -16,8 +16,6 @@ from zeus.frontier import Frontier, Point
 from zeus.optimizer.batch_size.storage import writing_jobs
 from zeus.store import Store
 
-pytestmark = pytest.mark.real_time
-
 JOB = "/jobs/nightly-bert"
 HOSTILE_JOB = f"/jobs/{quote(HOSTILE, safe='')}"
 # What an element of ours may be; anything else came in with a text.

@@ -10,8 +10,6 @@ from tests.server.pages.asking import ask
 
 from zeus.store import Store, Tokens
 
-pytestmark = pytest.mark.real_time
-
 
 def enter(guarded, token: str, wanted: str = "/jobs", **headers: str):
     body = urlencode({"token": token, "next": wanted})
