@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.real_time
-
 RUN = Path(__file__).parents[2] / "benchmarks" / "run.py"
 
 

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from tests.cli.support import environment
 
-pytestmark = pytest.mark.real_time
-
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 

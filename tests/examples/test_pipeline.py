@@ -14,8 +14,6 @@ from tests.cli.support import environment
 
 from zeus.optimizer.pipeline_frequency import Option, Profile, build
 
-pytestmark = pytest.mark.real_time
-
 if find_spec("torch") is None:  # not imported here: it takes seconds
     pytest.skip("needs PyTorch", allow_module_level=True)
 
@@ -41,7 +39,7 @@ def compared(tmp_path_factory):
         ),
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -11,8 +11,6 @@ import pytest
 from zeus.errors import FrontierError
 from zeus.frontier import Deadline, Energy, Frontier, Point, Time, ZeusCost
 
-pytestmark = pytest.mark.real_time
-
 SWEEP = Frontier(
     [
         Point(250, 3515, 774_000, 20, 3000),

@@ -11,8 +11,6 @@ from zeus.device import Node, current_node, get_gpus
 from zeus.monitor import ZeusMonitor
 from zeus.testing import SimulatedNode
 
-pytestmark = pytest.mark.real_time
-
 
 def test_it_stands_in_for_the_machine():
     outside = current_node()

@@ -14,8 +14,6 @@ from zeus.device._simulated import IDLE
 from zeus.monitor import ZeusMonitor
 from zeus.testing import SimulatedNode, Workload
 
-pytestmark = pytest.mark.real_time
-
 workloads = st.builds(
     Workload,
     name=st.just("job"),

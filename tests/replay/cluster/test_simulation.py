@@ -19,8 +19,6 @@ from zeus.replay.cluster._assignment import assigned
 from zeus.replay.cluster._engines import run_tasks
 from zeus.replay.cluster._tasks import cut
 
-pytestmark = pytest.mark.real_time
-
 SLOW = replace(table(VALLEY, default=256, sample_cost=0.5), workload="slow")
 FAST = replace(table({16: [5, 7], 64: [4, 6], 256: [9]}, default=64), workload="fast")
 TABLES = [SLOW, FAST]

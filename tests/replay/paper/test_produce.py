@@ -14,8 +14,6 @@ from zeus.replay.paper._catalogue import CATALOGUE
 from zeus.replay.paper._lab import Lab
 from zeus.replay.paper._produce import produce
 
-pytestmark = pytest.mark.real_time
-
 pytest.importorskip("matplotlib")
 
 ONLY = ("figure-1", "figure-3", "figure-4", "figure-10", "table-2")
