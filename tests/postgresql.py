@@ -161,6 +161,7 @@ def _await(process: subprocess.Popen[bytes], folder: Path) -> None:
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgreSQL]:
     """A server for all tests of this process; they are skipped without, but not in a build."""
+    pytest.importorskip("psycopg")
     try:
         server = PostgreSQL.start()
     except (RuntimeError, OSError) as error:

@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 from tests.integrations.pipelining_rank import Recorder
 from torch import distributed

@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 
 import pytest
+
+pytest.importorskip("torch")
+
 import torch
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 

@@ -8,8 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from tests.optimizer.batch_size.clients import job, step, trials
+
+pytest.importorskip("torch")
+
+import torch
 from torch.utils.data import TensorDataset
 
 from zeus import ZeusDataLoader

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import pytest
-from tests.server.fuzz import fuzz
 
 from zeus.server import create_app
 from zeus.store import Store
@@ -59,6 +58,9 @@ def test_every_route_is_documented(tmp_path):
 
 @pytest.mark.slow
 def test_whatever_is_sent_is_answered_and_changes_only_what_it_may(tmp_path):
+    pytest.importorskip("schemathesis")
+    from tests.server.fuzz import fuzz
+
     # `make bench` sends hundreds to each, and `python -m tests.server.fuzz` as many as you like.
     number = 0 if os.environ.get("CI") else os.getpid()
     findings = fuzz(tmp_path / "jobs.db", 60, pipeline_cases=15, number=number)
