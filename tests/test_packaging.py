@@ -63,6 +63,19 @@ def test_without_a_compiler_a_wheel_is_for_any_platform_and_has_the_sources(proj
     assert {"pipeline.h", "sweep.c", "schedule.c", "solve.c"} <= set(names(wheel))
 
 
+def test_a_wheel_has_the_parts_of_pages(project):
+    wheel = build(project, "wheel", CC="no-such-compiler")
+    with zipfile.ZipFile(wheel) as archive:
+        packed = set(archive.namelist())
+    parts = {
+        path.relative_to(ROOT / "src").as_posix()
+        for kind in ("html", "css", "js", "svg")
+        for path in (ROOT / "src").rglob(f"*.{kind}")
+    }
+    assert "zeus/drawing/frontier/page_parts/slider.html" in parts
+    assert parts <= packed
+
+
 def test_the_source_distribution_can_compile_it(project):
     archive = build(project, "sdist")
     with tarfile.open(archive) as content:

@@ -22,8 +22,8 @@ from typing import Any
 from zeus.cli._terminal import Console
 from zeus.clock import Clock
 from zeus.device import DeviceSet, Gpu, Node, current_node
+from zeus.drawing.frontier import knob_label
 from zeus.frontier import Frontier, MaxSlowdownConstraint
-from zeus.frontier._show import knob_label
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor._measurement import show_joules, show_seconds
 from zeus.optimizer import GlobalPowerLimitOptimizer

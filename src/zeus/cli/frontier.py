@@ -25,6 +25,7 @@ from zeus.cli._parser import UsageError
 from zeus.cli._profiles import Saved, matching, read, simulate
 from zeus.cli._terminal import MISSING, Console, clean
 from zeus.drawing._files import kind_of
+from zeus.drawing.frontier import KINDS, compared, count, knob_label, rendered, rows
 from zeus.errors import FrontierError, PictureError
 from zeus.frontier import (
     Deadline,
@@ -39,8 +40,6 @@ from zeus.frontier import (
     Time,
     ZeusCost,
 )
-from zeus.frontier._plots import KINDS, rendered
-from zeus.frontier._show import compared, count, knob_label, rows
 
 _STEP = 25.0  # W
 

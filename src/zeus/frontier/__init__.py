@@ -1,8 +1,8 @@
 """The narrow waist: time and energy of a fixed amount of work, and the choice of a point.
 
 Optimizers that vary a knob (power limit, clock, batch size, a plan) produce `Point`s of a
-`Frontier`; an `Objective` chooses one. Pure: no clock, no device, and nothing is read or written
-except by `plot`.
+`Frontier`; an `Objective` chooses one. Pure: no clock, no device, no files. `zeus.drawing.frontier`
+draws them.
 """
 
 from __future__ import annotations

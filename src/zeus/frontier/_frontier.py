@@ -7,18 +7,15 @@ import os
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zeus.errors import FrontierError
 from zeus.frontier import _record as record
 from zeus.frontier._interpolation import along, real_knob
 from zeus.frontier._point import Point, combined_uncertainty, freeze, merge, number
-from zeus.frontier._show import headline, rows, text_table
-
-if TYPE_CHECKING:
-    from zeus.frontier._plots import Chosen
+from zeus.frontier._selection import Chosen
 
 
 @dataclass(frozen=True, init=False)
@@ -294,7 +291,8 @@ class Frontier:
         Raises:
             FrontierError: If a knob cannot be represented in JSON; names the point.
         """
-        return record.to_dict(self)
+        header = {name: getattr(self, name) for name in record.HEADER}
+        return record.to_dict(self.points, header)
 
     def to_json(self, indent: int | None = None) -> str:
         """Return the frontier as JSON text."""
@@ -331,9 +329,10 @@ class Frontier:
             title: Replaces the name of the work.
             reference: Point to compare a single choice with; by default the fastest.
         """
-        from zeus.frontier._plots import rendered  # noqa: PLC0415  (most callers never plot)
-
-        return rendered(self, ".svg", chosen=chosen, title=title, reference=reference).decode()
+        content: bytes = _drawing().rendered(
+            self, ".svg", chosen=chosen, title=title, reference=reference
+        )
+        return content.decode()
 
     def to_html(
         self,
@@ -357,9 +356,10 @@ class Frontier:
         Raises:
             FrontierError: If `eta_knob` is out of range.
         """
-        from zeus.frontier._plots import page  # noqa: PLC0415
-
-        return page(self, chosen, title, reference, eta_knob)
+        content: bytes = _drawing().rendered(
+            self, ".html", chosen=chosen, title=title, reference=reference, eta_knob=eta_knob
+        )
+        return content.decode()
 
     def plot(
         self,
@@ -378,31 +378,28 @@ class Frontier:
             PictureError: If the file's name ends in anything else.
             MissingExtraError: If matplotlib is needed and not installed.
         """
-        from zeus.drawing._files import kind_of  # noqa: PLC0415
-        from zeus.frontier._plots import KINDS, rendered  # noqa: PLC0415
-
-        target = Path(path)
-        kind = kind_of(target, KINDS)
-        target.write_bytes(rendered(self, kind, chosen=chosen, title=title, reference=reference))
+        _drawing().save(self, path, chosen=chosen, title=title, reference=reference)
 
     def _repr_svg_(self) -> str:
         """Return the plot as SVG, for notebooks."""
         return self.to_svg()
 
     def __str__(self) -> str:
-        return text_table(self)
+        table: str = _drawing().text_table(self)
+        return table
 
     def __rich__(self) -> Any:
         """Return a table for `rich`; only called by it."""
-        from rich.table import Table  # noqa: PLC0415
+        return _drawing().rich_table(self)
 
-        head, *body = rows(self)
-        table = Table(title=headline(self), title_justify="left")
-        for heading in head:
-            table.add_column(heading, justify="right")
-        for row in body:
-            table.add_row(*row)
-        return table
+
+def _drawing() -> Any:
+    """Return the package that draws frontiers.
+
+    By name, and when it is needed: it lies above this package and imports it. Here are the only
+    methods that know of it, for the convenience of users.
+    """
+    return import_module("zeus.drawing.frontier")
 
 
 def _by_time(point: Point) -> tuple[float, float]:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from zeus.errors import FrontierError
 from zeus.frontier._point import Point
 
-if TYPE_CHECKING:
-    from zeus.frontier._frontier import Frontier
-
 FORMAT, VERSION = "zeus.frontier", 1
 
-_HEADER = ("work", "knob_name", "knob_unit", "max_power", "max_power_per_gpu")
+HEADER = ("work", "knob_name", "knob_unit", "max_power", "max_power_per_gpu")
 _FIELDS = tuple(field.name for field in fields(Point))
 _REQUIRED = ("knob", "time", "energy")
 
 
-def to_dict(frontier: Frontier) -> dict[str, Any]:
-    """Return a frontier as a JSON object."""
-    record: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-    record |= {name: getattr(frontier, name) for name in _HEADER}
+def to_dict(points: Iterable[Point], header: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a frontier as a JSON object, of its points and its other attributes."""
+    record: dict[str, Any] = {"format": FORMAT, "version": VERSION, **header}
     record["points"] = [
         {
             "knob": _plain(point.knob, f"points[{index}]"),
@@ -34,7 +30,7 @@ def to_dict(frontier: Frontier) -> dict[str, Any]:
             "repeats": point.repeats,
             "latencies": dict(point.latencies),
         }
-        for index, point in enumerate(frontier.points)
+        for index, point in enumerate(points)
     ]
     return record
 
@@ -70,11 +66,11 @@ def arguments(record: object) -> dict[str, Any]:
         raise FrontierError(
             f"version {version} was written by a newer Zeus; this one reads up to {VERSION}"
         )
-    _known(record, {"format", "version", "points", *_HEADER}, "the record")
+    _known(record, {"format", "version", "points", *HEADER}, "the record")
     points = record.get("points")
     if not isinstance(points, list):
         raise FrontierError(f"`points` must be a list, but got {points!r}")
-    result = {name: record[name] for name in _HEADER if name in record}
+    result = {name: record[name] for name in HEADER if name in record}
     result["points"] = [_point(item, f"points[{index}]") for index, item in enumerate(points)]
     return result
 

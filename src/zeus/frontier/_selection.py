@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from zeus.frontier._point import Point
@@ -28,3 +29,7 @@ class Selection:
     note: str = ""
     runner_up: Point | None = None
     tie: bool = False
+
+
+Chosen = Selection | Point | Mapping[str, Selection | Point] | None
+"""A choice, or choices by the name of the objective, to be highlighted in a plot."""

@@ -9,10 +9,9 @@ from starlette.responses import Response
 
 from zeus.drawing._captions import Sample
 from zeus.drawing._shapes import Kind
+from zeus.drawing.frontier import lay_out, rows
 from zeus.errors import FrontierError, TokenError
 from zeus.frontier import Frontier, Point
-from zeus.frontier._layout import lay_out
-from zeus.frontier._show import rows
 from zeus.optimizer.batch_size.api._api import ProfileInfo
 from zeus.optimizer.batch_size.job._events import CONVERGED, FAILED, STOPPED, GpuModel
 from zeus.optimizer.batch_size.storage._account import course

@@ -11,9 +11,9 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
+from zeus.drawing.frontier import lay_out
 from zeus.errors import ServerError, UnknownJobError
 from zeus.frontier import Frontier, Point
-from zeus.frontier._layout import lay_out
 from zeus.optimizer.pipeline_frequency._figure import draw_pipeline
 from zeus.optimizer.pipeline_frequency.job._messages import Straggler
 from zeus.optimizer.pipeline_frequency.job._planning import Planned

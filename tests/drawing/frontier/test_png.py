@@ -8,12 +8,12 @@ import subprocess
 import sys
 
 import pytest
-from tests.frontier.test_show import SWEEP
+from tests.drawing.frontier.test_show import SWEEP
 
 from zeus.drawing._colours import DAY, parts
 from zeus.drawing._shapes import Mark, Text
+from zeus.drawing.frontier import lay_out
 from zeus.frontier import Frontier, Point
-from zeus.frontier._layout import lay_out
 
 Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("matplotlib")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from zeus.drawing._axes import Axis, axes
 from zeus.drawing._captions import Sample, heading, legend
@@ -13,11 +12,8 @@ from zeus.drawing._looks import RING
 from zeus.drawing._shapes import Box, Frame, Kind, Mark, Path, Picture, Shape, Text
 from zeus.drawing._text import BOLD, Measure, estimated_width
 from zeus.drawing._units import energy_unit, time_unit
-from zeus.frontier._point import Point
-from zeus.frontier._show import compared_in_words, knob_label
-
-if TYPE_CHECKING:
-    from zeus.frontier._frontier import Frontier
+from zeus.drawing.frontier._tables import compared_in_words, knob_label
+from zeus.frontier import Frontier, Point, Selection
 
 SHEET = Frame(760, 480, 76, 28, 88, 62, (8, 6))
 
@@ -265,6 +261,14 @@ def _near(point: Point, best: Sequence[Point]) -> bool:
         point.time - first.time <= _REACH * (last.time - first.time)
         and point.energy - last.energy <= _REACH * (first.energy - last.energy)
     )
+
+
+def reasons(selections: Mapping[str, Selection]) -> dict[str, Point]:
+    """Return the chosen points by the label that is drawn beside each."""
+    return {
+        name if selection.feasible else f"{name} (not kept)".lstrip(): selection.point
+        for name, selection in selections.items()
+    }
 
 
 def beaten_text(drawn: int, outside: int) -> str:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zeus.drawing._units import energy_unit, time_unit
-from zeus.frontier._point import Point
-
-if TYPE_CHECKING:
-    from zeus.frontier._frontier import Frontier
+from zeus.frontier import Frontier, Point
 
 
 def knob_label(knob: Any, unit: str = "", longest: int = 28) -> str:
@@ -120,3 +117,16 @@ def text_table(frontier: Frontier) -> str:
         for row in table
     ]
     return "\n".join([headline(frontier), *lines])
+
+
+def rich_table(frontier: Frontier) -> Any:
+    """Return a table for `rich`, which must be installed."""
+    from rich.table import Table  # noqa: PLC0415  (an optional library, and slow to import)
+
+    head, *body = rows(frontier)
+    table = Table(title=headline(frontier), title_justify="left")
+    for heading in head:
+        table.add_column(heading, justify="right")
+    for row in body:
+        table.add_row(*row)
+    return table

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zeus.drawing._colours import VARIABLES
 from zeus.drawing._looks import RING
@@ -18,15 +18,11 @@ from zeus.drawing._shapes import Frame, Mark, Shape, Text
 from zeus.drawing._svg import element, text_element, view_box
 from zeus.drawing._text import safe
 from zeus.drawing._units import energy_unit, time_unit
+from zeus.drawing.frontier._layout import Plot, beaten_text, lay_out, reasons
+from zeus.drawing.frontier._tables import compared, compared_in_words, count, knob_label, rows
 from zeus.errors import FrontierError
-from zeus.frontier._layout import Plot, beaten_text, lay_out
-from zeus.frontier._plots import reasons
-from zeus.frontier._point import Point, number
-from zeus.frontier._selection import Selection
-from zeus.frontier._show import compared, compared_in_words, count, knob_label, rows
-
-if TYPE_CHECKING:
-    from zeus.frontier._frontier import Frontier
+from zeus.frontier import Frontier, Point, Selection, ZeusCost
+from zeus.frontier._point import number
 
 _WIDE = Frame(760, 430, 70, 12, 12, 58, (8, 6))
 _NARROW = Frame(340, 400, 52, 8, 10, 56, (4, 6))
@@ -82,7 +78,7 @@ class _Page:
             "data": self.data(),
             "script": _part("page.js"),
         }
-        return document("zeus.frontier", parts, scripts=True)
+        return document("zeus.drawing.frontier", parts, scripts=True)
 
     def label(self, point: Point, longest: int = 28) -> str:
         return knob_label(point.knob, self.frontier.knob_unit, longest)
@@ -270,8 +266,6 @@ def _cell(text: str) -> str:
 
 def _max_power(frontier: Frontier) -> tuple[float | None, str]:
     """Return the watts of all GPUs, or why there is no cost."""
-    from zeus.frontier._objectives import ZeusCost  # noqa: PLC0415  (objectives import frontiers)
-
     try:
         return ZeusCost(0.5).max_power(frontier), ""
     except FrontierError as error:
@@ -279,4 +273,4 @@ def _max_power(frontier: Frontier) -> tuple[float | None, str]:
 
 
 def _part(name: str) -> str:
-    return resource("zeus.frontier", "page_parts", name)
+    return resource("zeus.drawing.frontier", "page_parts", name)
