@@ -386,7 +386,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, where):
         (["profiles.json", "--max-slowdown", "0.5"], "`factor >= 1` must hold"),
         (["profiles.json", "--deadline", "0"], "`seconds > 0` must hold"),
         (["profiles.json", "--energy-budget", "nan"], "`joules` must be finite"),
-        (["profiles.json", "--power-cap", "much"], "invalid float value: 'much'"),
+        (["profiles.json", "--power-cap", "much"], "--power-cap: must be a number, but got 'much'"),
         (["profiles.json", "--max-power", "0"], "`max_power > 0` must hold"),
         (["profiles.json", "--times", "-1"], "`factor > 0` must hold"),
         (

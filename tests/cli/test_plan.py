@@ -178,7 +178,7 @@ def test_a_deadline_that_no_plan_keeps_is_told(plan, tmp_path):
         (["--chunks", "0"], "a whole number, 1 or more"),
         (["--plans", "many"], "a whole number"),
         (["--communication", "-1"], "a number, 0 or more"),
-        (["--deadline", "nan"], "a number, 0 or more"),
+        (["--deadline", "nan"], "`seconds` must be finite"),
         (["--trace", "plan", "--json", "./plan"], "must be given once, but --trace gives plan"),
         (["--json", "profile.csv"], "must be given once, but --json gives profile.csv"),
     ],

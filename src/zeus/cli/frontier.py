@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from zeus.cli import _objectives as objectives
 from zeus.cli._output import PreparedFile
 from zeus.cli._parser import UsageError
 from zeus.cli._profiles import Saved, matching, read, simulate
@@ -27,19 +28,8 @@ from zeus.cli._terminal import MISSING, Console, clean
 from zeus.drawing._files import kind_of
 from zeus.drawing.frontier import KINDS, compared, count, knob_label, rendered, rows
 from zeus.errors import FrontierError, PictureError
-from zeus.frontier import (
-    Deadline,
-    Energy,
-    EnergyBudget,
-    LatencyBound,
-    MaxSlowdownConstraint,
-    Objective,
-    Point,
-    PowerCap,
-    Selection,
-    Time,
-    ZeusCost,
-)
+from zeus.frontier import Objective, Point, Selection, ZeusCost
+from zeus.frontier._base import OBJECTIVES, entry_of
 
 _STEP = 25.0  # W
 
@@ -75,28 +65,7 @@ examples:
     several.add_argument("--batch-size", type=int, metavar="N", help="batch size")
     several.add_argument("--profile", type=int, metavar="N", help="number in the list")
     wanted = parser.add_argument_group("objectives")
-    wanted.add_argument(
-        "--eta", type=float, default=0.5, help="weight of energy in ZeusCost, 0 to 1 (default: 0.5)"
-    )
-    wanted.add_argument(
-        "--max-slowdown",
-        type=float,
-        default=1.1,
-        metavar="FACTOR",
-        help="limit of MaxSlowdownConstraint (default: 1.1)",
-    )
-    wanted.add_argument("--deadline", type=float, metavar="S", help="lowest energy in S seconds")
-    wanted.add_argument("--energy-budget", type=float, metavar="J", help="fastest within J joules")
-    wanted.add_argument(
-        "--power-cap", type=float, metavar="W", help="fastest with at most W watts on average"
-    )
-    wanted.add_argument(
-        "--latency-bound",
-        type=_latency_bound,
-        metavar="P:S",
-        help="lowest energy among settings that meet a latency bound: p99:0.2 is 99 %% of "
-        "requests within 0.2 seconds",
-    )
+    objectives.add_options(wanted, OBJECTIVES.values(), defaults=True)
     wanted.add_argument(
         "--max-power",
         type=float,
@@ -123,8 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read the frontier, select, print and plot."""
     try:
         plots = {name: kind_of(name, KINDS) for name in arguments.plot}
-        objectives = _objectives(arguments)
-    except (FrontierError, PictureError) as error:
+    except PictureError as error:
         raise UsageError(str(error)) from None
     console = Console(sys.stdout)
     saved = _sources(arguments)
@@ -132,12 +100,12 @@ def run(arguments: argparse.Namespace) -> int:
         return _list(console, saved, arguments)
     (one,) = saved.values()
     with _wrong_values():
-        shown = _Shown(_adjusted(one, arguments), objectives)
+        shown = _Shown(_adjusted(one, arguments), _chosen_by(arguments))
     with contextlib.ExitStack() as stack:
         files = [
             (
                 stack.enter_context(contextlib.closing(PreparedFile(name))),
-                shown.plot(kind, arguments.eta),
+                shown.plot(kind, arguments.eta.eta_knob),
             )
             for name, kind in plots.items()
         ]
@@ -159,38 +127,14 @@ def _wrong_values() -> Any:
         raise UsageError(str(error)) from None
 
 
-def _objectives(arguments: argparse.Namespace) -> dict[str, Objective]:
-    """Return the objectives by name: the standard ones, and those given by options."""
-    found: dict[str, Objective] = {
-        "Energy": Energy(),
-        "Time": Time(),
-        f"ZeusCost {arguments.eta:g}": ZeusCost(arguments.eta),
-        f"MaxSlowdownConstraint {arguments.max_slowdown:g}": MaxSlowdownConstraint(
-            arguments.max_slowdown
-        ),
-    }
-    if arguments.deadline is not None:
-        found[f"Deadline {arguments.deadline:g} s"] = Deadline(arguments.deadline)
-    if arguments.energy_budget is not None:
-        found[f"EnergyBudget {arguments.energy_budget:g} J"] = EnergyBudget(arguments.energy_budget)
-    if arguments.power_cap is not None:
-        found[f"PowerCap {arguments.power_cap:g} W"] = PowerCap(arguments.power_cap)
-    if arguments.latency_bound is not None:
-        bound = arguments.latency_bound
-        found[f"LatencyBound {bound.percentile} {bound.seconds:g} s"] = bound
+def _chosen_by(arguments: argparse.Namespace) -> dict[str, Objective]:
+    """Return the objectives by label: those with a default or no value, and those given."""
+    found: dict[str, Objective] = {}
+    for entry in OBJECTIVES.values():
+        objective = objectives.given(arguments, entry) if entry.options else entry.kind()
+        if objective is not None:
+            found[entry.label(objective)] = objective
     return found
-
-
-def _latency_bound(text: str) -> LatencyBound:
-    percentile, _, seconds = text.partition(":")
-    try:
-        return LatencyBound(
-            percentile if percentile[:1] == "p" else float(percentile), float(seconds)
-        )
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"must be a percentile and seconds such as p99:0.2, but got {text!r}"
-        ) from None
 
 
 # --- input --------------------------------------------------------------------------------------
@@ -334,8 +278,9 @@ class _Shown:
         try:
             return _Choice(name, objective.select(self.frontier))
         except FrontierError as error:
-            cure = "; set it with --max-power" if isinstance(objective, ZeusCost) else ""
-            return _Choice(name, None, f"{error}{cure}")
+            entry = entry_of(objective)
+            lacks = entry is not None and entry.needs == "max_power"
+            return _Choice(name, None, f"{error}{'; set it with --max-power' if lacks else ''}")
 
     def plot(self, kind: str, eta: float) -> bytes:
         # On an HTML page, the slider shows the choice of ZeusCost.
@@ -343,7 +288,7 @@ class _Shown:
             choice.objective: choice.selection
             for choice in self.choices
             if choice.selection is not None
-            and not (kind == ".html" and choice.objective.startswith("ZeusCost"))
+            and not (kind == ".html" and choice.objective.startswith(ZeusCost.__name__))
         }
         return rendered(
             self.frontier,

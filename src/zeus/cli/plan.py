@@ -18,18 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from zeus.cli import FAILED, complain
+from zeus.cli import _objectives as objectives
 from zeus.cli._output import PreparedFile
 from zeus.cli._parser import UsageError
 from zeus.cli._terminal import Console
 from zeus.drawing._files import kind_of, rendered
 from zeus.errors import FrontierError, PictureError, PipelineError, StageProfileError
-from zeus.frontier import (
-    Deadline,
-    EnergyBudget,
-    MaxSlowdownConstraint,
-    Objective,
-    Selection,
-)
+from zeus.frontier import MaxSlowdownConstraint, Objective, Selection
+from zeus.frontier._base import OBJECTIVES, Entry
 from zeus.optimizer.pipeline_frequency import (
     Execution,
     Pipeline,
@@ -104,16 +100,11 @@ examples:
         metavar="S",
         help="seconds that the first stage waits for each microbatch (default: 0)",
     )
-    wanted = parser.add_argument_group("plan to select (default: the fastest)")
-    one = wanted.add_mutually_exclusive_group()
-    one.add_argument(
-        "--deadline", type=_amount, metavar="S", help="lowest energy within S seconds, such as the "
-        "iteration time of a straggler"
-    )  # fmt: skip
-    one.add_argument(
-        "--slowdown", type=_amount, metavar="F", help="lowest energy within F times the fastest"
+    wanted = parser.add_argument_group(
+        "plan to select (default: the fastest)",
+        "The deadline may be the iteration time of a straggler.",
     )
-    one.add_argument("--energy-budget", type=_amount, metavar="J", help="fastest within J joules")
+    objectives.add_options(wanted.add_mutually_exclusive_group(), _choosable())
     parser.add_argument(
         "--plans",
         type=_whole,
@@ -141,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read the profile, solve, select a plan, write files, print."""
     with _wrong_use():
         kind = None if arguments.figure is None else kind_of(arguments.figure)
-        objective, wish = _objective(arguments)
+    objective, wish = _objective(arguments)
     _check_files(arguments)
     with contextlib.ExitStack() as stack:
         files = {
@@ -203,16 +194,17 @@ def _wrong_use() -> Any:
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from None
 
 
+def _choosable() -> list[Entry]:
+    """Return the objectives that need only time and energy, which is what plans have."""
+    return [entry for entry in OBJECTIVES.values() if entry.options and not entry.needs]
+
+
 def _objective(arguments: argparse.Namespace) -> tuple[Objective, str]:
-    if arguments.deadline is not None:
-        return Deadline(arguments.deadline), f"lowest energy within {arguments.deadline:g} s"
-    if arguments.energy_budget is not None:
-        return EnergyBudget(
-            arguments.energy_budget
-        ), f"fastest within {arguments.energy_budget:g} J"
-    if arguments.slowdown is not None:
-        wish = f"lowest energy within {arguments.slowdown:g} times the fastest"
-        return MaxSlowdownConstraint(arguments.slowdown), wish
+    """Return the objective and its goal in words."""
+    for entry in _choosable():
+        objective = objectives.given(arguments, entry)
+        if objective is not None:
+            return objective, entry.goal_of(objective)
     return MaxSlowdownConstraint(1.0), "the fastest"
 
 

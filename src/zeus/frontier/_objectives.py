@@ -1,119 +1,46 @@
-"""Objectives, which choose a point from a frontier.
+"""The objectives of Zeus, each a class that chooses a point from a frontier.
 
-Every objective here minimizes a cost over its feasible points, by the same rules:
-
-- *Ties.* Of points with the same cost the faster is chosen, then the one of less energy, then the
-  first given.
-- *Noise.* Costs that differ by no more than the uncertainty of the difference, and by no more than
-  0.1 %, are equal; so are times and energies within their uncertainty. So no insignificant gain
-  costs time, and of settings without effect (power limits above the job's draw) the first given is
-  chosen. Of costs that differ by more the minimum is the best guess, significant or not.
-  `Selection.tie` and `Selection.note` report ties.
-- *No feasible point.* The point that violates the constraint least is chosen, as each class
-  documents, and the selection is marked `feasible=False`. A limit is compared with the measured
-  value.
-
-Every objective also decides when a sweep can stop, through `settled`. In a sweep, from each point
-to the next, time must not decrease and average power must not increase, as with power limits or
-clocks from high to low; and the cost must be unimodal. Then `settled` is true only once no later
-point can win: because of a bound, or because the last two points both cost more than the best
-before them, beyond the uncertainty. (One would do; two, since uncertainties hold in 19 of 20
-cases.) A later point that only ties is not visited.
+To add one, write a class here, with `registered` and in `__all__`: commands, errors and
+`zeus.frontier` then have it, and a test asks for its line in docs/optimizing.md. `_choosing.py` has
+the rules that all follow (ties, noise, sweeps); `_base.py` documents what is registered.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
 
 from zeus.errors import FrontierError
+from zeus.frontier._base import Objective, registered
+from zeus.frontier._choosing import (
+    ENERGY,
+    POWER,
+    TIME,
+    Cost,
+    Quantity,
+    cheapest,
+    cheapest_within,
+    keeps,
+    past_the_valley,
+    surely_exceeds,
+    surely_less,
+)
 from zeus.frontier._frontier import Frontier
 from zeus.frontier._point import Point, combined_uncertainty, is_real, number, whole
 from zeus.frontier._selection import Selection
 
-# Costs are sums of products; differences from rounding alone are ignored.
-_ROUNDING = 1e-12
-# Costs that differ by more than this share do not tie, however uncertain they are: the lower one is
-# still the better guess, and always guessing the faster would add up.
-_NEAR = 0.001
-# A limit such as 1.15 times 100 s is 114.99999999999999 s; a point of 115 s satisfies it.
-_SLACK = 1e-9
-# Power may overshoot its limit, and the energy may include more than GPUs; beyond this factor, it
-# is the energy of more GPUs than the maximum power covers.
-_IMPLAUSIBLE = 1.5
+__all__ = [
+    "Deadline",
+    "Energy",
+    "EnergyBudget",
+    "LatencyBound",
+    "MaxSlowdownConstraint",
+    "PowerCap",
+    "Time",
+    "ZeusCost",
+]
 
 
-@runtime_checkable
-class Objective(Protocol):
-    """Chooses a point. Subclass it, or write a class with the same methods.
-
-    `as_objective` accepts less: a class with only `select`, or a function from `Frontier` to
-    `Point`.
-    """
-
-    def select(self, frontier: Frontier) -> Selection:
-        """Return the point to use."""
-        ...
-
-    def settled(self, walk: Frontier) -> bool:  # noqa: ARG002
-        """Whether no later point of a sweep can win; the module documents sweeps.
-
-        Args:
-            walk: The points so far, in the order of the sweep.
-        """
-        return False
-
-
-def as_objective(chooser: Any) -> Objective:
-    """Return an objective for an object or a function that can choose.
-
-    Args:
-        chooser: An objective; something with only a `select` method; or a function that takes a
-            `Frontier` and returns one of its points, or a `Selection`. The
-            latter two settle a sweep only at its end.
-
-    Raises:
-        FrontierError: If it cannot choose.
-    """
-    if isinstance(chooser, type):
-        raise FrontierError(
-            f"an objective must be an object, but got the class {chooser.__name__}; "
-            f"write {chooser.__name__}(...)"
-        )
-    if isinstance(chooser, Objective):
-        return chooser
-    choose = getattr(chooser, "select", chooser)
-    if callable(choose):
-        return _Chosen(choose)
-    raise FrontierError(
-        "an objective must have a `select` method or be a function of a frontier, "
-        f"but got {chooser!r}"
-    )
-
-
-@dataclass(frozen=True)
-class _Chosen(Objective):
-    """The choice of a user's function."""
-
-    choose: Callable[[Frontier], Any]
-
-    def select(self, frontier: Frontier) -> Selection:
-        choice = self.choose(frontier)
-        selection = Selection(choice) if isinstance(choice, Point) else choice
-        if not isinstance(selection, Selection) or selection.point not in frontier.points:
-            name = getattr(self.choose, "__qualname__", repr(self.choose))
-            raise FrontierError(
-                f"{name} must return one of the frontier's points or a Selection of one, "
-                f"but got {choice!r}"
-            )
-        return selection
-
-
-# --- the four published objectives --------------------------------------------------------------
-
-
+@registered("lowest energy")
 @dataclass(frozen=True)
 class Energy(Objective):
     """The point of minimum energy. Cost: joules.
@@ -123,13 +50,14 @@ class Energy(Objective):
 
     def select(self, frontier: Frontier) -> Selection:
         """Return the point of minimum energy."""
-        return _cheapest(_energies(frontier), "energy", "J")
+        return cheapest(frontier, ENERGY)
 
     def settled(self, walk: Frontier) -> bool:
         """Whether energy rises."""
-        return _past_the_valley(_energies(walk))
+        return past_the_valley(walk, ENERGY)
 
 
+@registered("fastest")
 @dataclass(frozen=True)
 class Time(Objective):
     """The fastest point; of equally fast ones that of minimum energy. Cost: seconds.
@@ -139,13 +67,22 @@ class Time(Objective):
 
     def select(self, frontier: Frontier) -> Selection:
         """Return the fastest point."""
-        return _cheapest(_times(frontier), "time", "s")
+        return cheapest(frontier, TIME)
 
     def settled(self, walk: Frontier) -> bool:  # noqa: ARG002
         """Always true."""
         return True
 
 
+@registered(
+    "lowest ZeusCost, with weight {} of energy",
+    options=("--eta",),
+    placeholder="ETA",
+    remark=", 0 to 1",
+    shown="{eta_knob:g}",
+    default="0.5",
+    needs="max_power",
+)
 @dataclass(frozen=True)
 class ZeusCost(Objective):
     """Minimum `eta_knob * energy + (1 - eta_knob) * max_power * time`. Cost: joules.
@@ -177,19 +114,20 @@ class ZeusCost(Objective):
 
     def select(self, frontier: Frontier) -> Selection:
         """Return the point of minimum cost."""
-        return _cheapest(self._costs(frontier), "cost", "J")
+        return cheapest(frontier, self._costs(frontier))
 
     def settled(self, walk: Frontier) -> bool:
         """Whether the time term alone exceeds the minimum cost, or the cost rises."""
         costs = self._costs(walk)
         weight = (1 - self.eta_knob) * self.max_power(walk)
         last = walk.points[-1]
-        least_later = _Cost(last, weight * last.time, weight * (last.time_uncertainty or 0.0))
-        return _surely_less(min(costs, key=_Cost.rank), least_later) or _past_the_valley(costs)
+        least_later = Cost(last, weight * last.time, weight * (last.time_uncertainty or 0.0))
+        least = min(map(costs.of, walk), key=Cost.rank)
+        return surely_less(least, least_later) or past_the_valley(walk, costs)
 
     def cost(self, point: Point, frontier: Frontier) -> float:
         """Return the cost of a point in joules, with the frontier's maximum power."""
-        return self._cost(point, self.max_power(frontier)).value
+        return self._costs(frontier).of(point).value
 
     def max_power(self, frontier: Frontier) -> float:
         """Return the maximum power of all GPUs together, in watts.
@@ -216,22 +154,34 @@ class ZeusCost(Objective):
                 )
         return watts
 
-    def _costs(self, frontier: Frontier) -> list[_Cost]:
-        watts = self.max_power(frontier)
-        return [self._cost(point, watts) for point in frontier]
+    def _costs(self, frontier: Frontier) -> Quantity:
+        of_energy, of_time = self.eta_knob, (1 - self.eta_knob) * self.max_power(frontier)
 
-    def _cost(self, point: Point, watts: float) -> _Cost:
-        of_energy, of_time = self.eta_knob, (1 - self.eta_knob) * watts
-        return _Cost(
-            point,
-            of_energy * point.energy + of_time * point.time,
-            combined_uncertainty(
-                of_energy * (point.energy_uncertainty or 0.0),
-                of_time * (point.time_uncertainty or 0.0),
-            ),
-        )
+        def cost(point: Point) -> Cost:
+            return Cost(
+                point,
+                of_energy * point.energy + of_time * point.time,
+                combined_uncertainty(
+                    of_energy * (point.energy_uncertainty or 0.0),
+                    of_time * (point.time_uncertainty or 0.0),
+                ),
+            )
+
+        return Quantity("cost", "J", cost)
 
 
+# Power may overshoot its limit, and the energy may include more than GPUs; beyond this factor, it
+# is the energy of more GPUs than the maximum power covers.
+_IMPLAUSIBLE = 1.5
+
+
+@registered(
+    "lowest energy within {} times the fastest",
+    options=("--max-slowdown", "--slowdown"),
+    placeholder="FACTOR",
+    shown="{factor:g}",
+    default="1.1",
+)
 @dataclass(frozen=True)
 class MaxSlowdownConstraint(Objective):
     """Minimum energy among points that take at most `factor` times as long as the fastest.
@@ -254,8 +204,7 @@ class MaxSlowdownConstraint(Objective):
     def select(self, frontier: Frontier) -> Selection:
         """Return the point of minimum energy that is not too slow."""
         limit = self.factor * frontier.fastest.time
-        quick = [point for point in frontier if _keeps(point.time, limit)]
-        return _cheapest(_energies(quick), "energy", "J")
+        return cheapest((point for point in frontier if keeps(point.time, limit)), ENERGY)
 
     def settled(self, walk: Frontier) -> bool:
         """Whether later points are too slow, or energy rises."""
@@ -263,14 +212,16 @@ class MaxSlowdownConstraint(Objective):
         off = combined_uncertainty(
             last.time_uncertainty, self.factor * (fastest.time_uncertainty or 0.0)
         )
-        return _exceeds(last.time, self.factor * fastest.time, off) or _past_the_valley(
-            _energies(walk)
-        )
+        late = surely_exceeds(last.time, self.factor * fastest.time, off)
+        return late or past_the_valley(walk, ENERGY)
 
 
-# --- further objectives -------------------------------------------------------------------------
-
-
+@registered(
+    "lowest energy within {}",
+    options=("--deadline",),
+    placeholder="S seconds",
+    shown="{seconds:g} s",
+)
 @dataclass(frozen=True)
 class Deadline(Objective):
     """Minimum energy among points that take at most `seconds`; if none does, the fastest point.
@@ -289,20 +240,22 @@ class Deadline(Objective):
 
     def select(self, frontier: Frontier) -> Selection:
         """Return the point of minimum energy within the deadline."""
-        in_time = [point for point in frontier if _keeps(point.time, self.seconds)]
-        if in_time:
-            return _cheapest(_energies(in_time), "energy", "J")
-        fastest = frontier.fastest
-        note = f"no point takes {self.seconds:g} s or less; the fastest takes {fastest.time:.6g} s"
-        return _least_bad(_times(frontier), fastest.energy, note)
+
+        def missed(limit: str, least: str) -> str:
+            return f"no point takes {limit} s or less; the fastest takes {least} s"
+
+        return cheapest_within(frontier, TIME, self.seconds, ENERGY, missed)
 
     def settled(self, walk: Frontier) -> bool:
         """Whether later points miss the deadline, or energy rises."""
         last = walk.points[-1]
-        late = _exceeds(last.time, self.seconds, last.time_uncertainty or 0.0)
-        return late or _past_the_valley(_energies(walk))
+        late = surely_exceeds(last.time, self.seconds, last.time_uncertainty or 0.0)
+        return late or past_the_valley(walk, ENERGY)
 
 
+@registered(
+    "fastest within {}", options=("--energy-budget",), placeholder="J joules", shown="{joules:g} J"
+)
 @dataclass(frozen=True)
 class EnergyBudget(Objective):
     """The fastest point that takes at most `joules`; if none does, the one of minimum energy.
@@ -321,21 +274,23 @@ class EnergyBudget(Objective):
 
     def select(self, frontier: Frontier) -> Selection:
         """Return the fastest point within the budget."""
-        affordable = [point for point in frontier if _keeps(point.energy, self.joules)]
-        if affordable:
-            return _cheapest(_times(affordable), "time", "s")
-        least = frontier.least_energy
-        note = f"no point takes {self.joules:g} J or less; the least is {least.energy:.6g} J"
-        return _least_bad(_energies(frontier), least.time, note)
+
+        def missed(limit: str, least: str) -> str:
+            return f"no point takes {limit} J or less; the least is {least} J"
+
+        return cheapest_within(frontier, ENERGY, self.joules, TIME, missed)
 
     def settled(self, walk: Frontier) -> bool:
         """Whether a point is within the budget, or energy rises."""
-        kept = any(
-            _keeps(point.energy + (point.energy_uncertainty or 0.0), self.joules) for point in walk
-        )
-        return kept or _past_the_valley(_energies(walk))
+        return _surely_kept(walk, ENERGY, self.joules) or past_the_valley(walk, ENERGY)
 
 
+@registered(
+    "fastest with at most {} on average",
+    options=("--power-cap",),
+    placeholder="W watts",
+    shown="{watts:g} W",
+)
 @dataclass(frozen=True)
 class PowerCap(Objective):
     """The fastest point of at most `watts` on average; if none is, the one of minimum power.
@@ -355,22 +310,37 @@ class PowerCap(Objective):
 
     def select(self, frontier: Frontier) -> Selection:
         """Return the fastest point under the cap."""
-        under = [point for point in frontier if _keeps(point.average_power, self.watts)]
-        if under:
-            return _cheapest(_times(under), "time", "s")
-        powers = [_power(point) for point in frontier]
-        least = min(powers, key=_Cost.rank)
-        note = (
-            f"no point takes {self.watts:g} W or less on average; the least is {least.value:.6g} W"
-        )
-        return _least_bad(powers, least.point.time, note)
+
+        def missed(limit: str, least: str) -> str:
+            return f"no point takes {limit} W or less on average; the least is {least} W"
+
+        return cheapest_within(frontier, POWER, self.watts, TIME, missed)
 
     def settled(self, walk: Frontier) -> bool:
         """Whether a point is under the cap."""
-        powers = [_power(point) for point in walk]
-        return any(_keeps(power.value + power.uncertainty, self.watts) for power in powers)
+        return _surely_kept(walk, POWER, self.watts)
 
 
+def _surely_kept(walk: Frontier, limited: Quantity, limit: float) -> bool:
+    costs = map(limited.of, walk)
+    return any(keeps(cost.value + cost.uncertainty, limit) for cost in costs)
+
+
+def _percentile_and_seconds(text: str) -> tuple[str | float, float]:
+    percentile, _, seconds = text.partition(":")
+    return percentile if percentile[:1] == "p" else float(percentile), float(seconds)
+
+
+@registered(
+    "lowest energy with a latency of at most {}",
+    options=("--latency-bound",),
+    placeholder="P:S",
+    remark="; p99:0.2 is 99 % of requests within 0.2 seconds",
+    shown="{percentile} {seconds:g} s",
+    needs="latencies",
+    form="a percentile and seconds such as p99:0.2",
+    arguments=_percentile_and_seconds,
+)
 @dataclass(frozen=True, init=False)
 class LatencyBound(Objective):
     """Minimum energy among points of at most `seconds` latency; if none, the lowest latency.
@@ -409,22 +379,18 @@ class LatencyBound(Objective):
                 f"{len(frontier) - len(stating)} of {len(frontier)} points state no "
                 f"{self.percentile} and were left out"
             )
-        within = [point for point in stating if _keeps(self._latency(point), self.seconds)]
-        if within:
-            return _cheapest(_energies(within), "energy", "J", notes)
-        latencies = [_Cost(point, self._latency(point), 0.0) for point in stating]
-        lowest = min(latencies, key=_Cost.rank)
-        notes.append(
-            f"no point has a {self.percentile} of {self.seconds:g} s or less; "
-            f"the lowest is {lowest.value:.6g} s"
-        )
-        return _least_bad(latencies, lowest.point.energy, "; ".join(notes))
+        latency = Quantity("latency", "s", lambda point: Cost(point, self._latency(point), 0.0))
+
+        def missed(limit: str, least: str) -> str:
+            return f"no point has a {self.percentile} of {limit} s or less; the lowest is {least} s"
+
+        return cheapest_within(stating, latency, self.seconds, ENERGY, missed, notes=notes)
 
     def settled(self, walk: Frontier) -> bool:
         """Whether later points exceed the bound, or energy rises."""
         stating = self._stating(walk)
-        late = [not _keeps(self._latency(point), self.seconds) for point in stating[-2:]]
-        return (len(late) == 2 and all(late)) or _past_the_valley(_energies(stating))
+        late = [not keeps(self._latency(point), self.seconds) for point in stating[-2:]]
+        return (len(late) == 2 and all(late)) or past_the_valley(stating, ENERGY)
 
     def _latency(self, point: Point) -> float:
         return point.latencies[self.percentile]
@@ -438,125 +404,3 @@ class LatencyBound(Objective):
                 f"{', '.join(map(repr, known)) if known else 'no latencies at all'}"
             )
         return stating
-
-
-# --- common functions ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Cost:
-    """Cost of a point, and its uncertainty."""
-
-    point: Point
-    value: float
-    uncertainty: float
-
-    def rank(self) -> tuple[float, float, float]:
-        return self.value, self.point.time, self.point.energy
-
-
-def _energy(point: Point) -> _Cost:
-    return _Cost(point, point.energy, point.energy_uncertainty or 0.0)
-
-
-def _time(point: Point) -> _Cost:
-    return _Cost(point, point.time, point.time_uncertainty or 0.0)
-
-
-def _energies(points: Iterable[Point]) -> list[_Cost]:
-    return [_energy(point) for point in points]
-
-
-def _times(points: Iterable[Point]) -> list[_Cost]:
-    return [_time(point) for point in points]
-
-
-def _power(point: Point) -> _Cost:
-    watts = point.average_power
-    off = combined_uncertainty(
-        (point.energy_uncertainty or 0.0) / point.time,
-        watts * (point.time_uncertainty or 0.0) / point.time,
-    )
-    return _Cost(point, watts, off)
-
-
-def _keeps(value: float, limit: float) -> bool:
-    return value <= limit * (1 + _SLACK)
-
-
-def _exceeds(value: float, limit: float, uncertainty: float) -> bool:
-    return value - limit > uncertainty and not _keeps(value, limit)
-
-
-def _surely_less(first: _Cost, second: _Cost) -> bool:
-    """Whether the first costs less, beyond the uncertainty of the difference."""
-    doubt = math.hypot(first.uncertainty, second.uncertainty)
-    return second.value - first.value > max(doubt, _ROUNDING * abs(second.value))
-
-
-def _past_the_valley(costs: Sequence[_Cost]) -> bool:
-    """Whether the last two of a sweep both surely cost more than the best before them."""
-    if len(costs) < 3:
-        return False
-    best = min(costs[:-2], key=_Cost.rank)
-    return all(_surely_less(best, later) for later in costs[-2:])
-
-
-def _cheapest(costs: Sequence[_Cost], what: str, unit: str, notes: Iterable[str] = ()) -> Selection:
-    """Select the minimum cost; of those that tie with it, the fastest."""
-    ranked = sorted(costs, key=_Cost.rank)
-    best = ranked[0]
-    tied = [cost for cost in costs if _ties(cost, best)]
-    chosen = _least(_least(tied, _time), _energy)[0]
-    runner_up = next((cost for cost in ranked if cost is not chosen), None)
-    said = list(notes)
-    if len(tied) > 1:
-        nearest = sorted(tied, key=_Cost.rank)
-        other = next(cost for cost in nearest if cost is not chosen)
-        said.append(_told_tie(chosen, other, what, unit))
-    return Selection(
-        chosen.point,
-        cost=chosen.value,
-        note="; ".join(said),
-        runner_up=None if runner_up is None else runner_up.point,
-        tie=len(tied) > 1,
-    )
-
-
-def _ties(cost: _Cost, best: _Cost) -> bool:
-    near = cost.value - best.value <= _NEAR * abs(best.value)
-    return near and not _surely_less(best, cost)
-
-
-def _least(costs: Sequence[_Cost], measure: Callable[[Point], _Cost]) -> list[_Cost]:
-    """Return those for which no other is surely less, in the order given."""
-    least = min((measure(cost.point) for cost in costs), key=lambda cost: cost.value)
-    return [cost for cost in costs if not _surely_less(least, measure(cost.point))]
-
-
-def _told_tie(chosen: _Cost, other: _Cost, what: str, unit: str) -> str:
-    pair = f"knob={chosen.point.knob!r} and knob={other.point.knob!r}"
-    why = "they are equal, and the first was chosen"
-    if _surely_less(_time(chosen.point), _time(other.point)):
-        why = "the faster was chosen"
-    elif _surely_less(_energy(chosen.point), _energy(other.point)):
-        why = "they are equally fast, and the one of less energy was chosen"
-    doubt = math.hypot(chosen.uncertainty, other.uncertainty)
-    if doubt == 0:
-        return f"the {what} of {pair} is the same; {why}"
-    return (
-        f"the {what} of {pair} differs by {abs(chosen.value - other.value):.3g} {unit}, "
-        f"which is within its uncertainty of {doubt:.3g} {unit}; {why}"
-    )
-
-
-def _least_bad(penalties: Sequence[_Cost], cost: float, note: str) -> Selection:
-    """Select the point of minimum penalty, as measured, where none is feasible."""
-    ranked = sorted(penalties, key=_Cost.rank)
-    return Selection(
-        ranked[0].point,
-        feasible=False,
-        cost=cost,
-        note=note,
-        runner_up=ranked[1].point if len(ranked) > 1 else None,
-    )

@@ -8,34 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from zeus.frontier import (
-    Deadline,
-    Energy,
-    EnergyBudget,
-    LatencyBound,
-    MaxSlowdownConstraint,
-    Objective,
-    PowerCap,
-    Time,
-    ZeusCost,
-)
+from zeus.frontier import Objective, _objectives
+from zeus.frontier._objectives import *  # noqa: F403
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.jit._checks import checked_job, checked_lengths, positive
 from zeus.optimizer.jit._optimizer import JitOptimizer
 from zeus.optimizer.training._knobs import PowerLimitKnob
 
-__all__ = [
-    "Deadline",
-    "Energy",
-    "EnergyBudget",
-    "GlobalPowerLimitOptimizer",
-    "LatencyBound",
-    "MaxSlowdownConstraint",
-    "Objective",
-    "PowerCap",
-    "Time",
-    "ZeusCost",
-]
+__all__ = ["GlobalPowerLimitOptimizer", "Objective"]
+__all__ += _objectives.__all__
+__all__.sort()
 
 
 class GlobalPowerLimitOptimizer(JitOptimizer):

@@ -25,13 +25,13 @@ from zeus.errors import (
 )
 from zeus.frontier import (
     Frontier,
-    LatencyBound,
     Objective,
     Point,
     Selection,
     ZeusCost,
     as_objective,
 )
+from zeus.frontier._base import entry_of
 from zeus.frontier._point import freeze
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.jit._drift import MISMATCH, look, watch
@@ -126,7 +126,8 @@ class JitOptimizer(StepOptimizer):
         self.objective: Objective = as_objective(
             ZeusCost(eta_knob=0.5) if objective is None else objective
         )
-        if isinstance(self.objective, LatencyBound):
+        entry = entry_of(self.objective)
+        if entry is not None and entry.needs == "latencies":
             raise FrontierError(
                 "an optimizer measures segments of steps, so its objective must be one of their "
                 f"time and energy, but got {self.objective!r}; docs/serving.md shows how to use it"
