@@ -51,6 +51,7 @@ from harness import QUICK, Bench, say
 from replay_causes import KnowsEpochs, bound
 from rows import Row, row
 
+from zeus._student import student_factor
 from zeus.errors import TraceError
 from zeus.optimizer.batch_size.policies._paper import PaperPolicy, PaperState
 from zeus.replay._engine import Job, Result, replay
@@ -71,8 +72,6 @@ PUBLISHED = {
     "energy": (0.620, 0.828, 0.791, 0.809, 0.257, 0.345),
     "regret": (8.5, 1.7, 1.7, 4.4, 9.8, 15.4),
 }
-# Student's t for 95 %, two-sided, by degrees of freedom.
-_STUDENT = {2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571}
 # A regret below this is noise of the runs that happened to be drawn.
 _LEAST = 0.02
 OURS, PAPER = "ours", "paper"
@@ -114,9 +113,9 @@ def compared(ours: np.ndarray, paper: np.ndarray, workloads: Sequence[str]) -> d
         for each in names
     ]
     spread = math.nan
-    if len(names) - 1 in _STUDENT:
+    if len(names) > 2:
         error = float(np.std(of_workload, ddof=1)) / math.sqrt(len(names))
-        spread = _STUDENT[len(names) - 1] * error
+        spread = student_factor(len(names) - 1) * error
     middle = float(np.mean(logs))
     return {
         "geometric_mean": math.exp(middle),

@@ -26,6 +26,7 @@ from zeus.frontier import (
     ZeusCost,
     as_objective,
 )
+from zeus.frontier._cost import zeus_cost
 
 EVERY = (
     Energy(),
@@ -389,3 +390,14 @@ def test_what_cannot_choose(chooser, rule):
 def test_only_points_of_the_frontier_can_be_chosen(choice):
     with pytest.raises(FrontierError, match="must return one of the frontier's points"):
         as_objective(lambda frontier: choice).select(FRONTIER)
+
+
+@given(st.floats(0, 1), st.floats(1, 1e4), exact_frontiers)
+def test_the_cost_is_equation_2_for_numbers_and_arrays(eta, watts, frontier):
+    numpy = pytest.importorskip("numpy")
+    energies = numpy.array([point.energy for point in frontier])
+    times = numpy.array([point.time for point in frontier])
+    costs = zeus_cost(energies, times, watts, eta)
+    for point, cost in zip(frontier, costs, strict=True):
+        assert cost == eta * point.energy + (1 - eta) * watts * point.time
+        assert cost == zeus_cost(point.energy, point.time, watts, eta)

@@ -7,7 +7,7 @@ the rules that all follow (ties, noise, sweeps); `_base.py` documents what is re
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zeus.errors import FrontierError
 from zeus.frontier._base import Objective, registered
@@ -24,6 +24,7 @@ from zeus.frontier._choosing import (
     surely_exceeds,
     surely_less,
 )
+from zeus.frontier._cost import zeus_cost
 from zeus.frontier._frontier import Frontier
 from zeus.frontier._point import Point, combined_uncertainty, is_real, number, whole
 from zeus.frontier._selection import Selection
@@ -118,12 +119,10 @@ class ZeusCost(Objective):
 
     def settled(self, walk: Frontier) -> bool:
         """Whether the time term alone exceeds the minimum cost, or the cost rises."""
-        costs = self._costs(walk)
-        weight = (1 - self.eta_knob) * self.max_power(walk)
-        last = walk.points[-1]
-        least_later = Cost(last, weight * last.time, weight * (last.time_uncertainty or 0.0))
+        costs, last = self._costs(walk), walk.points[-1]
+        of_time_alone = costs.of(replace(last, energy=0.0, energy_uncertainty=None))
         least = min(map(costs.of, walk), key=Cost.rank)
-        return surely_less(least, least_later) or past_the_valley(walk, costs)
+        return surely_less(least, of_time_alone) or past_the_valley(walk, costs)
 
     def cost(self, point: Point, frontier: Frontier) -> float:
         """Return the cost of a point in joules, with the frontier's maximum power."""
@@ -155,17 +154,14 @@ class ZeusCost(Objective):
         return watts
 
     def _costs(self, frontier: Frontier) -> Quantity:
-        of_energy, of_time = self.eta_knob, (1 - self.eta_knob) * self.max_power(frontier)
+        watts, eta = self.max_power(frontier), self.eta_knob
 
         def cost(point: Point) -> Cost:
-            return Cost(
-                point,
-                of_energy * point.energy + of_time * point.time,
-                combined_uncertainty(
-                    of_energy * (point.energy_uncertainty or 0.0),
-                    of_time * (point.time_uncertainty or 0.0),
-                ),
+            off = combined_uncertainty(
+                zeus_cost(point.energy_uncertainty or 0.0, 0.0, watts, eta),
+                zeus_cost(0.0, point.time_uncertainty or 0.0, watts, eta),
             )
+            return Cost(point, zeus_cost(point.energy, point.time, watts, eta), off)
 
         return Quantity("cost", "J", cost)
 

@@ -8,12 +8,8 @@ from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
 
+from zeus._student import COVERAGE, student_factor
 from zeus.errors import FrontierError
-
-# Uncertainties are half-widths that hold in about 19 of 20 cases: this many standard deviations.
-_COVERAGE = 1.96
-# The same for the mean of few readings (Student's t, two-sided 95 %), by degrees of freedom.
-_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
 class Settings(Mapping[Any, Any]):
@@ -277,7 +273,7 @@ def _mean(readings: Sequence[_Reading]) -> tuple[float, float | None]:
     surprise = 1.0
     if len(readings) > 1:
         distances = [(r.value - mean) / u for r, u in zip(readings, known, strict=True)]
-        surprise = _COVERAGE * math.hypot(*distances) / math.sqrt(len(readings) - 1)
+        surprise = COVERAGE * math.hypot(*distances) / math.sqrt(len(readings) - 1)
     return mean, sharpest / math.sqrt(math.fsum(weights)) * max(1.0, surprise)
 
 
@@ -298,10 +294,3 @@ def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
     total = math.fsum(weights)
     mean = math.fsum(v * (w / total) for v, w in zip(values, weights, strict=True))
     return min(max(mean, min(values)), max(values))  # rounding must not leave the range
-
-
-def student_factor(freedom: int) -> float:
-    """Return the half-width of a 95 % confidence interval in standard errors (Student's t)."""
-    if freedom <= len(_STUDENT):
-        return _STUDENT[freedom - 1]
-    return _COVERAGE + 2.372 / freedom + 2.823 / freedom**2  # the expansion's first terms

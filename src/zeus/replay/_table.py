@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeus.errors import TraceError
+from zeus.frontier._cost import zeus_cost
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.replay._traces import Traces
 from zeus.replay._workloads import Workload
@@ -80,7 +81,7 @@ class JobTable:
     @cached_property
     def epoch_cost(self) -> Floats:
         """Cost of an epoch in joules, by batch size and power limit."""
-        return self.eta_knob * self.energy + (1 - self.eta_knob) * self.max_power * self.time
+        return zeus_cost(self.energy, self.time, self.max_power, self.eta_knob)
 
     @cached_property
     def best_power(self) -> NDArray[np.int64]:

@@ -16,8 +16,8 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from zeus._student import student_factor
 from zeus.frontier import Point
-from zeus.frontier._point import student_factor
 from zeus.optimizer.jit._segment import SegmentResult
 
 # Standard deviations in the uncertainty of a measurement.

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from zeus.errors import CapabilityError, RanksError, RunError
+from zeus.frontier._cost import zeus_cost
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.training._ranks import Alone, Ranks, job_ranks
 from zeus.optimizer.training._step_optimizer import StepOptimizer
@@ -348,7 +349,7 @@ class TrainingRun:
     def _cost_of(self, time: float, energy: float | None) -> float | None:
         if energy is None or self._max_power is None:
             return None
-        return self.eta_knob * energy + (1 - self.eta_knob) * self._max_power * time
+        return zeus_cost(energy, time, self._max_power, self.eta_knob)
 
     def _told_cost(self) -> str:
         cost = self.cost

@@ -8,6 +8,7 @@ import numpy as np
 
 from zeus.drawing import _colours as colours
 from zeus.drawing._units import Unit, energy_unit, time_unit
+from zeus.frontier._cost import zeus_cost
 from zeus.replay._table import JobTable
 from zeus.replay.paper import _style as style
 from zeus.replay.paper._exhibit import Data, Exhibit, Fact
@@ -311,8 +312,9 @@ def _draw_11(data: Data) -> Figure:
         eta = etas[len(etas) // 2]
         choice = next(each for each in data["choices"] if each["eta"] == eta)
         if eta > 0:
-            # eta * energy + (1 - eta) * max_power * time is as large as at the optimum.
-            energy = (choice["cost"] - (1 - eta) * data["max_power"] * times * second) / eta
+            # The energy at which the cost is as large as at the optimum.
+            of_time = zeus_cost(0 * times, times * second, data["max_power"], eta)
+            energy = (choice["cost"] - of_time) / eta
             axes.plot(
                 times, energy / joule, linestyle=":", color=colours.AMBER, linewidth=1.4,
                 label="Same cost" if first else None,

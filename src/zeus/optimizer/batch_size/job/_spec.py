@@ -12,6 +12,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from zeus.errors import JobSpecError
+from zeus.frontier._cost import zeus_cost
 from zeus.optimizer.batch_size.job._values import shown
 
 POLICIES = ("zeus", "paper", "grid", "default")
@@ -131,7 +132,7 @@ class JobSpec:
             time: Seconds.
             max_power: Maximum power of all GPUs together in watts.
         """
-        return self.eta_knob * energy + (1 - self.eta_knob) * max_power * time
+        return zeus_cost(energy, time, max_power, self.eta_knob)
 
     def learning_rate_scale(self, batch_size: int) -> float:
         """Return the factor on the learning rate that was tuned for the default batch size."""

@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from zeus._student import student_factor
 from zeus.optimizer.pipeline_frequency._profile import Option
 from zeus.optimizer.pipeline_frequency.job._messages import FIXED, InstructionKind
 
@@ -22,8 +23,6 @@ _VAGUE = 0.25  # relative uncertainty of a mean energy above which it is unusabl
 _SLOWEST = 2.0  # times as long as at the highest clock: slower than any plan would use
 _HICCUP = 2.0  # times the median: longer ones are outliers
 _CLEAR = 2.0  # times the uncertainty: a rise that needs no confirmation at the next clock
-# Two-sided 95 % quantiles of Student's t distribution, by degrees of freedom.
-_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 
 
 @dataclass
@@ -90,8 +89,7 @@ class _StepNoise:
         """Return the relative 95 % half-width of the mean of some steps; 0 if nothing is known."""
         if not self.freedom:
             return 0.0
-        factor = _STUDENT[self.freedom - 1] if self.freedom <= len(_STUDENT) else 2.0
-        return factor * math.sqrt(self.squares / self.freedom / steps)
+        return student_factor(self.freedom) * math.sqrt(self.squares / self.freedom / steps)
 
 
 class ClockSweep:
