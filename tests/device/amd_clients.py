@@ -26,6 +26,7 @@ from pathlib import Path
 from zeus.device import _amd as amd
 from zeus.device._base import ClockRange, Gpu, GpuDriver
 from zeus.device._guard import Guard
+from zeus.device._vendors import GpuVendor
 from zeus.errors import CapabilityError, KnobError
 from simulated_drivers import SimulatedAmdSmi
 
@@ -45,7 +46,7 @@ def told(problems):
             for problem in problems]
 
 def discover():
-    return amd.discover(Path(os.environ["NODE_ROOT"]))
+    return GpuVendor("AMD", lambda: amd.discover(Path(os.environ["NODE_ROOT"]))).gpus()
 """
 
 # For clients of a simulation: all drivers, and the hand on the simulation itself.

@@ -94,6 +94,11 @@ class Client:
         assert line, f"the script ended without a word: {self._end()}\n{self.errors}"
         return json.loads(line)
 
+    def read(self) -> str:
+        """All that the script prints until its end."""
+        assert self._process.stdout is not None
+        return self._process.stdout.read()
+
     def tell(self, value: Any = None) -> None:
         """Answer the script."""
         assert self._process.stdin is not None

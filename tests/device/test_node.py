@@ -19,7 +19,7 @@ from zeus.errors import CapabilityError, Reason, SimulationError, UnknownDeviceE
 @pytest.fixture
 def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     """A machine on which nothing is found."""
-    monkeypatch.setattr(nodes, "_real_gpus", lambda: ([], [], []))
+    monkeypatch.setattr(nodes, "discover_gpus", lambda: ([], []))
     monkeypatch.setattr(nodes, "_host", lambda: (nodes.DeviceSet(), None, []))
 
 
@@ -198,11 +198,11 @@ searching, forever = threading.Event(), threading.Event()
 
 def search():
     if threading.current_thread() is threading.main_thread():
-        return [], [], []
+        return [], []
     searching.set()
     forever.wait()
 
-node._real_gpus = search
+node.discover_gpus = search
 threading.Thread(target=get_gpus, daemon=True).start()
 searching.wait()
 child = os.fork()

@@ -22,6 +22,7 @@ from typing import Any
 from zeus.cli._terminal import Console
 from zeus.clock import Clock
 from zeus.device import DeviceSet, Gpu, Node, current_node
+from zeus.device._vendors import vendor_named
 from zeus.drawing.frontier import knob_label
 from zeus.frontier import Frontier, MaxSlowdownConstraint
 from zeus.monitor import Measurement, ZeusMonitor
@@ -361,7 +362,7 @@ def _in_real_time(node: Node, optimize: bool) -> Result:
     if node.simulated:
         return _on_simulated_gpus(node)
     names = [gpu.name for gpu in node.gpus]
-    step, why_not = _torch_step()
+    step, why_not = _torch_step(node.gpus[0])
     result = Result(
         "real",
         names,
@@ -422,12 +423,12 @@ def _rest() -> None:
     current_node().clock.sleep(0.05)
 
 
-def _torch_step() -> tuple[Callable[[], None] | None, str]:
-    """Return a training step on GPU 0, or why there is none."""
+def _torch_step(gpu: Gpu) -> tuple[Callable[[], None] | None, str]:
+    """Return a training step on a GPU, or why there is none."""
     if importlib.util.find_spec("torch") is None:
         return None, "PyTorch is not installed, so nothing runs on them"
     try:
-        return _make_torch_step(), ""
+        return _make_torch_step(gpu), ""
     except (
         Exception
     ) as error:  # such as a broken installation or out of memory: the demo goes on without
@@ -435,20 +436,25 @@ def _torch_step() -> tuple[Callable[[], None] | None, str]:
         return None, f"PyTorch cannot use them ({reason})"
 
 
-def _make_torch_step() -> Callable[[], None]:
+def _make_torch_step(gpu: Gpu) -> Callable[[], None]:
     import torch  # noqa: PLC0415
 
-    if not torch.cuda.is_available():
-        raise RuntimeError("torch.cuda.is_available() is false")
-    model = torch.nn.Linear(2048, 2048, device="cuda:0")
+    module = vendor_named(gpu.identity.vendor).framework_module
+    if not module:
+        raise RuntimeError(f"its module for GPUs of {gpu.identity.vendor} is unknown")
+    backend = getattr(torch, module)
+    if not backend.is_available():
+        raise RuntimeError(f"torch.{module}.is_available() is false")
+    device = f"{module}:{gpu.ordinal}"
+    model = torch.nn.Linear(2048, 2048, device=device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    batch = torch.randn(2048, 2048, device="cuda:0")
+    batch = torch.randn(2048, 2048, device=device)
 
     def step() -> None:
         optimizer.zero_grad()
         model(batch).square().mean().backward()
         optimizer.step()
-        torch.cuda.synchronize(0)  # else thousands of steps would be queued
+        backend.synchronize(gpu.ordinal)  # else thousands of steps would be queued
 
     step()  # the first step loads kernels
     return step

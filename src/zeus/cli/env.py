@@ -45,17 +45,10 @@ from zeus.cli._terminal import Console, number_ranges
 from zeus.device import Capability, Gpu, Node, Soc, Support, current_node
 from zeus.device._record_places import machine_place
 from zeus.device._records import UnreadableRecord
+from zeus.device._vendors import vendors, visibility_variables
 from zeus.errors import CapabilityError
 from zeus.monitor._sync import FRAMEWORKS
 from zeus.state._files import in_container
-
-_VISIBILITY = (
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-)
-_KERNEL_DRIVERS = ("nvidia", "amdgpu")
 
 Answers = Mapping[Capability, Support]
 
@@ -349,7 +342,7 @@ def _gpu_record(gpu: Gpu, answers: Answers) -> dict[str, Any]:
 
 
 def _visibility() -> dict[str, str]:
-    return {name: os.environ[name] for name in _VISIBILITY if name in os.environ}
+    return {name: os.environ[name] for name in visibility_variables() if name in os.environ}
 
 
 def _frameworks() -> dict[str, bool]:
@@ -382,7 +375,7 @@ def _where_kept() -> str:
 
 def _driver_versions() -> dict[str, str]:
     versions: dict[str, str] = {}
-    for name in _KERNEL_DRIVERS:
+    for name in filter(None, (vendor.kernel_driver for vendor in vendors())):
         try:
             text = Path(f"/sys/module/{name}/version").read_text(encoding="utf-8").strip()
         except OSError:

@@ -15,7 +15,6 @@ from typing import Any
 
 from zeus.device._amd_binding import (
     ALL_64_BITS,
-    LIBRARY,
     NOT_FILLED_IN,
     GpuHandle,
     SuppressUnsupported,
@@ -42,8 +41,6 @@ from zeus.device._base import (
 from zeus.device._driver_time import DriverTime
 from zeus.device._guard import Guard
 from zeus.errors import CapabilityError, KnobError, Reason
-
-_WHAT = "AMD GPUs"
 
 _DISCOVERY_TIMEOUT = 30.0  # seconds; a suspended node of eight GPUs takes a few
 
@@ -410,11 +407,14 @@ class AmdGpuDriver(GpuDriver):
 def discover(root: Path = Path("/")) -> tuple[list[GpuDriver], list[Problem]]:
     """Find the AMD GPUs of this machine, in HIP's order.
 
-    Never raises and never prints. A GPU that does not respond is listed nevertheless, so that
-    those after it keep their number.
+    Never prints. A GPU that does not respond is listed nevertheless, so that those after it keep
+    their number.
 
     Args:
         root: Parent of the `sys` and `dev` folders, which show whether an AMD GPU is present.
+
+    Raises:
+        CapabilityError: If the driver cannot be used, although there is a GPU or a library.
     """
     try:
         return Guard("the AMD driver", _DISCOVERY_TIMEOUT).call(_discover)
@@ -422,11 +422,8 @@ def discover(root: Path = Path("/")) -> tuple[list[GpuDriver], list[Problem]]:
         # Without a GPU no driver is needed, but an unusable library is an installation error.
         is_mistake = isinstance(error, UnusableLibraryError)
         if is_mistake or error.reason is not Reason.DRIVER_ABSENT or _has_amd_gpu(root):
-            return [], [Problem(_WHAT, error)]
+            raise
         return [], []
-    except Exception as error:
-        detail = f"{LIBRARY} failed: {type(error).__name__}: {error}"
-        return [], [Problem(_WHAT, CapabilityError(Reason.DRIVER_ABSENT, detail))]
 
 
 def _discover() -> tuple[list[GpuDriver], list[Problem]]:

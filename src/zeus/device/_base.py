@@ -113,7 +113,7 @@ class GpuIdentity:
     Attributes:
         key: UUID if there is one, else PCI address; knobs are always set by it.
         name: Product name.
-        vendor: "NVIDIA" or "AMD".
+        vendor: Such as "NVIDIA" or "AMD".
         pci_address: Such as "0000:3b:00.0".
         whole_module: Set when the readings cover more than the device the framework sees
             (a MIG slice, one die of two): they are those of the whole board.
@@ -149,6 +149,11 @@ class GpuDriver:
     identity: GpuIdentity
     #: Its name in the vendor's visibility variables, where that is not `identity.key`.
     visible_uuid: str = ""
+    #: Any number that grows with its throughput, for runtimes that count the fastest GPU as the
+    #: first; 0 if unknown.
+    speed: float = 0.0
+    #: UUIDs of the slices that it is partitioned into.
+    slice_uuids: tuple[str, ...] = ()
     #: Seconds between updates of the energy counter on this part, if known; a first guess only.
     counter_period: float | None = None
     #: Seconds between refreshes of the power meter, if known; 0 for a live one.
@@ -294,11 +299,14 @@ class Gpu:
 
     Attributes:
         index: The ordinal that frameworks use for it (after `CUDA_VISIBLE_DEVICES` and the like).
+            Where GPUs of several vendors are visible, it goes on from one vendor to the next.
+        ordinal: Its number among the visible GPUs of its vendor.
         driver: The back end, for callers in a thread of their own that may hang.
     """
 
-    def __init__(self, index: int, driver: GpuDriver) -> None:
+    def __init__(self, index: int, driver: GpuDriver, ordinal: int | None = None) -> None:
         self.index = index
+        self.ordinal = index if ordinal is None else ordinal
         self.driver = driver
         self.identity = driver.identity
         #: Holds on a GPU that no other process sees.

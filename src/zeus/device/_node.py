@@ -20,22 +20,20 @@ from zeus.device._hold import knob_setter
 from zeus.device._journal import recover
 from zeus.device._records import recorded_gpus
 from zeus.device._sensors import Sensors
-from zeus.device._visible import Candidate, Visible, visible_amd, visible_nvidia
+from zeus.device._vendors import discover_gpus, vendor_named, vendors, visibility_variables
+from zeus.device._visible import Candidate
 from zeus.errors import CapabilityError, KnobError, Reason
 from zeus.state._files import STATE_VARIABLE
 
 logger = logging.getLogger(__name__)
 
+_POWERCAP_VARIABLE = "ZEUS_POWERCAP_ROOT"
 _VARIABLES = (
     simulated.SIMULATE_VARIABLE,
     simulated.SENSORS_VARIABLE,
     simulated.LOAD_VARIABLE,
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "ZEUS_STATE_DIR",
-    "ZEUS_POWERCAP_ROOT",
+    STATE_VARIABLE,
+    _POWERCAP_VARIABLE,
 )
 
 
@@ -104,7 +102,8 @@ def current_node() -> Node:
     """Return the node of the innermost ``with`` block, else this machine (or its simulation)."""
     if _overrides:
         return _overrides[-1]
-    key = (os.getpid(), *(os.environ.get(name) for name in _VARIABLES))
+    names = (*_VARIABLES, *visibility_variables())
+    key = (os.getpid(), vendors(), *map(os.environ.get, names))
     with _lock:
         if key not in _discovered:
             _discovered.clear()  # the environment changed, or this is a forked child
@@ -125,7 +124,7 @@ def override(node: Node) -> Iterator[Node]:
 
 
 _lock = threading.RLock()
-_discovered: dict[tuple[int | str | None, ...], Node] = {}
+_discovered: dict[tuple[object, ...], Node] = {}
 _overrides: list[Node] = []
 
 
@@ -165,13 +164,7 @@ def simulated_node(
     if load is None:
         load = simulated.parse_load(os.environ.get(simulated.LOAD_VARIABLE))
     drivers = simulated.build(spec, clock, load, sensors)
-    # Numbered as written, unless CUDA's fastest-first order is requested explicitly.
-    fastest_first = os.environ.get("CUDA_DEVICE_ORDER") == "FASTEST_FIRST"
-    candidates = [
-        Candidate(driver.identity.key, driver.model.speed if fastest_first else 0.0)
-        for driver in drivers
-    ]
-    gpus = DeviceSet(_visible(drivers, candidates))
+    gpus = DeviceSet(_visible(drivers))
     if clock.virtual:
         return Node(clock, drivers, gpus, simulated=spec)
     cpus, soc, problems = _host()
@@ -179,27 +172,16 @@ def simulated_node(
 
 
 def _real_node() -> Node:
-    drivers, candidates, problems = _real_gpus()
-    gpus = DeviceSet(_visible(drivers, candidates), problems)
+    drivers, problems = discover_gpus()
+    gpus = DeviceSet(_visible(drivers), problems)
     cpus, soc, host_problems = _host()
     return Node(MonotonicClock(), drivers, gpus, cpus, soc, problems=[*problems, *host_problems])
-
-
-def _real_gpus() -> tuple[list[GpuDriver], list[Candidate], list[Problem]]:
-    from zeus.device import _amd as amd  # noqa: PLC0415  (not needed for a simulated node)
-    from zeus.device import _nvml as nvml  # noqa: PLC0415
-
-    drivers, candidates, problems = nvml.discover()
-    amd_drivers, amd_problems = amd.discover()
-    for driver in amd_drivers:
-        candidates.append(Candidate(driver.visible_uuid or driver.identity.key))
-    return [*drivers, *amd_drivers], candidates, [*problems, *amd_problems]
 
 
 def find_drivers() -> dict[str, GpuDriver]:
     """Return all GPUs of the machine (or of its simulation) by key, for reading only."""
     spec = os.environ.get(simulated.SIMULATE_VARIABLE, "").strip()
-    found = simulated.build(spec, MonotonicClock(), None) if spec else _real_gpus()[0]
+    found = simulated.build(spec, MonotonicClock(), None) if spec else discover_gpus()[0]
     return {driver.identity.key: driver for driver in found}
 
 
@@ -208,7 +190,7 @@ def _host() -> tuple[DeviceSet[Cpu], Soc | None, list[Problem]]:
     from zeus.device import _jetson as jetson  # noqa: PLC0415
     from zeus.device import _rapl as rapl  # noqa: PLC0415
 
-    root = os.environ.get("ZEUS_POWERCAP_ROOT")
+    root = os.environ.get(_POWERCAP_VARIABLE)
     cpus, cpu_problems = rapl.discover(Path(root)) if root else rapl.discover()
     soc, soc_problems = apple.discover()
     if soc is None:
@@ -217,17 +199,23 @@ def _host() -> tuple[DeviceSet[Cpu], Soc | None, list[Problem]]:
     return DeviceSet(cpus, cpu_problems), soc, [*cpu_problems, *soc_problems]
 
 
-def _visible(drivers: Sequence[GpuDriver], candidates: Sequence[Candidate]) -> list[Gpu]:
-    """Return NVIDIA GPUs first, then AMD, each by the rules of its runtime."""
-    found: list[GpuDriver] = []
-    for vendor, rule in (("NVIDIA", visible_nvidia), ("AMD", visible_amd)):
-        own = [i for i, driver in enumerate(drivers) if driver.identity.vendor == vendor]
-        for visible in rule([candidates[i] for i in own], os.environ):
-            found.append(_seen(drivers[own[visible.position]], visible))
-    return [Gpu(index, driver) for index, driver in enumerate(found)]
+def _visible(drivers: Sequence[GpuDriver]) -> list[Gpu]:
+    """Return the visible GPUs, vendor by vendor, each by the rules of its runtime."""
+    own: dict[str, list[GpuDriver]] = {vendor.name: [] for vendor in vendors()}
+    for driver in drivers:
+        own.setdefault(driver.identity.vendor, []).append(driver)
+    gpus: list[Gpu] = []
+    for name, candidates in own.items():
+        rule = vendor_named(name).visible
+        found = rule([_candidate(driver) for driver in candidates], os.environ)
+        for ordinal, visible in enumerate(found):
+            driver = candidates[visible.position]
+            if visible.mig_uuid is not None:
+                driver = driver.seen_as_slice(visible.mig_uuid)
+            gpus.append(Gpu(len(gpus), driver, ordinal))
+    return gpus
 
 
-def _seen(driver: GpuDriver, visible: Visible) -> GpuDriver:
-    if visible.mig_uuid is None:
-        return driver
-    return driver.seen_as_slice(visible.mig_uuid)
+def _candidate(driver: GpuDriver) -> Candidate:
+    uuid = driver.visible_uuid or driver.identity.key
+    return Candidate(uuid, driver.speed, driver.slice_uuids)

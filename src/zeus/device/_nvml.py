@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import ctypes
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -27,7 +28,6 @@ from zeus.device._base import (
     unsupported,
 )
 from zeus.device._guard import Guard
-from zeus.device._visible import Candidate
 from zeus.errors import CapabilityError, KnobError, Reason
 
 T = TypeVar("T")
@@ -47,30 +47,23 @@ _MAX_AHEAD = 1.0  # seconds by which a sample's timestamp may lie in the future
 _FIRST_COMPUTE_CAPABILITY_WITH_AVERAGED_POWER = (8, 6)
 
 
-def discover() -> tuple[list[GpuDriver], list[Candidate], list[Problem]]:
-    """Find all NVIDIA GPUs of the machine, by PCI address. Never raises.
+def discover() -> tuple[list[GpuDriver], list[Problem]]:
+    """Find all NVIDIA GPUs of the machine, by PCI address.
 
-    Returns:
-        Drivers, the input of the visibility rules for each, and problems.
+    Raises:
+        CapabilityError: If the driver cannot be used.
     """
     guard = Guard("the NVIDIA driver", _INIT_TIMEOUT)
-    try:
-        count = guard.call(_start)
-    except CapabilityError as error:
-        return [], [], [Problem("NVIDIA GPUs", error)]
     drivers: list[GpuDriver] = []
-    candidates: list[Candidate] = []
-    for index in range(count):
+    for index in range(guard.call(_start)):
         try:
-            driver, candidate = guard.call(partial(_open, index))
+            drivers.append(guard.call(partial(_open, index)))
         except CapabilityError as error:
             identity = GpuIdentity(f"nvml-index-{index}", f"NVIDIA GPU {index}", "NVIDIA")
-            driver, candidate = AbsentGpuDriver(identity, error), Candidate(identity.key)
+            drivers.append(AbsentGpuDriver(identity, error))
             if error.reason is Reason.HANGS:
                 guard = Guard("the NVIDIA driver", _INIT_TIMEOUT)  # the others may still respond
-        drivers.append(driver)
-        candidates.append(candidate)
-    return drivers, candidates, []
+    return drivers, []
 
 
 def _start() -> int:
@@ -87,36 +80,31 @@ def _start() -> int:
     return count
 
 
-def _open(index: int) -> tuple[GpuDriver, Candidate]:
+def _open(index: int) -> NvmlGpuDriver:
     import pynvml  # noqa: PLC0415
 
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     except pynvml.NVMLError as error:
         raise _translated(error, f"GPU {index}", _READ_CURE) from None
-    driver = NvmlGpuDriver(handle, pynvml)
-    return driver, _candidate(handle, driver.identity.key, pynvml)
+    return NvmlGpuDriver(handle, pynvml)
 
 
-def _candidate(handle: Any, key: str, nvml: Any) -> Candidate:
-    speed = 0.0
-    slices: list[str] = []
-    try:
+def _speed(handle: Any, nvml: Any) -> float:
+    with contextlib.suppress(nvml.NVMLError):
         cores = nvml.nvmlDeviceGetNumGpuCores(handle)
-        speed = cores * nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)
-    except nvml.NVMLError:
-        pass
-    try:
+        return float(cores * nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))
+    return 0.0
+
+
+def _mig_uuids(handle: Any, nvml: Any) -> Iterator[str]:
+    with contextlib.suppress(nvml.NVMLError):
         if nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE:
             for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
-                try:
+                # Slots need not be filled from the front.
+                with contextlib.suppress(nvml.NVMLError):
                     mig = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
-                    slices.append(_text(nvml.nvmlDeviceGetUUID(mig)))
-                except nvml.NVMLError:
-                    continue  # slots need not be filled from the front
-    except nvml.NVMLError:
-        pass
-    return Candidate(key, speed, tuple(slices))
+                    yield _text(nvml.nvmlDeviceGetUUID(mig))
 
 
 def _text(value: str | bytes) -> str:
@@ -161,6 +149,8 @@ class NvmlGpuDriver(GpuDriver):
             vendor="NVIDIA",
             pci_address=self._pci_address(),
         )
+        self.speed = _speed(handle, nvml)
+        self.slice_uuids = tuple(_mig_uuids(handle, nvml))
         # Both are polled up to a hundred times a second: resolve everything once.
         self._read_counter = nvml.nvmlDeviceGetTotalEnergyConsumption
         self._read_instant: Callable[[], float] | None = None

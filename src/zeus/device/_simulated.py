@@ -573,12 +573,16 @@ def build(
         name = node_name(f"{spec},sensors{tag}")
     memory = StateMemory(len(models)) if clock.virtual else shared_memory(name, len(models))
     activity = load if load is not None else IDLE if clock.virtual else 1.0
+    # Numbered as written, unless CUDA's fastest-first order is requested explicitly.
+    fastest_first = os.environ.get("CUDA_DEVICE_ORDER") == "FASTEST_FIRST"
     drivers: list[SimulatedGpuDriver] = []
     for slot, model in enumerate(models):
         own = sensors_of(model, sensors)
         driver = SimulatedGpuDriver(
             model, slot, memory, clock, node=name, activity=activity, sensors=own
         )
+        if fastest_first:
+            driver.speed = model.speed
         if load is not None:
             driver.set_load(load)
         drivers.append(driver)

@@ -36,6 +36,11 @@ class Visible:
     mig_uuid: str | None = None
 
 
+def visible_all(candidates: Sequence[Candidate], _: Mapping[str, str]) -> list[Visible]:
+    """Hide nothing, and keep the order."""
+    return [Visible(position) for position in range(len(candidates))]
+
+
 def visible_nvidia(
     candidates: Sequence[Candidate], environment: Mapping[str, str]
 ) -> list[Visible]:

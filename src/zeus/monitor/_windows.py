@@ -123,7 +123,7 @@ class ZeusMonitor:
         if self._host is not None and self._host.empty:
             self._host = None
         self.cpu_indices = [cpu.index for cpu in self._host.cpus] if self._host else []
-        self._sync = synchronizer(sync_execution_with, self.gpu_indices)
+        self._sync = synchronizer(sync_execution_with, self.gpus)
         self._log = _opened(log_file, self.gpu_indices) if log_file is not None else None
         self._now = self.node.clock.now
         self._sampler = sampler_of(self.node)

@@ -13,6 +13,7 @@ from typing import Any
 
 from zeus.device._base import Gpu
 from zeus.device._hold import Hold
+from zeus.device._vendors import vendor_named
 from zeus.errors import CapabilityError, Reason
 from zeus.optimizer.training._knobs import GpuKnobInfo, Knob
 
@@ -150,8 +151,7 @@ def _take_over(knob_name: str, gpus: Sequence[Gpu]) -> None:
 
 
 def _refuse_slice(gpu: Gpu, knob_name: str) -> None:
-    # Two dies of a board usually belong to one job; slices are meant to be shared between users.
-    if gpu.identity.whole_module and gpu.identity.vendor == "NVIDIA":
+    if gpu.identity.whole_module and vendor_named(gpu.identity.vendor).shares_modules:
         raise CapabilityError(
             Reason.UNSUPPORTED,
             f"the {knob_name.replace('_', ' ')} of {gpu.name} is that of all its slices, which may "

@@ -147,7 +147,7 @@ class PipelineFrequencyOptimizer(Callback):
             api = RemotePipelines(server_url, token, timeout)
         self._node = node if node is not None else current_node()
         (self._gpu,) = self._node.gpus.select([device_id])
-        self._synchronize = synchronizer(sync_execution_with, [self._gpu.index])
+        self._synchronize = synchronizer(sync_execution_with, [self._gpu])
         self._sync_with = sync_execution_with
         self._steps_per_clock = steps_per_clock
         self._monitor: ZeusMonitor | None = None
