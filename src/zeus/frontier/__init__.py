@@ -7,13 +7,34 @@ draws them.
 
 from __future__ import annotations
 
-from zeus.frontier import _objectives
 from zeus.frontier._base import Objective, as_objective
 from zeus.frontier._frontier import Frontier
-from zeus.frontier._objectives import *  # noqa: F403  (Energy, Time, ZeusCost ...: all that are there)
+from zeus.frontier._objectives import (
+    Deadline,
+    Energy,
+    EnergyBudget,
+    LatencyBound,
+    MaxSlowdownConstraint,
+    PowerCap,
+    Time,
+    ZeusCost,
+)
 from zeus.frontier._point import Point, Settings
 from zeus.frontier._selection import Selection
 
-__all__ = ["Frontier", "Objective", "Point", "Selection", "Settings", "as_objective"]
-__all__ += _objectives.__all__
-__all__.sort()
+__all__ = [
+    "Deadline",
+    "Energy",
+    "EnergyBudget",
+    "Frontier",
+    "LatencyBound",
+    "MaxSlowdownConstraint",
+    "Objective",
+    "Point",
+    "PowerCap",
+    "Selection",
+    "Settings",
+    "Time",
+    "ZeusCost",
+    "as_objective",
+]

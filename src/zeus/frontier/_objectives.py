@@ -1,8 +1,9 @@
 """The objectives of Zeus, each a class that chooses a point from a frontier.
 
-To add one, write a class here, with `registered` and in `__all__`: commands, errors and
-`zeus.frontier` then have it, and a test asks for its line in docs/optimizing.md. `_choosing.py` has
-the rules that all follow (ties, noise, sweeps); `_base.py` documents what is registered.
+To add one, write a class here, with `registered` and in `__all__`, and hand it out in
+`zeus.frontier`: commands and errors then have it, and a test asks for its line in
+docs/optimizing.md. `_choosing.py` has the rules that all follow (ties, noise, sweeps); `_base.py`
+documents what is registered.
 """
 
 from __future__ import annotations
