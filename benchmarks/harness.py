@@ -88,14 +88,14 @@ class Bench:
         self.tools = [tool for tool in tools if not tool.error]
         self.effort = effort
         self._scratch = scratch
-        self._program, self._library = scratch / "program", scratch / "driver"
+        self._program, self._library = scratch / "drivers" / "python", scratch / "libraries"
         self._copy_program()
         self._install_driver()
         self._count = 0
 
     def _copy_program(self) -> None:
         # A copy, so that a report is about one state of the driver however long it takes.
-        shutil.copytree(ROOT / "drivers", self._program, ignore=shutil.ignore_patterns("tests"))
+        shutil.copytree(ROOT / "drivers", self._program.parent)
         for worker in FOLDER.glob("*worker.py"):
             shutil.copy(worker, self._program)
         sys.path.insert(0, str(self._program))

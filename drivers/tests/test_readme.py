@@ -13,6 +13,7 @@ import pytest
 from simulated_drivers import SimulatedAmdSmi, SimulatedNvml
 
 DRIVERS = Path(__file__).parents[1]
+PYTHONPATH = str(DRIVERS / "python")
 README = (DRIVERS / "README.md").read_text(encoding="utf-8")
 
 
@@ -28,7 +29,7 @@ def stranger(tmp_path: Path) -> tuple[Path, dict[str, str]]:
         assert found is not None, block
         (tmp_path / found[1]).write_text(block)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return tmp_path, {**os.environ, "PATH": path, "PYTHONPATH": str(DRIVERS), "TERM": "dumb"}
+    return tmp_path, {**os.environ, "PATH": path, "PYTHONPATH": PYTHONPATH, "TERM": "dumb"}
 
 
 def test_the_commands_work_as_they_are(stranger: tuple[Path, dict[str, str]]) -> None:
@@ -73,7 +74,7 @@ def test_sensors_by_name_say_what_they_need(tmp_path: Path) -> None:
     code = "from simulated_drivers import GpuSpec; GpuSpec()"
     done = subprocess.run(
         [sys.executable, "-S", "-c", code],
-        env={**os.environ, "PYTHONPATH": str(DRIVERS)},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH},
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -28,7 +28,7 @@ from zeus.device._base import (
 )
 
 TREE = Path(__file__).parents[2]
-PYTHONPATH = os.pathsep.join(str(TREE / folder) for folder in ("src", "", "drivers"))
+PYTHONPATH = os.pathsep.join(str(TREE / folder) for folder in ("src", "", "drivers/python"))
 SPEC = "v100x2"
 LONG_ENOUGH = 240.0
 """Seconds after which something hangs for sure."""

@@ -53,7 +53,7 @@ class Programs:
         self.started: list[subprocess.Popen] = []
 
     def start(self, script: str, **environment: str) -> subprocess.Popen:
-        prelude = PRELUDE.format(root=str(ROOT / "drivers"), state=str(self._path))
+        prelude = PRELUDE.format(root=str(ROOT / "drivers/python"), state=str(self._path))
         process = subprocess.Popen(
             [sys.executable, "-c", prelude + textwrap.dedent(script)],
             stdout=subprocess.PIPE,

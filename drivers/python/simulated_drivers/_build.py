@@ -1,8 +1,8 @@
 """Compiles the simulated driver libraries.
 
-Each library is one folder of C files beside this package, plus the folder `common` that all of
-them share. The result carries the name that the vendor's binding asks the loader for, so a folder
-on LD_LIBRARY_PATH is all a process needs.
+Each library is one folder of C files, plus the folder `common` that all of them share. The result
+carries the name that the vendor's binding asks the loader for, so a folder on LD_LIBRARY_PATH is all
+a process needs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SONAMES = {
     "amdsmi": "libamd_smi.so",
 }
 
-SOURCES = Path(__file__).parents[1]
+SOURCES = Path(__file__).parents[2]
 _COMMON = "common"
 # Contracted multiply-adds would make the library and its controller differ in the last bit.
 _FLAGS = ["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-ffp-contract=off"]
