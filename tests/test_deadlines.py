@@ -6,9 +6,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.child_run import child_run
-
 from tests import deadlines
+from tests.child_run import child_run
 
 SHORT = ["-o", "timeout=1", "-o", "timeout_func_only=true", "-o", "timeout_method=signal"]
 

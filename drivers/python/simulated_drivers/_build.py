@@ -1,8 +1,8 @@
 """Compiles the simulated driver libraries.
 
 Each library is one folder of C files, plus the folder `common` that all of them share. The result
-carries the name that the vendor's binding asks the loader for, so a folder on LD_LIBRARY_PATH is all
-a process needs.
+carries the name that the vendor's binding asks the loader for, so a folder on LD_LIBRARY_PATH is
+all a process needs.
 """
 
 from __future__ import annotations
