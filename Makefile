@@ -5,7 +5,7 @@ VENV   := .venv
 CORE   := .venv-core
 PIP     = -m pip --disable-pip-version-check --quiet
 
-.PHONY: help setup browser postgresql demo test check format bench clean
+.PHONY: help setup browser postgresql demo test check format bench paper clean
 
 help:            ## This list
 	@grep -hE '^[a-z]+: .*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -50,6 +50,9 @@ format: $(VENV)/ready  ## Put the code into the project's form
 
 bench: $(VENV)/ready   ## Measure ourselves beside our peers; prints JSON
 	$(VENV)/bin/python benchmarks/run.py $(BENCH_ARGS)
+
+paper: $(VENV)/ready   ## Recompute the Zeus paper's figures; PAPER_ARGS="--only figure-4 --output DIR"
+	$(VENV)/bin/python -m paper $(PAPER_ARGS)
 
 clean:           ## Remove the virtual environments and caches
 	rm -rf $(VENV) $(CORE) .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -62,7 +62,7 @@ def test_the_serving_example_runs_and_keeps_its_promise():
 
 DOCUMENTS = sorted(
     path
-    for folder in (".", "docs", "benchmarks", "drivers", "examples/*")
+    for folder in (".", "docs", "benchmarks", "drivers", "examples/*", "paper", "paper/*")
     for path in ROOT.glob(f"{folder}/*.md")
 )
 

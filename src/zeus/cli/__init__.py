@@ -32,7 +32,6 @@ COMMANDS = {
     "frontier": "show time and energy at each setting of a knob, and which one to choose",
     "jobs": "list, show, export and delete recurring jobs",
     "measure": "run a command and print the time and energy it took",
-    "paper": "recompute the figures and tables of the Zeus paper from its traces",
     "plan": "find the clocks at which a training pipeline wastes the least energy",
     "replay": "replay recurring jobs on recorded traces, to evaluate policies",
     "restore": "restore GPU settings left behind by processes that have exited",
