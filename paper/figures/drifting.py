@@ -184,7 +184,7 @@ def _draw(data: Data) -> Figure:
         axes_.set_ylabel(f"{what.capitalize()} to target ({unit})")
         axes_.set_yscale("log")
         style.plain_log(axes_.yaxis, 2)
-    below[-1].set_xlabel("SettingSamples")
+    below[-1].set_xlabel("Slice")
     below[-1].set_xlim(0, len(slices) + 1)
     figure.align_ylabels(axes)
     style.legend_below(figure, top)
