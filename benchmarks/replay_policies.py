@@ -60,7 +60,7 @@ from zeus.replay._synthetic import bent
 from zeus.replay._table import JobTable, job_table
 from zeus.replay._traces import Traces, load_traces
 from zeus.replay._workloads import WORKLOADS, Workload, workload_named
-from zeus.replay.cluster._lockstep import run_groups
+from zeus.replay.cluster._groups import run_groups
 
 TRACES = Path(
     os.environ.get("ZEUS_TRACES", Path(__file__).resolve().parents[2] / "shared" / "traces")

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.replay.naive import story
 from tests.replay.tables import VALLEY, table
 
-from zeus.replay._engine import MAX_ATTEMPTS, Job, replay
+from zeus.replay._engine import Job, replay
+from zeus.replay._event_loop import MAX_ATTEMPTS
 
 POLICIES = ("default", "grid", "paper", "zeus")
 FIGURES = ("trials", "unreached", "cost", "energy", "time", "regret", "last_arm", "last_power")
@@ -78,6 +80,31 @@ def test_jobs_do_not_notice_each_other(policy, slots):
         alone = replay([job], slots=slots)
         for figure in FIGURES:
             assert getattr(together, figure)[row] == getattr(alone, figure)[0], figure
+
+
+def test_every_event_is_as_from_a_queue_of_events():
+    small = {16: [5, 7], 64: [4, 6], 256: [9, np.inf]}
+    worlds = [table(small, default=64, gpu=gpu) for gpu in ("one", "two")]
+    worlds.append(table({16: [9, np.inf], 64: [4, 6], 256: [3, 5]}, default=64, gpu="two"))
+    schedule = [0] * 12 + [1] * 9 + [2] * 9
+    for policy in POLICIES:
+        mixed = [
+            Job(worlds[0].spec(policy, seed, window=window), worlds, schedule, seed + 7)
+            for seed, window in ((0, 0), (1, 5))
+        ]
+        for slots in (1, 2, 4):
+            history = replay(mixed, slots=slots, history=True).history
+            for row, job in enumerate(mixed):
+                tables = [worlds[turn] for turn in schedule]
+                spent = dict.fromkeys(range(len(schedule)), 0.0)
+                for trial in story(job.spec, tables, job.seed, slots=slots):
+                    spent[trial.recurrence] += float(trial.ran.cost[0])
+                    # The last trial of a recurrence counts for what follows.
+                    assert history["trials"][row, trial.recurrence] > trial.attempt
+                    if history["trials"][row, trial.recurrence] == trial.attempt + 1:
+                        assert history["arm"][row, trial.recurrence] == trial.arm
+                        assert history["reached"][row, trial.recurrence] == trial.ran.converged[0]
+                assert history["cost"][row].tolist() == list(spent.values())
 
 
 @pytest.mark.parametrize("policy", POLICIES)

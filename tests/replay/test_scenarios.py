@@ -10,7 +10,7 @@ from tests.replay.tables import VALLEY, table
 
 from zeus.replay._engine import Job, replay
 from zeus.replay._scenarios import blended, common, drifting, moving, overlapping
-from zeus.replay.cluster._lockstep import run_groups
+from zeus.replay.cluster._groups import run_groups
 
 LARGE = {8: [20], 16: [14], 32: [10], 64: [8, 9], 128: [7], 256: [7, 8], 512: [7]}
 

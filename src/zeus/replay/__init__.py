@@ -1,7 +1,7 @@
 """Replay: policies of recurring jobs, tested on recorded outcomes of real training runs.
 
-Traces replace the hardware (`traces.py`, `table.py`), the engine runs many jobs at once
-(`engine.py`), and the policies are those of production.
+Traces replace the hardware (`_traces.py`, `_table.py`), one event loop runs many jobs at once
+(`_event_loop.py`), and the policies are those of production.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import numpy as np
 
 from zeus.replay._engine import Job
 from zeus.replay._table import JobTable
-from zeus.replay.cluster._lockstep import Groups
+from zeus.replay.cluster._groups import Groups
 
 
 def blended(table: JobTable, other: JobTable, share: float) -> JobTable:

@@ -141,7 +141,6 @@ class World:
         return Ran(
             power=power,
             converged=needed <= allowed,
-            exhausted=allowed >= self.max_epochs[table],
             epochs=epochs,
             told=np.where(profiles & (epochs > 1), first_time, np.nan),
             time=rest * time + np.where(extra, first_time, time * begun),
@@ -149,6 +148,7 @@ class World:
             cost=rest * cost + first_cost * begun,
             epoch_cost=cost,
             load=self.load[cell],
+            oracle=self.oracle[table],
         )
 
 
@@ -159,18 +159,17 @@ class Ran:
     Attributes:
         power: Index of the power limit that was used in the end.
         converged: Whether the target was reached.
-        exhausted: Whether the maximum number of epochs was allowed.
         epochs: Number of epochs run.
         told: Seconds until the end of the first epoch, when the cost of an epoch is known; NaN if
             it was known before, or if the trial ends with that epoch.
         time: Duration in seconds; `energy` and `cost` in joules.
         epoch_cost: Cost of one epoch at that power limit, in joules.
         load: Average power as a fraction of that power limit.
+        oracle: Expected cost of the best configuration in joules.
     """
 
     power: Ints
     converged: Bools
-    exhausted: Bools
     epochs: Floats
     told: Floats
     time: Floats
@@ -178,6 +177,7 @@ class Ran:
     cost: Floats
     epoch_cost: Floats
     load: Floats
+    oracle: Floats
 
 
 def _filled(part: Floats) -> Floats:

@@ -9,9 +9,9 @@
     for record in result.records:         # one for each policy and workload, and one for "all"
         print(record.policy, record.workload, record.energy_vs_default, record.time_vs_default)
 
-Groups of recurring jobs are matched with the workloads by their mean runtime (`assignment.py`),
-each group is replayed event by event (`lockstep.py`), and all cores share the work (`engines.py`).
-The numbers do not depend on the engine or on how many workers it has.
+Groups of recurring jobs are matched with the workloads by their mean runtime (`_assignment.py`),
+replayed event by event (`_groups.py`), and all cores share the work (`_engines.py`). The numbers do
+not depend on the engine or on how many workers it has.
 """
 
 from __future__ import annotations

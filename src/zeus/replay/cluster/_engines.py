@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from zeus.errors import MissingExtraError, WorkerError
 
 if TYPE_CHECKING:
-    from zeus.replay.cluster._lockstep import Sums
+    from zeus.replay.cluster._groups import Sums
     from zeus.replay.cluster._tasks import Task
 
 logger = logging.getLogger(__name__)

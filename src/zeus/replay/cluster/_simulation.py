@@ -13,7 +13,7 @@ from zeus.optimizer.batch_size.job._job_batch import Floats, Ints
 from zeus.replay._table import JobTable
 from zeus.replay.cluster._assignment import Assignment, Scale, assigned
 from zeus.replay.cluster._engines import run_tasks
-from zeus.replay.cluster._lockstep import Sums
+from zeus.replay.cluster._groups import Sums
 from zeus.replay.cluster._tasks import cut
 from zeus.replay.cluster._trace import ClusterTrace
 
@@ -125,7 +125,7 @@ def simulate(
         if progress is not None:
             progress(begun / work)
 
-    by_group = {policy: Sums.blank(trace.groups) for policy in policies}
+    by_group = {policy: Sums.zeros(trace.groups) for policy in policies}
     for number, sums in run_tasks(tasks, engine, workers, address, started):
         task = tasks[number]
         by_group[task.policy].put(task.members, sums)

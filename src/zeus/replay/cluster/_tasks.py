@@ -14,7 +14,7 @@ from zeus.optimizer.batch_size.job._job_batch import Ints
 from zeus.optimizer.batch_size.policies._randomness import uniform
 from zeus.replay._table import JobTable
 from zeus.replay.cluster._assignment import Assignment
-from zeus.replay.cluster._lockstep import Groups, Options, Sums, run_groups
+from zeus.replay.cluster._groups import Groups, Options, Sums, run_groups
 from zeus.replay.cluster._trace import ClusterTrace
 
 # Groups that are replayed at once: enough to amortize the overhead of a sweep.

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.replay.cluster.naive import replayed
+from tests.replay.naive import story
 from tests.replay.tables import VALLEY, table
 
-from zeus.replay._engine import MAX_ATTEMPTS
-from zeus.replay.cluster._lockstep import Groups, Sums, run_groups
+from zeus.replay._event_loop import MAX_ATTEMPTS
+from zeus.replay.cluster._groups import Groups, Sums, run_groups
 
 POLICIES = ("default", "grid", "paper", "zeus")
 TABLES = (
@@ -38,6 +38,34 @@ def groups(sizes, *, gap, seed=0, stretch=1.0, tables=2):
     )
 
 
+def trials_of(work, number, policy, **options):
+    """Every trial of a group, by the slow way."""
+    jobs = slice(work.first[number], work.first[number + 1])
+    own, seed = TABLES[work.table[number]], int(work.seed[number])
+    return story(
+        own.spec(policy, seed, **options), [own] * len(work.start[jobs]), seed,
+        start=work.start[jobs], stretch=work.stretch[jobs],
+    )  # fmt: skip
+
+
+def added_up(work, number, policy, **options):
+    """The figures of `Sums`, by the slow way."""
+    weight = work.weight[work.first[number] :]
+    sums = {"jobs": int(np.diff(work.first)[number]), "trials": 0, "unreached": 0}
+    sums |= {"energy": 0.0, "time": 0.0, "runs": 0.0, "overlapping": 0, "most_at_once": 0}
+    for trial in trials_of(work, number, policy, **options):
+        ran = trial.ran
+        sums["trials"] += 1
+        sums["energy"] += float(ran.energy[0]) * weight[trial.recurrence]
+        sums["time"] += float(ran.time[0]) * weight[trial.recurrence]
+        sums["runs"] += float(ran.cost[0]) / trial.oracle
+        sums["unreached"] += trial.attempt + 1 == MAX_ATTEMPTS and not ran.converged[0]
+        if not trial.attempt:
+            sums["overlapping"] += trial.running > 1
+            sums["most_at_once"] = max(sums["most_at_once"], trial.running)
+    return sums
+
+
 def row(sums, number):
     return {field.name: getattr(sums, field.name)[number].item() for field in fields(Sums)}
 
@@ -47,8 +75,8 @@ def row(sums, number):
 def test_all_groups_at_once_are_as_one_after_the_other(policy, gap):
     work = groups([1, 2, 60, 3, 25, 7, 2, 40], gap=gap)
     together = run_groups(work, TABLES, policy, {"beta": 1.5})
-    for number, (sums, _) in enumerate(replayed(work, TABLES, policy, beta=1.5)):
-        assert row(together, number) == sums, number
+    for number in range(len(work.table)):
+        assert row(together, number) == added_up(work, number, policy, beta=1.5), number
     assert together.overlapping.sum() > 0
     if policy != "default":
         assert together.trials.sum() > together.jobs.sum()
@@ -65,8 +93,8 @@ def test_all_groups_at_once_are_as_one_after_the_other(policy, gap):
 def test_whatever_the_jobs(policy, sizes, gap, seed, stretch):
     work = groups(sizes, gap=gap, seed=seed, stretch=stretch)
     together = run_groups(work, TABLES, policy, {"window": 3})
-    for number, (sums, _) in enumerate(replayed(work, TABLES, policy, window=3)):
-        assert row(together, number) == sums
+    for number in range(len(work.table)):
+        assert row(together, number) == added_up(work, number, policy, window=3)
 
 
 def test_a_decision_knows_only_what_has_ended():
@@ -81,12 +109,12 @@ def test_a_decision_knows_only_what_has_ended():
             stretch=np.ones(len(starts)),
         )
         assert run_groups(work, TABLES, "paper", {}).trials.sum() >= len(starts)
-        ((_, story),) = replayed(work, TABLES, "paper")
-        return [TABLES[0].batch_sizes[arm] for _, _, attempt, arm, _ in story if not attempt], story
+        trials = trials_of(work, 0, "paper")
+        return [TABLES[0].batch_sizes[t.arm] for t in trials if not t.attempt], trials
 
-    alone, story = batch_sizes([0, 1e6])
+    alone, trials = batch_sizes([0, 1e6])
     assert alone == [256, 128]
-    first_end = story[0][-1]
+    first_end = trials[0].end
     assert batch_sizes([0, first_end])[0] == [256, 128]
     assert batch_sizes([0, np.nextafter(first_end, 0)])[0] == [256, 256]
 
