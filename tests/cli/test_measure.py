@@ -115,9 +115,10 @@ def test_json_holds_the_measurement_and_the_command(tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["out.json"]
 
 
-def test_json_on_stdout_comes_after_the_commands_output():
+@pytest.mark.parametrize("option", [["--json"], ["--json", "-"], ["--output", "-"]])
+def test_json_on_stdout_comes_after_the_commands_output(option):
     done = zeus(
-        "measure", "--quiet", "--json", "-", "--", "sh", "-c", "echo first; kill -TERM $$",
+        "measure", "--quiet", *option, "--", "sh", "-c", "echo first; kill -TERM $$",
         ZEUS_SIMULATE="v100",
     )  # fmt: skip
     first, record = done.stdout.splitlines()

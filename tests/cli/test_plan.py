@@ -110,6 +110,16 @@ def test_json_on_stdout_is_alone(plan):
     assert "plan" in points[0]
 
 
+def test_json_is_a_flag_and_output_a_file(plan, tmp_path):
+    done = plan("--json")
+    assert done.returncode == 0, done.stderr
+    written = plan("--output", "frontier.json")
+    assert written.returncode == 0, written.stderr
+    assert "Saved frontier.json" in written.stdout
+    assert json.loads((tmp_path / "frontier.json").read_text()) == json.loads(done.stdout)
+    assert "not allowed with" in one_error_line(plan("--json", "--output", "frontier.json"))
+
+
 def test_which_plan(plan, tmp_path):
     everything = json.loads(plan("--json", "-").stdout)
     middle = everything[len(everything) // 2]
@@ -175,9 +185,9 @@ def test_a_deadline_that_no_plan_keeps_is_told(plan, tmp_path):
         (["--deadline", "1", "--slowdown", "1.1"], "not allowed with"),
         (["--figure", "plan.pdf"], "must end in one of '.svg', '.png'"),
         (["--chunks", "2"], "1f1b has one stage per rank"),
-        (["--chunks", "0"], "a whole number, 1 or more"),
+        (["--chunks", "0"], "a whole number of at least 1"),
         (["--plans", "many"], "a whole number"),
-        (["--communication", "-1"], "a number, 0 or more"),
+        (["--communication", "-1"], "a number, at least 0"),
         (["--deadline", "nan"], "`seconds` must be finite"),
         (["--trace", "plan", "--json", "./plan"], "must be given once, but --trace gives plan"),
         (["--json", "profile.csv"], "must be given once, but --json gives profile.csv"),

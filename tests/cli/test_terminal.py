@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from zeus.cli._output import PreparedFile
-from zeus.cli._parser import indices, seconds_of_at_least
+from zeus.cli._parser import indices, number, whole_number
 from zeus.cli._terminal import Console, clean, clip, number_ranges, pad, width
 
 
@@ -18,9 +18,9 @@ def console(encoding: str = "utf-8") -> Console:
     return Console(io.TextIOWrapper(io.BytesIO(), encoding=encoding))
 
 
-def coloured() -> Console:
+def colored() -> Console:
     painted = console()
-    painted.colours = True
+    painted.colors = True
     return painted
 
 
@@ -35,7 +35,7 @@ def test_the_last_cell_of_a_short_row_may_stick_out():
 
 
 def test_colours_take_no_room():
-    painted = coloured()
+    painted = colored()
     (line, _) = painted.table([(painted.style("ab", "red"), "x"), ("abcd", "y")])
     assert line == "\x1b[31mab\x1b[0m    x"
     assert width(line) == 7
@@ -108,10 +108,22 @@ def test_wrong_indices(text):
         indices(text)
 
 
-def test_seconds():
-    assert seconds_of_at_least(0.1)("0.1") == 0.1
-    with pytest.raises(argparse.ArgumentTypeError):
-        seconds_of_at_least(0.1)("one")
+def test_numbers():
+    assert number(0.1, unit="seconds")("0.1") == 0.1
+    assert number(0, 1)("1e0") == 1.0
+    assert whole_number(0, 65535)("65535") == 65535
+
+
+@pytest.mark.parametrize("text", ["one", "", "nan", "inf", "0", "-1", "2.1"])
+def test_wrong_numbers(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="seconds, more than 0 and at most 2, but"):
+        number(0, 2, unit="seconds", above=True)(text)
+
+
+@pytest.mark.parametrize("text", ["one", "", "1.0", "0", "-1", "11", "9" * 9999])
+def test_wrong_whole_numbers(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="at least 1 and at most 10, but got"):
+        whole_number(1, 10)(text)
 
 
 # Files that are whole or absent

@@ -173,7 +173,7 @@ def test_processes_have_names_and_users(nvml):
 
 def console(columns: int, lines: int) -> Console:
     made = Console(io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
-    made.colours = True
+    made.colors = True
     made.size = lambda: (columns, lines)
     return made
 

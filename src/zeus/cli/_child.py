@@ -85,11 +85,7 @@ class Child:
         self._waiting: list[int] = []
 
     def run(self) -> Ended:
-        """Start the program and wait for it to exit.
-
-        Raises:
-            StartError: If it cannot be started.
-        """
+        """Start the program and wait for it to exit; raise `StartError` if it cannot be started."""
         with self._signals():
             try:
                 process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Parsing the command line."""
+"""Parsing the command line: the parser, options that commands share, and types of values."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from zeus.errors import ZeusError
 
+if TYPE_CHECKING:
+    from zeus.store import Store
+
 
 class _HelpFormatter(argparse.HelpFormatter):
-    """Wraps descriptions, but keeps the line breaks of examples."""
+    """Wraps descriptions, but keeps the line breaks of examples; no value for an empty metavar."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if "\n" in text else super()._fill_text(text, width, indent)
+
+    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
+        return super()._format_args(action, default_metavar) if action.metavar != "" else ""
 
 
 class UsageError(ZeusError, ValueError):
@@ -65,6 +71,59 @@ def add_action(parser: argparse.ArgumentParser, *names: str) -> None:
     parser.add_argument("action", choices=names, metavar="|".join(names), help="action")
 
 
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--json` for a command that prints one JSON document instead of text."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_json_output_options(parser: argparse.ArgumentParser, result: str) -> None:
+    """Add `--json` and `--output FILE` for a command that has a result beside its text.
+
+    `arguments.json` is the file, or "-" for stdout. `--json FILE`, as in earlier versions, is still
+    accepted.
+    """
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--json", nargs="?", const="-", metavar="", help=f"print {result} as JSON to stdout"
+    )
+    where.add_argument("--output", dest="json", metavar="FILE", help="write that JSON to FILE")
+
+
+def add_gpus_option(parser: argparse.ArgumentParser, purpose: str) -> None:
+    """Add `--gpus`; the purpose is for its help."""
+    parser.add_argument(
+        "--gpus", type=indices, metavar="N,N", help=f"GPUs to {purpose}, or `none` (default: all)"
+    )
+
+
+def add_server_option(parser: argparse.ArgumentParser, default: str = "ZEUS_SERVER") -> None:
+    """Add `--server`."""
+    parser.add_argument("--server", metavar="URL", help=f"URL of the server (default: {default})")
+
+
+def add_storage_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--storage`."""
+    parser.add_argument(
+        "--storage",
+        metavar="URL",
+        help="sqlite:///FILE or postgresql://USER@HOST/DATABASE (default: ZEUS_STORAGE, or a file "
+        "in the state directory)",
+    )
+
+
+def refuse_two_stores(arguments: argparse.Namespace) -> None:
+    """Raise a `UsageError` if both `--server` and `--storage` are given."""
+    if arguments.server and arguments.storage:
+        raise UsageError("give --server or --storage, not both")
+
+
+def opened_store(storage: str | None) -> Store:
+    """Open the store, or the default one; create it if it does not exist."""
+    from zeus.store import Store, default_storage  # noqa: PLC0415  (an extra)
+
+    return Store(storage or default_storage())
+
+
 def indices(text: str) -> list[int]:
     """Parse device indices: "0,2", "0-3", or "none".
 
@@ -85,29 +144,43 @@ def indices(text: str) -> list[int]:
     return found
 
 
-def count(text: str) -> int:
-    """Parse a count from 1 to a million.
+def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
+    """Return a parser of integers within bounds, for `type=`."""
+    rule = f"at least {low}" if high is None else f"at least {low} and at most {high}"
 
-    Raises:
-        argparse.ArgumentTypeError: If the text is anything else.
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if value < low or (high is not None and value > high):
+            raise argparse.ArgumentTypeError(f"must be a whole number of {rule}, but got {text!r}")
+        return value
+
+    return read
+
+
+def number(
+    low: float, high: float = math.inf, *, unit: str = "a number", above: bool = False
+) -> Callable[[str], float]:
+    """Return a parser of finite numbers within bounds, for `type=`.
+
+    Args:
+        low: Smallest number, which itself is excluded with `above`.
+        high: Largest number.
+        unit: Quantity to name in errors, such as "seconds".
+        above: Whether the number must be more than `low`.
     """
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, but got {text!r}")
-    return int(text)
-
-
-def seconds_of_at_least(smallest: float) -> Callable[[str], float]:
-    """Return a parser of seconds with a minimum, for `type=`."""
+    rule = f"{'more than' if above else 'at least'} {low:g}"
+    rule += f" and at most {high:g}" if math.isfinite(high) else ""
 
     def read(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not smallest <= value < math.inf:
-            raise argparse.ArgumentTypeError(
-                f"must be at least {smallest:g} seconds, but got {text!r}"
-            )
+        if not low <= value <= high or (above and value == low) or math.isinf(value):
+            raise argparse.ArgumentTypeError(f"must be {unit}, {rule}, but got {text!r}")
         return value
 
     return read

@@ -102,8 +102,8 @@ def read(path: Path) -> list[Saved]:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not text: {error}") from None
     except ZeusError as error:
-        said = str(error)
-        raise UsageError(said if str(path) in said else f"{path}: {said}") from None
+        message = str(error)
+        raise UsageError(message if str(path) in message else f"{path}: {message}") from None
     raise UsageError(
         f"{path} must be a frontier (JSON), a file of profiles (JSON) or a log of windows (CSV "
         f"that begins with start_time,window_name,elapsed_time), but it begins with "
@@ -204,15 +204,9 @@ def simulate(text: str, step: float) -> Saved:
             with gpu.hold(power_limit=watts):
                 monitor.begin_window("epoch")
                 workload.run(gpu)
-                taken = monitor.end_window("epoch")
-            points.append(
-                Point(
-                    watts,
-                    taken.time,
-                    taken.total_energy,
-                    energy_uncertainty=taken.uncertainty,
-                )
-            )
+                epoch = monitor.end_window("epoch")
+            energy, uncertainty = epoch.total_energy, epoch.uncertainty
+            points.append(Point(watts, epoch.time, energy, energy_uncertainty=uncertainty))
     job = "/".join(workload.name.split("/")[:2])
     frontier = Frontier(
         points,
@@ -228,12 +222,12 @@ def _recorded_job(text: str) -> tuple[str, str, int]:
     from zeus.testing import recorded_jobs  # noqa: PLC0415
 
     sizes: dict[tuple[str, str], list[int]] = {}
-    for job in recorded_jobs():
-        known = sizes.setdefault((job.gpu, job.dataset), [])
-        if job.batch_size not in known:
-            known.append(job.batch_size)
-    model, _, rest = text.partition(":")
-    dataset, _, batch = rest.partition(":")
+    for recorded in recorded_jobs():
+        known = sizes.setdefault((recorded.gpu, recorded.dataset), [])
+        if recorded.batch_size not in known:
+            known.append(recorded.batch_size)
+    model, _, job = text.partition(":")
+    dataset, _, batch = job.partition(":")
     model = model.lower()
     if (model, dataset) not in sizes:
         jobs = ", ".join(":".join(pair) for pair in sizes)

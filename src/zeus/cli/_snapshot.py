@@ -119,19 +119,19 @@ class NodeReader:
         self._soc = _SocMeter(node.soc, node.clock) if node.soc is not None else None
 
     @property
-    def needs_two_looks(self) -> bool:
+    def needs_two_snapshots(self) -> bool:
         """Return whether some power is only known between two snapshots."""
         return bool(self._cpus) or self._soc is not None
 
-    def look(self, patience: float) -> Snapshot:
+    def snapshot(self, timeout: float) -> Snapshot:
         """Take a snapshot.
 
         Args:
-            patience: Maximum seconds to wait for slow GPUs.
+            timeout: Maximum seconds to wait for slow GPUs.
         """
         for reader in self._gpus:
-            reader.ask()
-        deadline = self._clock.now() + patience
+            reader.request()
+        deadline = self._clock.now() + timeout
         for reader in self._gpus:
             reader.wait(max(deadline - self._clock.now(), 0.0))
         return Snapshot(
@@ -173,31 +173,31 @@ class _Integral:
         self._last = (now, watts)
 
 
-class _Questions:
+class _Queries:
     """Runs queries one after the other and records their errors."""
 
     def __init__(self) -> None:
         self.answers = 0
-        self.silence: CapabilityError | None = None
+        self.lost: CapabilityError | None = None
         self.first_error: CapabilityError | None = None
 
-    def ask(self, question: Callable[[], T]) -> T | None:
-        if self.silence is not None:
+    def run(self, query: Callable[[], T]) -> T | None:
+        if self.lost is not None:
             return None
         try:
-            answer = question()
+            answer = query()
         except CapabilityError as error:
             self.first_error = self.first_error or error
             if error.reason in (Reason.LOST, Reason.HANGS):
-                self.silence = error  # further queries would hang as well
+                self.lost = error  # further queries would hang as well
             return None
         self.answers += 1
         return answer
 
     @property
     def problem(self) -> str | None:
-        if self.silence is not None:
-            return str(self.silence)
+        if self.lost is not None:
+            return str(self.lost)
         return str(self.first_error) if self.answers == 0 else None
 
 
@@ -210,45 +210,45 @@ class _GpuReader:
         self._latest = GpuReading(gpu.index, gpu.name, gpu.key)
         self._counter = _Counter()
         self._integral = _Integral()
-        self._asked = threading.Event()
-        self._answered = threading.Event()
-        self._answered.set()
-        self._asked_at = clock.now()
+        self._requested = threading.Event()
+        self._done = threading.Event()
+        self._done.set()
+        self._requested_at = clock.now()
         # A daemon: a driver call that never returns must not keep the program from exiting.
-        threading.Thread(target=self._serve, name="zeus-look", daemon=True).start()
+        threading.Thread(target=self._serve, name="zeus-snapshot", daemon=True).start()
 
-    def ask(self) -> None:
-        if self._answered.is_set():
-            self._answered.clear()
-            self._asked_at = self._clock.now()
-            self._asked.set()
+    def request(self) -> None:
+        if self._done.is_set():
+            self._done.clear()
+            self._requested_at = self._clock.now()
+            self._requested.set()
 
     def wait(self, seconds: float) -> None:
-        self._answered.wait(seconds)
+        self._done.wait(seconds)
 
     def latest(self) -> GpuReading:
-        if self._answered.is_set():
+        waited = self._clock.now() - self._requested_at
+        if self._done.is_set() or waited < _STALE:
             return self._latest
-        waited = self._clock.now() - self._asked_at
-        if waited < _STALE:
-            return self._latest
-        problem = self._latest.problem or f"no response for {waited:.1f} s"
-        return GpuReading(self._gpu.index, self._gpu.name, self._gpu.key, problem=problem)
+        return self._failed(self._latest.problem or f"no response for {waited:.1f} s")
+
+    def _failed(self, problem: str, energy: float | None = None) -> GpuReading:
+        gpu = self._gpu
+        return GpuReading(gpu.index, gpu.name, gpu.key, energy=energy, problem=problem)
 
     def _serve(self) -> None:
         while True:
-            self._asked.wait()
-            self._asked.clear()
+            self._requested.wait()
+            self._requested.clear()
             try:
                 self._latest = self._read()
             except Exception as error:  # the other GPUs are still shown
-                problem = f"{type(error).__name__}: {error}"
-                gpu = self._gpu
-                self._latest = GpuReading(gpu.index, gpu.name, gpu.key, problem=problem)
-            self._answered.set()
+                self._latest = self._failed(f"{type(error).__name__}: {error}")
+            self._done.set()
 
     def _read(self) -> GpuReading:
-        gpu, ask = self._gpu, (questions := _Questions()).ask
+        gpu, queries = self._gpu, _Queries()
+        ask = queries.run
         power = ask(gpu.instant_power)
         averaged = power is None
         if averaged:
@@ -269,11 +269,8 @@ class _GpuReader:
             clocks=ask(gpu.current_clocks),
             graphics_clock_lock=ask(gpu.locked_graphics_clock),
             processes=tuple(_process(process) for process in ask(gpu.processes) or ()),
-            problem=None,
         )
-        if questions.problem is None:
-            return reading
-        return GpuReading(gpu.index, gpu.name, gpu.key, energy=energy, problem=questions.problem)
+        return reading if queries.problem is None else self._failed(queries.problem, energy)
 
     def _energy(self, counter: float | None, power: float | None) -> float | None:
         now = self._clock.now()
@@ -292,12 +289,12 @@ class _CpuMeter:
         self._dram = _Counter()
 
     def read(self) -> CpuReading:
-        questions = _Questions()
-        for counter, question in (
+        queries = _Queries()
+        for counter, read in (
             (self._package, self._cpu.energy),
             (self._dram, self._cpu.dram_energy),
         ):
-            joules = questions.ask(question)
+            joules = queries.run(read)
             if joules is not None:
                 counter.add(self._clock.now(), joules)
         return CpuReading(
@@ -307,7 +304,7 @@ class _CpuMeter:
             self._package.total,
             self._dram.power,
             self._dram.total,
-            questions.problem,
+            queries.problem,
         )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
-from typing import TextIO
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Protocol, TextIO
 
 #: Replacements for characters that the encoding lacks.
 _PLAIN = str.maketrans(
@@ -35,13 +36,23 @@ MISSING = "-"
 """Placeholder for an unknown value, which is never shown as 0."""
 
 
+class Result(Protocol):
+    """The result of a command."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it in the form of JSON."""
+
+    def lines(self, console: Console) -> list[str]:
+        """Return it as text."""
+
+
 class Console:
     """An output stream and its capabilities.
 
     Attributes:
         interactive: Whether it is a terminal.
         can_be_steered: Whether it is a terminal that supports escape sequences.
-        colours: Whether to use colors (such a terminal, and `NO_COLOR` is not set).
+        colors: Whether to use colors (such a terminal, and `NO_COLOR` is not set).
         unicode: Whether its encoding has the characters that are used here.
     """
 
@@ -50,12 +61,27 @@ class Console:
         self.stream: TextIO = stream if stream is not None else io.StringIO()
         self.interactive = self.stream.isatty()
         self.can_be_steered = self.interactive and os.environ.get("TERM", "") not in ("", "dumb")
-        self.colours = self.can_be_steered and not os.environ.get("NO_COLOR")
+        self.colors = self.can_be_steered and not os.environ.get("NO_COLOR")
         self.unicode = _knows(self.stream.encoding, "±→█▏°")
 
     def print(self, *lines: str) -> None:
         """Print lines; unsupported characters are replaced."""
         self.write("".join(line + "\n" for line in lines))
+
+    def print_json(self, value: Any) -> None:
+        """Print a value as JSON."""
+        self.print(json.dumps(value, indent=2))
+
+    def print_result(self, result: Result, *, as_json: bool) -> None:
+        """Print a result as JSON or as text."""
+        if as_json:
+            self.print_json(result.to_dict())
+        else:
+            self.print(*result.lines(self))
+
+    def print_table(self, rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
+        """Print a table; the first row is its heading."""
+        self.print(*self.table(rows, right, heading=True))
 
     def write(self, text: str) -> None:
         """Write text in one call and flush, so that it does not mix with other writers."""
@@ -70,7 +96,7 @@ class Console:
 
     def style(self, text: str, *names: str) -> str:
         """Apply colors or weights, if the stream has colors."""
-        if not self.colours or not names or not text:
+        if not self.colors or not names or not text:
             return text
         return f"\x1b[{';'.join(str(_STYLES[name]) for name in names)}m{text}\x1b[0m"
 
@@ -88,6 +114,7 @@ class Console:
         right: Collection[int] = (),
         indent: str = "",
         gap: str = "  ",
+        heading: bool = False,
     ) -> list[str]:
         """Return lines with aligned columns.
 
@@ -96,6 +123,7 @@ class Console:
             right: Indices of right-aligned columns.
             indent: Prefix of each line.
             gap: Separator of columns.
+            heading: Whether the first row is a heading.
         """
         cells = [[self.plain(cell) for cell in row] for row in rows]
         columns = max((len(row) for row in cells), default=0)
@@ -104,12 +132,11 @@ class Console:
                 default=0)
             for at in range(columns)
         ]  # fmt: skip
-        return [
-            (
-                indent + gap.join(pad(cell, widths[at], at in right) for at, cell in enumerate(row))
-            ).rstrip()
-            for row in cells
-        ]
+        lines = []
+        for row in cells:
+            padded = [pad(cell, widths[at], at in right) for at, cell in enumerate(row)]
+            lines.append((indent + gap.join(padded)).rstrip())
+        return [self.style(lines[0], "bold"), *lines[1:]] if heading else lines
 
     def bar(self, share: float | None, length: int) -> str:
         """Return a bar that is full at 1, and empty for an unknown share."""
@@ -117,8 +144,8 @@ class Console:
         if not self.unicode:
             return "#" * round(filled) + "." * (length - round(filled))
         eighths = round(filled * 8)
-        whole, rest = divmod(eighths, 8)
-        text = "█" * whole + (_PARTS_OF_A_BLOCK[rest] if rest else "")
+        whole, part = divmod(eighths, 8)
+        text = "█" * whole + (_PARTS_OF_A_BLOCK[part] if part else "")
         return text + " " * (length - len(text))
 
 
@@ -175,6 +202,16 @@ def clip(text: str, columns: int) -> str:
     if "\x1b" in text:
         taken.append("\x1b[0m")
     return "".join(taken)
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun, such as "1 GPU" or "2 GPUs"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def sections(parts: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of all nonempty parts, with a blank line between two parts."""
+    return [line for part in parts if part for line in ("", *part)][1:]
 
 
 def number_ranges(numbers: Sequence[int]) -> str:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zeus.cli._terminal import Console
+from zeus.cli._parser import add_json_option
+from zeus.cli._terminal import MISSING, Console, plural, sections
 from zeus.clock import Clock
 from zeus.device import DeviceSet, Gpu, Node, current_node
 from zeus.device._vendors import vendor_named
@@ -57,18 +57,14 @@ examples:
         action="store_true",
         help="also try power limits on real GPUs; the previous limits are restored",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo, then print the result."""
     node = current_node()
     result = _in_real_time(node, arguments.optimize) if node.gpus else _in_virtual_time()
-    console = Console(sys.stdout)
-    if arguments.json:
-        console.print(json.dumps(result.to_dict(), indent=2))
-    else:
-        console.print(*result.lines(console))
+    Console(sys.stdout).print_result(result, as_json=arguments.json)
     return 0
 
 
@@ -127,7 +123,7 @@ class Optimized:
         }
 
     def lines(self, console: Console) -> list[str]:
-        """As text."""
+        """Return the result as text."""
         first = self.frontier.points[0]
         tried = [("limit", "time of a step", "energy of a step", "")]
         for point in self.frontier:
@@ -187,16 +183,17 @@ class Result:
         }
 
     def lines(self, console: Console) -> list[str]:
-        """As text."""
-        parts = [
-            [self.opening],
-            [console.style(self.what, "bold"), "", *self._epoch_table(console)],
-            self._total_lines(console),
-            self._accuracy_lines(console),
-            self.optimized.lines(console) if self.optimized else [],
-            [console.style("Next: your own training loop", "bold"), "", *_NEXT_STEPS],
-        ]
-        return [line for part in parts if part for line in ("", *part)][1:]
+        """Return the result as text."""
+        return sections(
+            [
+                [self.opening],
+                [console.style(self.what, "bold"), "", *self._epoch_table(console)],
+                self._total_lines(console),
+                self._accuracy_lines(console),
+                self.optimized.lines(console) if self.optimized else [],
+                [console.style("Next: your own training loop", "bold"), "", *_NEXT_STEPS],
+            ]
+        )
 
     def _epoch_table(self, console: Console) -> list[str]:
         rows = [("epoch", "time", "energy", "average power")]
@@ -249,13 +246,11 @@ _NEXT_STEPS = [
 
 
 def _cells(measurement: Measurement) -> tuple[str, str, str]:
-    energy = show_joules(measurement.total_energy) if measurement.gpu_energy else "-"
+    time = show_seconds(measurement.time)
+    if not measurement.gpu_energy:
+        return time, MISSING, MISSING
     power = sum(measurement.average_gpu_power.values())
-    return (
-        show_seconds(measurement.time),
-        energy,
-        f"{power:.0f} W" if measurement.gpu_energy else "-",
-    )
+    return time, show_joules(measurement.total_energy), f"{power:.0f} W"
 
 
 def _plain(knob: Any) -> Any:
@@ -366,11 +361,11 @@ def _in_real_time(node: Node, optimize: bool) -> Result:
     result = Result(
         "real",
         names,
-        f"Found {len(names)} GPU{'' if len(names) == 1 else 's'}: {', '.join(names)}.",
+        f"Found {plural(len(names), 'GPU')}: {', '.join(names)}.",
         "A small training loop on GPU 0, with PyTorch" if step else f"Idle GPUs: {why_not}",
     )
     with ZeusMonitor(sync_execution_with="torch" if step else None) as monitor:
-        work = step or _rest
+        work = step or (lambda: node.clock.sleep(0.05))
         result.epochs, result.training = _train(monitor, lambda: _repeat(work, node.clock))
     if optimize and step:
         with ZeusMonitor([0], sync_execution_with="torch") as monitor:
@@ -417,10 +412,6 @@ def _repeat(step: Callable[[], object], clock: Clock) -> None:
     end = clock.now() + _EPOCH_TIME
     while clock.now() < end:
         step()
-
-
-def _rest() -> None:
-    current_node().clock.sleep(0.05)
 
 
 def _torch_step(gpu: Gpu) -> tuple[Callable[[], None] | None, str]:

@@ -22,26 +22,20 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import os
 import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from zeus import __version__
 from zeus.cli import FAILED
-from zeus.cli._holds import (
-    RecordedHold,
-    gpu_names,
-    recorded_holds,
-    show_value,
-    unreadable_lines,
-)
-from zeus.cli._terminal import Console, number_ranges
+from zeus.cli._holds import RecordedHold, gpu_names, recorded_holds, show_value, unreadable_lines
+from zeus.cli._parser import add_json_option
+from zeus.cli._terminal import Console, number_ranges, sections
 from zeus.device import Capability, Gpu, Node, Soc, Support, current_node
 from zeus.device._record_places import machine_place
 from zeus.device._records import UnreadableRecord
@@ -68,17 +62,13 @@ examples:
 exit codes:
   0  success
   1  a record of changed settings cannot be read"""
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the report."""
     report = Report.of(current_node())
-    console = Console(sys.stdout)
-    if arguments.json:
-        console.print(json.dumps(report.to_dict(), indent=2))
-    else:
-        console.print(*report.lines(console))
+    Console(sys.stdout).print_result(report, as_json=arguments.json)
     return FAILED if report.unreadable else 0
 
 
@@ -157,25 +147,19 @@ class Report:
 
     def lines(self, console: Console) -> list[str]:
         """Return the report as text."""
-        sections = [
-            self._about(console),
-            self._nothing() if self._empty else [],
-            *self._gpu_blocks(console),
-            self._host_block(console),
-            self._problem_block(console),
-            self._hold_block(console),
-            unreadable_lines(console, self.unreadable),
-            _SIMULATION_HINT if self._empty else [],
-        ]
-        lines: list[str] = []
-        for section in sections:
-            if section:
-                lines += ["", *section] if lines else section
-        return lines
-
-    @property
-    def _empty(self) -> bool:
-        return not self.node.gpus and not self.node.cpus and self.node.soc is None
+        empty = not self.node.gpus and not self.node.cpus and self.node.soc is None
+        return sections(
+            [
+                self._about(console),
+                ["Only time can be measured on this machine."] if empty else [],
+                *self._gpu_blocks(console),
+                self._host_block(console),
+                self._problem_block(console),
+                self._hold_block(console),
+                unreadable_lines(console, self.unreadable),
+                _SIMULATION_HINT if empty else [],
+            ]
+        )
 
     def _about(self, console: Console) -> list[str]:
         node = self.node
@@ -195,9 +179,6 @@ class Report:
             rows.append(("records", _where_kept()))
         title = f"Zeus {__version__}, Python {platform.python_version()}"
         return [console.style(title, "bold"), *console.table(rows, indent="  ")]
-
-    def _nothing(self) -> list[str]:
-        return ["Only time can be measured on this machine."]
 
     def _gpu_blocks(self, console: Console) -> list[list[str]]:
         """Return one block per group of GPUs with the same model and capabilities."""
@@ -295,19 +276,17 @@ def _why(name: str, support: Support) -> str:
 
 
 def _ask_gpu(gpu: Gpu) -> dict[Capability, Support]:
-    return {capability: _supported(gpu, capability) for capability in Capability}
-
-
-def _supported(gpu: Gpu, capability: Capability) -> Support:
-    support = gpu.support(capability)
-    return Support(support.available, support.reason, _without_name(support.detail), support.cure)
+    answers = {capability: gpu.support(capability) for capability in Capability}
+    return {
+        capability: replace(support, detail=_without_name(support.detail))
+        for capability, support in answers.items()
+    }
 
 
 def _without_name(detail: str) -> str:
     """Remove the capability name from a detail: the row already shows it."""
-    subject, colon, rest = detail.partition(": ")
-    known = subject in (*Capability, "power", "power field")
-    return (rest if colon else "") if known else detail
+    subject, _, reason = detail.partition(": ")
+    return reason if subject in (*Capability, "power", "power field") else detail
 
 
 def _tried(read: Callable[[], float]) -> Support:

@@ -22,8 +22,15 @@ from dataclasses import fields
 from typing import Any
 
 from zeus.cli._output import PreparedFile
-from zeus.cli._parser import UsageError, add_action, count
-from zeus.cli._storage import add_storage_option
+from zeus.cli._parser import (
+    UsageError,
+    add_action,
+    add_json_option,
+    add_server_option,
+    add_storage_option,
+    refuse_two_stores,
+    whole_number,
+)
 from zeus.cli._terminal import MISSING, Console, clean
 from zeus.monitor._measurement import show_joules, show_seconds
 from zeus.optimizer.batch_size.api._api import JobInfo, JobsApi, ProfileInfo, TrialInfo
@@ -48,29 +55,24 @@ examples:
   zeus jobs delete digits --server http://gpu1:8420"""
     add_action(parser, "list", "show", "export", "delete")
     parser.add_argument("name", nargs="?", metavar="NAME", help="name of the job; not for `list`")
-    parser.add_argument("--server", metavar="URL", help="server that keeps the jobs (ZEUS_SERVER)")
+    add_server_option(parser)
     add_storage_option(parser)
     parser.add_argument(
-        "--trials", type=count, default=None, metavar="N", help=f"show: number of trials ({_SHOWN})"
+        "--trials", type=whole_number(1), metavar="N", help=f"show: number of trials ({_SHOWN})"
     )
     parser.add_argument(
-        "--format",
-        choices=("json", "csv"),
-        default=None,
-        help="export: file format (default: json)",
+        "--format", choices=("json", "csv"), help="export: file format (default: json)"
     )
-    parser.add_argument(
-        "--output", metavar="FILE", default=None, help="export: FILE to write (default: stdout)"
-    )
-    parser.add_argument("--json", action="store_true", help="list, show: print JSON")
+    parser.add_argument("--output", metavar="FILE", help="export: FILE to write (default: stdout)")
+    add_json_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the action."""
     _check(arguments)
-    place = Location.of(arguments.server, arguments.storage, timeout=30.0)
+    location = Location.of(arguments.server, arguments.storage, timeout=30.0)
     actions = {"list": _list, "show": _show, "export": _export, "delete": _delete}
-    with contextlib.closing(place.open()) as api:
+    with contextlib.closing(location.open()) as api:
         actions[arguments.action](api, arguments, Console(sys.stdout))
     return 0
 
@@ -84,8 +86,7 @@ def _check(arguments: argparse.Namespace) -> None:
         )
     if action != "list" and arguments.name is None:
         raise UsageError(f"`zeus jobs {action}` needs the NAME of a job; see `zeus jobs list`")
-    if arguments.server and arguments.storage:
-        raise UsageError("give --server or --storage, not both")
+    refuse_two_stores(arguments)
     only = {"--trials": "show", "--format": "export", "--output": "export"}
     for option, where in only.items():
         if getattr(arguments, option[2:]) is not None and action != where:
@@ -100,16 +101,13 @@ def _check(arguments: argparse.Namespace) -> None:
 def _list(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None:
     jobs = list(_all_jobs(api))
     if arguments.json:
-        console.print(json.dumps([job.to_dict() for job in jobs], indent=1))
+        console.print_json([job.to_dict() for job in jobs])
         return
     if not jobs:
         console.print("No jobs.")
         return
-    rows: list[tuple[str, ...]] = [
-        ("job", "recurrences", "trials", "running", "default", "policy", "last activity")
-    ]
-    rows += map(_row, jobs)
-    _print_table(console, rows, right=(1, 2, 3, 4))
+    heading = ("job", "recurrences", "trials", "running", "default", "policy", "last activity")
+    console.print_table([heading, *map(_row, jobs)], right=(1, 2, 3, 4))
     damaged = [job.damage for job in jobs if job.damage]
     if damaged:
         console.print("", *map(clean, damaged))
@@ -140,16 +138,16 @@ def _show(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None
             "latest": [trial.to_dict() for trial in trials],
             "profiles": [profile.to_dict() for profile in profiles],
         }
-        console.print(json.dumps(record, indent=1))
+        console.print_json(record)
         return
     console.print(*_summary(job), "")
     if profiles:
-        _print_table(console, _profile_rows(profiles), right=(1, 2, 3, 4))
+        console.print_table(_profile_rows(profiles), right=(1, 2, 3, 4))
         console.print("")
     if not trials:
         console.print("No trials yet.")
         return
-    _print_table(console, _trial_rows(trials), right=(0, 1, 2, 5, 6, 7))
+    console.print_table(_trial_rows(trials), right=(0, 1, 2, 5, 6, 7))
     if job.trials > len(trials):
         console.print(f"and {job.trials - len(trials)} earlier ones (--trials N shows more)")
 
@@ -242,7 +240,7 @@ def _trial_rows(trials: Sequence[TrialInfo]) -> list[tuple[str, ...]]:
          "why")
     ]  # fmt: skip
     for trial in trials:
-        told = trial.epochs > 0 or trial.time > 0  # an abandoned trial has no data
+        reported = trial.epochs > 0 or trial.time > 0  # an abandoned trial has no data
         rows.append(
             (
                 str(trial.recurrence),
@@ -251,17 +249,12 @@ def _trial_rows(trials: Sequence[TrialInfo]) -> list[tuple[str, ...]]:
                 trial.role,
                 trial.state,
                 str(trial.epochs),
-                show_seconds(trial.time) if told else MISSING,
-                MISSING if not told or trial.energy is None else show_joules(trial.energy),
+                show_seconds(trial.time) if reported else MISSING,
+                MISSING if not reported or trial.energy is None else show_joules(trial.energy),
                 clean(trial.note),
             )
         )
     return rows
-
-
-def _print_table(console: Console, rows: Sequence[Sequence[str]], right: tuple[int, ...]) -> None:
-    lines = console.table(rows, right=right)
-    console.print(console.style(lines[0], "bold"), *lines[1:])
 
 
 def _csv(trials: Sequence[TrialInfo]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from zeus.cli import FAILED, complain
 from zeus.cli._child import Child, Ended, StartError, inherited_files
 from zeus.cli._output import PreparedFile, prepared
-from zeus.cli._parser import UsageError, indices
+from zeus.cli._parser import UsageError, add_gpus_option, add_json_output_options, indices
 from zeus.cli._terminal import Console
 from zeus.monitor import Measurement, ZeusMonitor
 
@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """\
 examples:
   zeus measure -- python train.py --epochs 3
-  zeus measure --gpus 0,1 --json energy.json -- ./train.sh
+  zeus measure --gpus 0,1 --output energy.json -- ./train.sh
 
 exit codes:
   that of the command, or
@@ -45,12 +45,8 @@ exit codes:
   126    it was found but cannot be run
   2      the options of `zeus measure` are wrong; nothing was run
   1      the measurement could not be made or written"""
-    parser.add_argument(
-        "--json", metavar="FILE", help="also write the measurement to FILE (- for stdout)"
-    )
-    parser.add_argument(
-        "--gpus", type=indices, metavar="N,N", help="GPUs to measure, or `none` (default: all)"
-    )
+    add_json_output_options(parser, "the measurement")
+    add_gpus_option(parser, "measure")
     parser.add_argument(
         "--cpus", type=indices, metavar="N,N", help="CPUs to measure, or `none` (default: all)"
     )

@@ -13,6 +13,7 @@ import contextlib
 import json
 import math
 import sys
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,11 @@ from typing import Any
 from zeus.cli import FAILED, complain
 from zeus.cli import _objectives as objectives
 from zeus.cli._output import PreparedFile
-from zeus.cli._parser import UsageError
+from zeus.cli._parser import UsageError, add_json_output_options, number, whole_number
 from zeus.cli._terminal import Console
 from zeus.drawing._files import kind_of, rendered
 from zeus.errors import FrontierError, PictureError, PipelineError, StageProfileError
-from zeus.frontier import MaxSlowdownConstraint, Objective, Selection
+from zeus.frontier import MaxSlowdownConstraint, Objective
 from zeus.frontier._base import OBJECTIVES, Entry
 from zeus.optimizer.pipeline_frequency import (
     Execution,
@@ -43,6 +44,7 @@ from zeus.optimizer.pipeline_frequency._solver import PLANS
 from zeus.optimizer.pipeline_frequency._trace import to_trace
 
 _SHOWN = 12  # points of the frontier
+_COUNT, _AMOUNT = whole_number(1), number(0.0)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -58,44 +60,56 @@ examples:
   zeus plan profile.csv --microbatches 12 --blocking-power 70.38
   zeus plan profile.csv --microbatches 12 --blocking-power 70.38 --slowdown 1.1 --figure plan.svg
   zeus plan profile.csv --schedule interleaved --chunks 2 --microbatches 16 \\
-      --blocking-power 83.64 --deadline 3.1 --json plan.json --trace plan.trace.json"""
+      --blocking-power 83.64 --deadline 3.1 --output plan.json --trace plan.trace.json"""
     parser.add_argument("profile", metavar="PROFILE", help="CSV table of measurements")
     what = parser.add_argument_group("pipeline")
     what.add_argument(
         "--schedule", choices=list(SCHEDULES), default="1f1b", help="schedule (default: 1f1b)"
     )
     what.add_argument(
-        "--microbatches", type=_whole, required=True, metavar="N", help="microbatches per batch"
+        "--microbatches",
+        type=_COUNT,
+        required=True,
+        metavar="N",
+        help="microbatches per batch",
     )
     what.add_argument(
         "--blocking-power",
-        type=_amount,
+        type=_AMOUNT,
         required=True,
         metavar="W",
         help="power of a GPU while it waits for another (A40: 70.38, A100: 83.64)",
     )
     what.add_argument(
         "--chunks",
-        type=_whole,
+        type=_COUNT,
         metavar="N",
         help="stages per rank, if interleaved or zero-bubble (default: 1; zbv has 2)",
     )
     what.add_argument(
-        "--tensor-parallel", type=_whole, default=1, metavar="N", help="GPUs per rank (default: 1)"
+        "--tensor-parallel",
+        type=_COUNT,
+        default=1,
+        metavar="N",
+        help="GPUs per rank (default: 1)",
     )
     what.add_argument(
-        "--data-parallel", type=_whole, default=1, metavar="N", help="pipelines (default: 1)"
+        "--data-parallel",
+        type=_COUNT,
+        default=1,
+        metavar="N",
+        help="pipelines (default: 1)",
     )
     what.add_argument(
         "--communication",
-        type=_amount,
+        type=_AMOUNT,
         default=0.0,
         metavar="S",
         help="seconds to send a result to the next stage (default: 0)",
     )
     what.add_argument(
         "--data-loading",
-        type=_amount,
+        type=_AMOUNT,
         default=0.0,
         metavar="S",
         help="seconds that the first stage waits for each microbatch (default: 0)",
@@ -107,7 +121,7 @@ examples:
     objectives.add_options(wanted.add_mutually_exclusive_group(), _choosable())
     parser.add_argument(
         "--plans",
-        type=_whole,
+        type=_COUNT,
         default=PLANS,
         metavar="N",
         help=f"approximate number of plans to compute (default: {PLANS})",
@@ -117,9 +131,7 @@ examples:
         metavar="FILE",
         help="frontier to compare with: CSV with the columns time, energy",
     )
-    parser.add_argument(
-        "--json", metavar="FILE", help="write the frontier and the plan to FILE (- for stdout)"
-    )
+    add_json_output_options(parser, "the frontier and the plan")
     parser.add_argument(
         "--figure", metavar="FILE", help="draw the pipeline and the frontier: .svg or .png"
     )
@@ -130,7 +142,7 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the profile, solve, select a plan, write files, print."""
-    with _wrong_use():
+    with _usage_errors():
         kind = None if arguments.figure is None else kind_of(arguments.figure)
     objective, wish = _objective(arguments)
     _check_files(arguments)
@@ -140,7 +152,7 @@ def run(arguments: argparse.Namespace) -> int:
             for name in ("json", "figure", "trace")
             if (given := getattr(arguments, name)) is not None
         }
-        with _wrong_use():
+        with _usage_errors():
             profile = Profile.read(arguments.profile)
             others = read_frontier(arguments.compare) if arguments.compare else []
             pipeline = _pipeline(profile, arguments)
@@ -161,12 +173,13 @@ def run(arguments: argparse.Namespace) -> int:
             executions = {"every clock at its highest": before, "the plan": plan.execute()}
             files["trace"].write(json.dumps(to_trace(executions)))
     if arguments.json != "-":
-        report = _Report(Console(sys.stdout), profile, arguments.schedule, before, solution)
-        report.show(plan, selection, wish)
+        console = Console(sys.stdout)
+        lines = _report_lines(console, profile, before, solution, plan)
+        lines += [f"Selected: {wish}.", *filter(None, [selection.note])]
         if others:
-            report.show_comparison(compare(solution.frontier, others), arguments.compare)
+            lines += _comparison_lines(compare(solution.frontier, others), arguments.compare)
         saved = (arguments.json, arguments.figure, arguments.trace)
-        report.console.print(*(f"Saved {name}" for name in saved if name))
+        console.print(*lines, *(f"Saved {name}" for name in saved if name))
     return 0
 
 
@@ -184,7 +197,7 @@ def _check_files(arguments: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _wrong_use() -> Any:
+def _usage_errors() -> Iterator[None]:
     """Report invalid values and unreadable files as usage errors."""
     try:
         yield
@@ -241,101 +254,54 @@ def _json(solution: Solution, selected: Plan) -> str:
 # --- report ---------------------------------------------------------------------------------------
 
 
-class _Report:
-    def __init__(
-        self,
-        console: Console,
-        profile: Profile,
-        schedule: str,
-        before: Execution,
-        solution: Solution,
-    ) -> None:
-        self.console = console
-        self.profile = profile
-        self.schedule = schedule
-        self.before = before
-        self.solution = solution
-
-    def show(self, plan: Plan, selection: Selection, wish: str) -> None:
-        pipeline, plans = self.before.pipeline, self.solution.plans
-        measured = sum(map(len, self.profile.values()))
-        kept = sum(len(useful(each, pipeline.blocking_power)) for each in self.profile.values())
-        gaps = [100 * each.gap for each in plans]
-        self.console.print(
-            self.console.style(pipeline.name, "bold"),
-            f"{self.profile.stages} stages, {pipeline.gpus * pipeline.data_parallel} GPUs, "
-            f"{pipeline.blocking_power:g} W while waiting",
-            f"{kept} of {measured} measured options are useful",
-            f"{len(plans)} plans; energy above the proven lower bound at their time:",
-            f"{math.fsum(gaps) / len(gaps):.2f} % on average, {max(gaps):.2f} % at most",
-            "",
-        )
-        rows: list[tuple[str, ...]] = [
-            ("", "time (s)", "energy (J)", "Δ time", "Δ energy", "above bound")
-        ]
-        rows.append(self._row("highest clocks", self.before.time, self.before.energy))
-        rows += [self._row("", each.time, each.energy, each.gap) for each in self._some(plan)]
-        rows.append(self._row("selected", plan.time, plan.energy, plan.gap))
-        self.console.print(
-            *self.console.table(rows, right=(1, 2, 3, 4, 5)), "", f"Selected: {wish}."
-        )
-        if selection.note:
-            self.console.print(selection.note)
-
-    def show_comparison(self, comparison: Comparison, name: str) -> None:
-        stated = len(comparison.ratios) + comparison.unreachable
-        if not comparison.ratios:
-            self.console.print(f"{name}: no plan is as fast as any of its {stated} times")
-            return
-        self.console.print(
-            f"Compared with {name}:",
-            f"at equal time, the plans use {comparison.mean:.4f} of its energy on average "
-            f"({min(comparison.ratios):.4f} to {max(comparison.ratios):.4f});",
-            f"{comparison.unreachable} of its {stated} times are shorter than any plan.",
-        )
-
-    def _row(
-        self, label: str, time: float, energy: float, gap: float | None = None
-    ) -> tuple[str, ...]:
-        before = self.before
-        changes = [
-            f"{round(100 * (value / reference - 1), 1) + 0:+.1f} %" if reference else "-"
-            for value, reference in ((time, before.time), (energy, before.energy))
-        ]
-        return (
-            label,
-            f"{time:.4f}",
-            f"{energy:.1f}",
-            *(changes if gap is not None else ("", "")),
-            "" if gap is None else f"{100 * gap:.2f} %",
-        )
-
-    def _some(self, selected: Plan) -> list[Plan]:
-        """Return plans spread evenly over the frontier, including both ends."""
-        plans = self.solution.plans
-        count = min(_SHOWN, len(plans))
-        places = {round(n * (len(plans) - 1) / max(count - 1, 1)) for n in range(count)}
-        return [plans[place] for place in sorted(places) if plans[place] != selected]
+def _report_lines(
+    console: Console, profile: Profile, before: Execution, solution: Solution, plan: Plan
+) -> list[str]:
+    pipeline, plans = before.pipeline, solution.plans
+    measured = sum(map(len, profile.values()))
+    kept = sum(len(useful(options, pipeline.blocking_power)) for options in profile.values())
+    gaps = [100 * each.gap for each in plans]
+    rows: list[tuple[str, ...]] = [
+        ("", "time (s)", "energy (J)", "Δ time", "Δ energy", "above bound"),
+        ("highest clocks", f"{before.time:.4f}", f"{before.energy:.1f}", "", "", ""),
+        *(_row("", each, before) for each in _some(plans) if each != plan),
+        _row("selected", plan, before),
+    ]
+    return [
+        console.style(pipeline.name, "bold"),
+        f"{profile.stages} stages, {pipeline.gpus * pipeline.data_parallel} GPUs, "
+        f"{pipeline.blocking_power:g} W while waiting",
+        f"{kept} of {measured} measured options are useful",
+        f"{len(plans)} plans; energy above the proven lower bound at their time:",
+        f"{math.fsum(gaps) / len(gaps):.2f} % on average, {max(gaps):.2f} % at most",
+        "",
+        *console.table(rows, right=(1, 2, 3, 4, 5)),
+        "",
+    ]
 
 
-# --- option parsers -------------------------------------------------------------------------------
+def _row(label: str, plan: Plan, before: Execution) -> tuple[str, ...]:
+    changes = [
+        f"{round(100 * (value / reference - 1), 1) + 0:+.1f} %" if reference else "-"
+        for value, reference in ((plan.time, before.time), (plan.energy, before.energy))
+    ]
+    return label, f"{plan.time:.4f}", f"{plan.energy:.1f}", *changes, f"{100 * plan.gap:.2f} %"
 
 
-def _whole(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number, 1 or more, but got {text!r}")
-    return value
+def _some(plans: Sequence[Plan]) -> list[Plan]:
+    """Return plans spread evenly over the frontier, including both ends."""
+    count = min(_SHOWN, len(plans))
+    indices = {round(n * (len(plans) - 1) / max(count - 1, 1)) for n in range(count)}
+    return [plans[index] for index in sorted(indices)]
 
 
-def _amount(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number, 0 or more, but got {text!r}")
-    return value
+def _comparison_lines(comparison: Comparison, name: str) -> list[str]:
+    stated = len(comparison.ratios) + comparison.unreachable
+    if not comparison.ratios:
+        return [f"{name}: no plan is as fast as any of its {stated} times"]
+    return [
+        f"Compared with {name}:",
+        f"at equal time, the plans use {comparison.mean:.4f} of its energy on average "
+        f"({min(comparison.ratios):.4f} to {max(comparison.ratios):.4f});",
+        f"{comparison.unreachable} of its {stated} times are shorter than any plan.",
+    ]

@@ -8,20 +8,14 @@ and `cure`; and `unreadable`, a list of objects with `gpu`, `path` and `why`.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from zeus.cli import FAILED
-from zeus.cli._holds import (
-    RecordedHold,
-    gpu_names,
-    recorded_holds,
-    show_value,
-    unreadable_lines,
-)
+from zeus.cli._holds import RecordedHold, gpu_names, recorded_holds, show_value, unreadable_lines
+from zeus.cli._parser import add_json_option
 from zeus.cli._terminal import Console
 from zeus.device import Node, Problem, current_node
 from zeus.device._records import UnreadableRecord
@@ -44,7 +38,7 @@ examples:
 exit codes:
   0  everything is restored, or there was nothing to do
   1  something could not be restored, or a record cannot be read"""
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,11 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     _, problems = node.restore()
     after, unreadable = recorded_holds()
     outcome = _compare(node, before, after, problems, unreadable)
-    console = Console(sys.stdout)
-    if arguments.json:
-        console.print(json.dumps(outcome.to_dict(), indent=2))
-    else:
-        console.print(*outcome.lines(console))
+    Console(sys.stdout).print_result(outcome, as_json=arguments.json)
     return FAILED if outcome.refused or outcome.unreadable else 0
 
 
@@ -109,16 +99,13 @@ class _Outcome:
             ("Not touched: held by a running process", "bold", self.held),
         ):
             if part:
-                lines += [console.style(title, style), *console.table(_rows(part), indent="  ")]
+                rows = [(line.name, line.hold.knob_name, line.note) for line in part]
+                lines += [console.style(title, style), *console.table(rows, indent="  ")]
                 lines += [f"  → {cure}" for cure in dict.fromkeys(x.cure for x in part) if cure]
         lines += unreadable_lines(console, self.unreadable)
         if not self.restored and not self.refused and not self.unreadable:
             lines.insert(0, "Nothing to restore.")
         return lines
-
-
-def _rows(lines: Sequence[_Line]) -> list[tuple[str, str, str]]:
-    return [(line.name, line.hold.knob_name, line.note) for line in lines]
 
 
 def _compare(
@@ -130,7 +117,7 @@ def _compare(
 ) -> _Outcome:
     names = gpu_names(node)
     left = {hold.entry.id for hold in after}
-    obstacles = {problem.what: problem for problem in problems}
+    obstacles = {problem.what.removeprefix("restoring "): problem for problem in problems}
     return _Outcome(
         [
             _Line(hold, names.get(hold.gpu, hold.gpu), _restored_note(hold, after))
@@ -153,9 +140,9 @@ def _restored_note(hold: RecordedHold, after: Sequence[RecordedHold]) -> str:
     previous = show_value(hold.knob, entry.previous)
     if entry.boot != boot_id():
         return f"{was} before the machine was rebooted, which restored it"
-    heir = next((h for h in after if (h.gpu, h.knob) == (hold.gpu, hold.knob)), None)
-    if heir is not None:
-        return f"{was}; process {heir.entry.pid} holds it now and restores {previous}"
+    holder = next((h for h in after if (h.gpu, h.knob) == (hold.gpu, hold.knob)), None)
+    if holder is not None:
+        return f"{was}; process {holder.entry.pid} holds it now and restores {previous}"
     return f"{previous} ({was})"
 
 
@@ -177,12 +164,8 @@ def _refused_line(
         )
     name = names[hold.gpu]
     # The obstacle names the GPU by its product name only.
-    problem = next((p for what, p in obstacles.items() if name.endswith(_product(what))), None)
+    problem = next((p for product, p in obstacles.items() if name.endswith(product)), None)
     if problem is None:
         return _Line(hold, name, wanted)
     error = problem.error
     return _Line(hold, name, f"{wanted}: {error.reason}: {error.detail}", error.cure)
-
-
-def _product(what: str) -> str:
-    return what.removeprefix("restoring ")

@@ -22,9 +22,17 @@ from zeus.cli import FAILED as EXIT_FAILED
 from zeus.cli import complain
 from zeus.cli._child import Child, StartError, inherited_files
 from zeus.cli._output import prepared
-from zeus.cli._parser import UsageError, count, indices
-from zeus.cli._storage import add_storage_option
-from zeus.cli._terminal import MISSING, Console
+from zeus.cli._parser import (
+    UsageError,
+    add_gpus_option,
+    add_json_output_options,
+    add_server_option,
+    add_storage_option,
+    number,
+    refuse_two_stores,
+    whole_number,
+)
+from zeus.cli._terminal import MISSING, Console, plural
 from zeus.errors import JobSpecError
 from zeus.monitor import ZeusMonitor
 from zeus.monitor._measurement import show_joules, show_seconds
@@ -60,7 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """\
 examples:
   zeus run --job JOB.toml -- python train.py --batch-size {batch_size}
-  zeus run --job JOB.toml --server http://gpu1:8420 --json night.json -- torchrun train.py
+  zeus run --job JOB.toml --server http://gpu1:8420 --output night.json -- torchrun train.py
   zeus run --job JOB.toml --recurrences 30 --storage sqlite:///jobs.db -- python train.py
 
 exit codes:
@@ -72,30 +80,26 @@ exit codes:
   2      the options or the job are wrong; nothing was run"""
     parser.add_argument("--job", required=True, metavar="FILE", help="job specification (TOML)")
     parser.add_argument(
-        "--recurrences", type=count, default=1, metavar="N", help="run the job N times (1)"
+        "--recurrences", type=whole_number(1), default=1, metavar="N", help="run it N times (1)"
     )
     parser.add_argument(
         "--attempts",
-        type=count,
+        type=whole_number(1),
         metavar="N",
         help="maximum trials per recurrence (default: the number of batch sizes, at least "
         f"{_MIN_ATTEMPTS}; 1 if there is only one batch size)",
     )
-    parser.add_argument("--server", metavar="URL", help="server that keeps the job (ZEUS_SERVER)")
+    add_server_option(parser)
     add_storage_option(parser)
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=number(0.0, 3600.0, unit="seconds", above=True),
         default=5.0,
         metavar="S",
         help="timeout for the server in seconds (5)",
     )
-    parser.add_argument(
-        "--gpus", type=indices, metavar="N,N", help="GPUs that the command uses (default: all)"
-    )
-    parser.add_argument(
-        "--json", metavar="FILE", help="also write the results to FILE (- for stdout)"
-    )
+    add_gpus_option(parser, "measure")
+    add_json_output_options(parser, "the results")
     parser.add_argument("--quiet", action="store_true", help="print only errors")
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
@@ -108,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
             "`zeus run --job JOB.toml -- python train.py --batch-size {batch_size}`"
         )
     files = inherited_files()
-    file, place = _job(arguments)
+    file, location = _job(arguments)
     console = Console(sys.stderr)
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(prepared(arguments.json))
@@ -122,13 +126,13 @@ def run(arguments: argparse.Namespace) -> int:
 
         launcher = Launcher(
             file.spec,
-            place,
+            location,
             monitor,
             arguments.program,
             start,
             attempts=arguments.attempts or _attempts(file.spec),
             begun=lambda decision: None if arguments.quiet else _announce(console, decision),
-            ended=lambda trial: None if arguments.quiet else _tell(console, trial),
+            ended=lambda trial: None if arguments.quiet else _report(console, trial),
         )
         recurrences, code = _recur(launcher, file, arguments)
         if output is not None:
@@ -139,7 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
             }
             output.write(json.dumps(record, indent=1))
     if len(recurrences) > 1 and not arguments.quiet:
-        console.print(*_table(console, recurrences))
+        console.print_table(_rows(recurrences), right=(0, 2, 3, 4))
     return code
 
 
@@ -148,9 +152,8 @@ def _job(arguments: argparse.Namespace) -> tuple[JobFile, Location]:
         file = JobFile.read(arguments.job)
     except JobSpecError as error:
         raise UsageError(str(error)) from error
+    refuse_two_stores(arguments)
     server, storage = arguments.server, arguments.storage
-    if server and storage:
-        raise UsageError("give --server or --storage, not both")
     if not server and not storage:
         server, storage = file.server, file.storage
     return file, Location.of(server, storage, timeout=arguments.timeout)
@@ -197,7 +200,7 @@ def _announce(console: Console, decision: Decision) -> None:
         )
 
 
-def _tell(console: Console, trial: TrialEnd) -> None:
+def _report(console: Console, trial: TrialEnd) -> None:
     energy = "energy unknown" if trial.energy is None else show_joules(trial.energy)
     metric = "" if trial.metric is None else f", metric {trial.metric:.6g}"
     with contextlib.suppress(OSError):
@@ -210,7 +213,7 @@ def _tell(console: Console, trial: TrialEnd) -> None:
 def _epochs(trial: TrialEnd) -> str:
     if not trial.reported:
         return "measured from outside"
-    return f"{trial.epochs} epoch{'' if trial.epochs == 1 else 's'}"
+    return plural(trial.epochs, "epoch")
 
 
 def _end(trial: TrialEnd) -> str:
@@ -232,20 +235,22 @@ def _explain(file: JobFile, trials: Sequence[TrialEnd]) -> None:
     tried = ", ".join(f"{trial.batch_size} ({trial.note})" for trial in trials)
     complain(
         f"job {spec.name!r} did not reach its target {spec.target_metric:g} in "
-        f"{len(trials)} attempt{'' if len(trials) == 1 else 's'}{best}. Batch sizes tried: "
+        f"{plural(len(trials), 'attempt')}{best}. Batch sizes tried: "
         f"{tried}. If no run can reach it, change `target_metric`, `max_epochs` or `batch_sizes`, "
         "under a new `name`: results of a job apply to one specification only"
     )
 
 
-def _table(console: Console, recurrences: Sequence[Sequence[TrialEnd]]) -> list[str]:
-    rows = [("recurrence", "batch sizes", "epochs", "time", "energy", "outcome")]
-    for number, trials in enumerate(recurrences, 1):
+def _rows(recurrences: Sequence[Sequence[TrialEnd]]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [
+        ("recurrence", "batch sizes", "epochs", "time", "energy", "outcome")
+    ]
+    for position, trials in enumerate(recurrences, 1):
         energies = [trial.energy for trial in trials]
         unknown = None in energies
         rows.append(
             (
-                str(trials[-1].recurrence or number),
+                str(trials[-1].recurrence or position),
                 " ".join(str(trial.batch_size) for trial in trials),
                 str(sum(trial.epochs for trial in trials)),
                 show_seconds(sum(trial.time for trial in trials)),
@@ -253,36 +258,10 @@ def _table(console: Console, recurrences: Sequence[Sequence[TrialEnd]]) -> list[
                 trials[-1].outcome,
             )
         )
-    lines = console.table(rows, right=(0, 2, 3, 4))
-    return [console.style(lines[0], "bold"), *lines[1:]]
+    return rows
 
 
 def _record(trials: Sequence[TrialEnd]) -> dict[str, Any]:
     last = trials[-1].to_dict()
-    kept = (
-        "recurrence",
-        "outcome",
-        "batch_size",
-        "epochs",
-        "metric",
-        "time",
-        "energy",
-        "cost",
-    )
-    return {
-        **{name: last[name] for name in kept},
-        "trials": [trial.to_dict() for trial in trials],
-    }
-
-
-# --- option parsers -------------------------------------------------------------------------------
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 3600:
-        raise argparse.ArgumentTypeError(f"must be seconds, more than 0, but got {text!r}")
-    return value
+    kept = ("recurrence", "outcome", "batch_size", "epochs", "metric", "time", "energy", "cost")
+    return {name: last[name] for name in kept} | {"trials": [trial.to_dict() for trial in trials]}

@@ -7,8 +7,13 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from zeus.cli._parser import UsageError
-from zeus.cli._storage import add_storage_option, opened_store
+from zeus.cli._parser import (
+    UsageError,
+    add_storage_option,
+    number,
+    opened_store,
+    whole_number,
+)
 from zeus.cli._terminal import Console
 from zeus.errors import TokenError
 
@@ -45,7 +50,7 @@ The server speaks plain HTTP: on a network, put it behind a TLS proxy."""
     )
     parser.add_argument(
         "--port",
-        type=_port,
+        type=whole_number(0, 65535),
         default=DEFAULT_PORT,
         metavar="NUMBER",
         help=f"port to listen on; 0 for any free port (default: {DEFAULT_PORT})",
@@ -62,7 +67,7 @@ The server speaks plain HTTP: on a network, put it behind a TLS proxy."""
     )
     parser.add_argument(
         "--planning-seconds",
-        type=_seconds,
+        type=number(0.0, MAX_PLANNING_SECONDS, unit="seconds", above=True),
         default=DEFAULT_PLANNING_SECONDS,
         metavar="S",
         help="time limit for planning one pipeline job; the plans found by then are used "
@@ -85,11 +90,11 @@ def run(arguments: argparse.Namespace) -> int:
                 f"got --host {arguments.host}"
             )
         required = not arguments.no_token
-        said = f"zeus: serving on {address(listening)} ("
-        said += f"{'tokens required' if required else 'no tokens'}; {store.where})"
-        lines, sign_in = [said], None
+        access = "tokens required" if required else "no tokens"
+        lines = [f"zeus: serving on {address(listening)} ({access}; {store.where})"]
+        sign_in = None
         if not loopback:
-            _check_that_somebody_may_come_in(store)
+            _check_for_valid_token(store)
         elif required:
             sign_in, link = _local_access(store, address(listening))
             lines.append(link)
@@ -123,7 +128,7 @@ def _local_access(store: Store, url: str) -> tuple[SignInCode, str]:
     )
 
 
-def _check_that_somebody_may_come_in(store: Store) -> None:
+def _check_for_valid_token(store: Store) -> None:
     from zeus.store import Tokens  # noqa: PLC0415  (an extra)
 
     now = time.time()
@@ -132,22 +137,3 @@ def _check_that_somebody_may_come_in(store: Store) -> None:
             "a server that other machines can reach requires tokens, and there is none: create one "
             f"with `zeus token create --all --storage {store.where}`"
         )
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= MAX_PLANNING_SECONDS:
-        raise argparse.ArgumentTypeError(
-            f"must be a number of seconds, more than 0 and at most {MAX_PLANNING_SECONDS:g}, but "
-            f"got {text!r}"
-        )
-    return value
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 0 <= int(text[:9]) <= 65535:
-        raise argparse.ArgumentTypeError(f"must be a port, 0 to 65535, but got {text!r}")
-    return int(text)

@@ -7,12 +7,11 @@ more, as `GET /api/pipelines/NAME` returns it.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from typing import TYPE_CHECKING
 
-from zeus.cli._parser import UsageError
+from zeus.cli._parser import UsageError, add_json_option, add_server_option
 from zeus.cli._terminal import Console, clean
 from zeus.errors import PipelineError, ServerError
 
@@ -45,20 +44,18 @@ examples:
     )
     parser.add_argument("--time", type=float, metavar="S", help="its iteration takes S seconds")
     parser.add_argument("--healthy", action="store_true", help="it is as fast as the others again")
-    parser.add_argument(
-        "--server", metavar="URL", help=f"URL of the server (ZEUS_SERVER, or {DEFAULT_SERVER})"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_server_option(parser, f"ZEUS_SERVER, or {DEFAULT_SERVER}")
+    add_json_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Report the straggler, or list the jobs."""
     from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines  # noqa: PLC0415
 
-    told = [arguments.slowdown is not None, arguments.time is not None, arguments.healthy]
-    if arguments.job is None and (arguments.pipeline is not None or any(told)):
+    given = [arguments.slowdown is not None, arguments.time is not None, arguments.healthy]
+    if arguments.job is None and (arguments.pipeline is not None or any(given)):
         raise UsageError("name the JOB of the straggler (`zeus straggler` lists them)")
-    if arguments.job is not None and (arguments.pipeline is None or sum(told) != 1):
+    if arguments.job is not None and (arguments.pipeline is None or sum(given) != 1):
         raise UsageError(
             "zeus straggler JOB needs --pipeline N and one of --slowdown F, --time S and --healthy"
         )
@@ -69,14 +66,14 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.job is None:
             _list(api, console, as_json=arguments.json)
         else:
-            _tell(api, console, arguments)
+            _report(api, console, arguments)
     except ServerError as error:
         hint = "" if named else " (set another server with --server or ZEUS_SERVER)"
         raise ServerError(f"{error}{hint}") from None
     return 0
 
 
-def _tell(api: RemotePipelines, console: Console, arguments: argparse.Namespace) -> None:
+def _report(api: RemotePipelines, console: Console, arguments: argparse.Namespace) -> None:
     from zeus.optimizer.pipeline_frequency.job._messages import Straggler  # noqa: PLC0415
 
     try:
@@ -87,7 +84,7 @@ def _tell(api: RemotePipelines, console: Console, arguments: argparse.Namespace)
         raise UsageError(str(error)) from None
     job = api.report_straggler(arguments.job, straggler)
     if arguments.json:
-        console.print(json.dumps(job, indent=1))
+        console.print_json(job)
         return
     slow = ", ".join(str(Straggler(**each)) for each in job["stragglers"])
     console.print(f"{clean(job['name'])}: {slow or 'no pipeline straggles'} ({job['status']}).")
@@ -96,7 +93,7 @@ def _tell(api: RemotePipelines, console: Console, arguments: argparse.Namespace)
 def _list(api: RemotePipelines, console: Console, *, as_json: bool) -> None:
     jobs = api.jobs()
     if as_json:
-        console.print(json.dumps(jobs, indent=1))
+        console.print_json(jobs)
         return
     if not jobs:
         console.print("No pipeline jobs.")
@@ -114,5 +111,4 @@ def _list(api: RemotePipelines, console: Console, *, as_json: bool) -> None:
         )
         for job in jobs
     ]
-    lines = console.table(rows, right=(1, 2, 3, 4, 5))
-    console.print(console.style(lines[0], "bold"), *lines[1:])
+    console.print_table(rows, right=(1, 2, 3, 4, 5))

@@ -8,13 +8,19 @@ objects without `token`, and `revoke` one of them.
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from zeus.cli._parser import UsageError, add_action
-from zeus.cli._storage import add_storage_option, opened_store
+from zeus.cli._parser import (
+    UsageError,
+    add_action,
+    add_json_option,
+    add_storage_option,
+    number,
+    opened_store,
+)
 from zeus.cli._terminal import MISSING, Console
 
 if TYPE_CHECKING:
@@ -48,14 +54,14 @@ examples:
     )
     parser.add_argument(
         "--expires",
-        type=_days,
+        type=number(0.0, _MAX_DAYS, unit="days", above=True),
         metavar="DAYS",
         help="create: validity in days (default: unlimited)",
     )
     parser.add_argument(
         "--note", default="", metavar="TEXT", help="create: description of its purpose"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json_option(parser)
     add_storage_option(parser)
 
 
@@ -64,14 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
     from zeus.store import Tokens  # noqa: PLC0415  (an extra)
 
-    store = opened_store(arguments.storage)
-    console = Console(sys.stdout)
-    try:
-        {"create": _create, "list": _list, "revoke": _revoke}[arguments.action](
-            Tokens(store), arguments, console
-        )
-    finally:
-        store.close()
+    actions = {"create": _create, "list": _list, "revoke": _revoke}
+    with contextlib.closing(opened_store(arguments.storage)) as store:
+        actions[arguments.action](Tokens(store), arguments, Console(sys.stdout))
     return 0
 
 
@@ -102,7 +103,7 @@ def _create(tokens: Tokens, arguments: argparse.Namespace, console: Console) -> 
         read_only=arguments.read_only,
     )
     if arguments.json:
-        console.print(json.dumps({"token": secret, **vars(token)}, indent=2))
+        console.print_json({"token": secret, **vars(token)})
         return
     # Alone on its line, so that a script can read it.
     console.print(secret)
@@ -113,50 +114,35 @@ def _create(tokens: Tokens, arguments: argparse.Namespace, console: Console) -> 
 def _list(tokens: Tokens, arguments: argparse.Namespace, console: Console) -> None:
     found = tokens.all()
     if arguments.json:
-        console.print(json.dumps([vars(token) for token in found], indent=2))
+        console.print_json([vars(token) for token in found])
         return
     if not found:
         console.print("No tokens.")
         return
     now = time.time()
-    rows = [
-        ("id", "job", "access", "created", "valid", "note"),
-        *(_row(token, now) for token in found),
-    ]
-    console.print(*console.table(rows))
+    heading = ("id", "job", "access", "created", "valid", "note")
+    console.print_table([heading, *(_row(token, now) for token in found)])
 
 
 def _revoke(tokens: Tokens, arguments: argparse.Namespace, console: Console) -> None:
     token = tokens.revoke(arguments.id, now=time.time())
     if arguments.json:
-        console.print(json.dumps(vars(token), indent=2))
+        console.print_json(vars(token))
     else:
         console.print(f"Token {token.id} is revoked; servers reject it within seconds.")
 
 
 def _row(token: Token, now: float) -> tuple[str, ...]:
     if token.revoked is not None:
-        good = f"revoked {_day(token.revoked)}"
+        valid = f"revoked {_day(token.revoked)}"
     elif token.expires is None:
-        good = "unlimited"
+        valid = "unlimited"
     else:
-        good = f"{'until' if token.good(now) else 'expired'} {_day(token.expires)}"
+        valid = f"{'until' if token.good(now) else 'expired'} {_day(token.expires)}"
     job = "all" if token.job is None else repr(token.job)
-    may = "read-only" if token.read_only else "full"
-    return token.id, job, may, _day(token.created), good, token.note or MISSING
+    access = "read-only" if token.read_only else "full"
+    return token.id, job, access, _day(token.created), valid, token.note or MISSING
 
 
 def _day(instant: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(instant))
-
-
-def _days(text: str) -> Any:
-    try:
-        days = float(text)
-    except ValueError:
-        days = 0.0
-    if not 0 < days <= _MAX_DAYS:
-        raise argparse.ArgumentTypeError(
-            f"must be days, more than 0 and at most {_MAX_DAYS:g}, but got {text!r}"
-        )
-    return days

@@ -20,21 +20,29 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from zeus import __version__
-from zeus.cli._parser import indices, seconds_of_at_least
+from zeus.cli._parser import add_gpus_option, number
 from zeus.cli._screen import Screen, Terminated
 from zeus.cli._snapshot import CpuReading, GpuReading, NodeReader, Snapshot
-from zeus.cli._terminal import MISSING, Console, clip, number_ranges, width
+from zeus.cli._terminal import (
+    MISSING,
+    Console,
+    clip,
+    number_ranges,
+    plural,
+    sections,
+    width,
+)
 from zeus.device import current_node
 from zeus.monitor._measurement import show_joules, show_seconds
 
 _SHORTEST_INTERVAL = 0.1
-_PATIENCE = 0.25  # seconds to wait for a GPU in the live view; drivers answer in milliseconds
-_PATIENCE_ONCE = 10.0  # seconds; a driver call that hangs is abandoned after three
-_BETWEEN_TWO_LOOKS = 0.2  # seconds
+_TIMEOUT = 0.25  # seconds to wait for a GPU in the live view; drivers answer in milliseconds
+_TIMEOUT_ONCE = 10.0  # seconds; a driver call that hangs is abandoned after three
+_BETWEEN_SNAPSHOTS = 0.2  # seconds, for the power of devices that only count energy
 _GIB = 2**30
 _HIGH, _HIGHER = 0.75, 0.95  # fractions from which a bar is yellow, and red
 
@@ -54,15 +62,13 @@ examples:
     parser.add_argument("--once", action="store_true", help="print one plain table and exit")
     parser.add_argument(
         "--interval",
-        type=seconds_of_at_least(_SHORTEST_INTERVAL),
+        type=number(_SHORTEST_INTERVAL, unit="seconds"),
         default=1.0,
         metavar="S",
         help=f"seconds between samples, at least {_SHORTEST_INTERVAL} (default: 1)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object per sample")
-    parser.add_argument(
-        "--gpus", type=indices, metavar="N,N", help="GPUs to show, or `none` (default: all)"
-    )
+    add_gpus_option(parser, "show")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -74,58 +80,58 @@ def run(arguments: argparse.Namespace) -> int:
         console.print(*show(_settled(reader)))
         return 0
     if arguments.json or not console.can_be_steered:
-        _print_for_ever(console, reader, arguments.interval, show)
-    return _watch(console, reader, arguments.interval)
+        _print_forever(console, reader, arguments.interval, show)
+    return _show_live(console, reader, arguments.interval)
 
 
 def _settled(reader: NodeReader) -> Snapshot:
     """Take one snapshot with the power of all devices."""
-    if reader.needs_two_looks:
-        reader.look(0)
-        time.sleep(_BETWEEN_TWO_LOOKS)
-    return reader.look(_PATIENCE_ONCE)
+    if reader.needs_two_snapshots:
+        reader.snapshot(0)
+        time.sleep(_BETWEEN_SNAPSHOTS)
+    return reader.snapshot(_TIMEOUT_ONCE)
 
 
-class _Beat:
+class _Interval:
     """Keeps a fixed interval, regardless of how long the work in between takes."""
 
-    def __init__(self, interval: float) -> None:
-        self._interval = interval
-        self._next = time.monotonic() + interval
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._next = time.monotonic() + seconds
 
     def left(self) -> float:
         return self._next - time.monotonic()
 
-    def passed(self) -> None:
-        self._next = max(self._next + self._interval, time.monotonic())
+    def advance(self) -> None:
+        self._next = max(self._next + self._seconds, time.monotonic())
 
 
-def _print_for_ever(
+def _print_forever(
     console: Console,
     reader: NodeReader,
-    interval: float,
+    seconds: float,
     show: Callable[[Snapshot], list[str]],
 ) -> None:
-    beat = _Beat(interval)
+    interval = _Interval(seconds)
     while True:
-        console.print(*show(reader.look(min(interval, _PATIENCE))))
-        time.sleep(max(beat.left(), 0.0))
-        beat.passed()
+        console.print(*show(reader.snapshot(min(seconds, _TIMEOUT))))
+        time.sleep(max(interval.left(), 0.0))
+        interval.advance()
 
 
-def _watch(console: Console, reader: NodeReader, interval: float) -> int:
+def _show_live(console: Console, reader: NodeReader, seconds: float) -> int:
     keyboard = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
     try:
         with Screen(console, keyboard) as screen:
-            beat = _Beat(interval)
-            snapshot = reader.look(_PATIENCE)
+            interval = _Interval(seconds)
+            snapshot = reader.snapshot(_TIMEOUT)
             while True:
                 screen.draw(_view(console, snapshot))
-                if "q" in screen.wait(beat.left()).lower():
+                if "q" in screen.wait(interval.left()).lower():
                     return 0
-                if beat.left() <= 0:
-                    beat.passed()
-                    snapshot = reader.look(min(interval, _PATIENCE))
+                if interval.left() <= 0:
+                    interval.advance()
+                    snapshot = reader.snapshot(min(seconds, _TIMEOUT))
     except KeyboardInterrupt:
         return 0  # like q
     except Terminated as end:
@@ -195,7 +201,7 @@ def _totals(snapshot: Snapshot) -> str:
     powers = [gpu.power for gpu in snapshot.gpus]
     known = [power for power in powers if power is not None]
     count = len(powers)
-    parts = [f"{count} GPU{'' if count == 1 else 's'}" if count else "no GPU"]
+    parts = [plural(count, "GPU") if count else "no GPU"]
     if known:
         parts.append(f"{sum(known):.0f} W")
     if known and len(known) < count:
@@ -207,22 +213,17 @@ def _totals(snapshot: Snapshot) -> str:
 
 
 def _tables(console: Console, snapshot: Snapshot, columns: int | None) -> list[str]:
-    parts = [
-        _gpu_table(console, snapshot.gpus, columns),
-        _host_table(console, snapshot),
-        _process_table(console, snapshot.gpus),
-    ]
-    lines: list[str] = []
-    for part in parts:
-        if part:
-            lines += ["", *part] if lines else part
-    if not lines:
-        lines = ["No device can be monitored; `zeus env` shows why."]
-    return lines
+    lines = sections(
+        [
+            _gpu_table(console, snapshot.gpus, columns),
+            _host_table(console, snapshot),
+            _process_table(console, snapshot.gpus),
+        ]
+    )
+    return lines or ["No device can be monitored; `zeus env` shows why."]
 
 
-@dataclass(frozen=True)
-class _Column:
+class _Column(NamedTuple):
     name: str
     heading: str
     right: bool
@@ -240,16 +241,13 @@ def _power(_: Console, gpu: GpuReading) -> str:
 def _power_bar(console: Console, gpu: GpuReading) -> str:
     if gpu.power is None or not gpu.power_limit:
         return ""
-    return _coloured_bar(console, gpu.power / gpu.power_limit, 10)
+    share = gpu.power / gpu.power_limit
+    color = "red" if share >= _HIGHER else "yellow" if share >= _HIGH else "green"
+    return console.style(console.bar(share, 10), color)
 
 
 def _load_bar(console: Console, gpu: GpuReading) -> str:
     return "" if gpu.utilization is None else console.bar(gpu.utilization, 6)
-
-
-def _coloured_bar(console: Console, share: float, length: int) -> str:
-    colour = "red" if share >= _HIGHER else "yellow" if share >= _HIGH else "green"
-    return console.style(console.bar(share, length), colour)
 
 
 def _load(_: Console, gpu: GpuReading) -> str:
@@ -290,9 +288,7 @@ _DISPENSABLE = ("load bar", "clock", "memory", "power bar", "name", "temperature
 def _gpu_table(console: Console, gpus: Sequence[GpuReading], columns: int | None) -> list[str]:
     if not gpus:
         return []
-    dropped: set[str] = set()
-    if all(gpu.energy is None for gpu in gpus):
-        dropped.add("energy")
+    dropped = {"energy"} if all(gpu.energy is None for gpu in gpus) else set()
     for victim in ("", *_DISPENSABLE):
         dropped.add(victim)
         chosen = [column for column in _COLUMNS if column.name not in dropped]
@@ -306,7 +302,7 @@ def _laid_out(
     console: Console, gpus: Sequence[GpuReading], columns: Sequence[_Column]
 ) -> tuple[list[str], int]:
     """Return the lines of the table, and the width of rows that must not be cut (errors may)."""
-    rows = [[console.style(column.heading, "bold") for column in columns]]
+    rows = [[column.heading for column in columns]]
     for gpu in gpus:
         if gpu.problem is None:
             rows.append([column.cell(console, gpu) for column in columns])
@@ -315,7 +311,7 @@ def _laid_out(
             rows.append([*names, console.style(gpu.problem, "red")])
     right = [at for at, column in enumerate(columns) if column.right]
     # An error replaces the readings: left-aligned, whatever the column.
-    lines = console.table(rows, right)
+    lines = console.table(rows, right, heading=True)
     fixed = [line for line, row in zip(lines, rows, strict=True) if len(row) == len(columns)]
     return lines, max(width(line) for line in fixed)
 
@@ -323,9 +319,9 @@ def _laid_out(
 def _host_table(console: Console, snapshot: Snapshot) -> list[str]:
     lines: list[str] = []
     if snapshot.cpus:
-        bold = [console.style(text, "bold") for text in ("CPU", "name", "power", "DRAM", "energy")]
-        rows = [bold, *(_cpu_row(cpu) for cpu in snapshot.cpus)]
-        lines += console.table(rows, right=(0, 2, 3, 4))
+        heading = ("CPU", "name", "power", "DRAM", "energy")
+        rows = [heading, *map(_cpu_row, snapshot.cpus)]
+        lines += console.table(rows, right=(0, 2, 3, 4), heading=True)
     if snapshot.soc is not None:
         soc = snapshot.soc
         text = soc.problem or ", ".join(f"{part} {w:.1f} W" for part, w in soc.powers.items())
@@ -333,7 +329,7 @@ def _host_table(console: Console, snapshot: Snapshot) -> list[str]:
     return lines
 
 
-def _cpu_row(cpu: CpuReading) -> list[str]:
+def _cpu_row(cpu: CpuReading) -> Sequence[str]:
     if cpu.problem is not None:
         return [f"{cpu.index}", cpu.name, cpu.problem]
     energies = [energy for energy in (cpu.energy, cpu.dram_energy) if energy is not None]
@@ -360,19 +356,16 @@ def _process_table(console: Console, gpus: Sequence[GpuReading]) -> list[str]:
             memory[process.pid] = None if unknown else (so_far or 0) + (process.memory or 0)
     if not known:
         return []
-    heading = [console.style(text, "bold") for text in ("PID", "user", "GPU", "memory", "process")]
-    rows = [
-        [
-            f"{pid}",
-            process.user or MISSING,
-            number_ranges(used[pid]),
-            _show(_in_gib(memory[pid]), "GiB", 1),
-            clip(process.name or MISSING, 40),
-        ]
-        for pid, process in known.items()
-    ]
-    return console.table([heading, *rows], right=(0, 3))
-
-
-def _in_gib(size: int | None) -> float | None:
-    return None if size is None else size / _GIB
+    rows = [("PID", "user", "GPU", "memory", "process")]
+    for pid, process in known.items():
+        size = memory[pid]
+        rows.append(
+            (
+                f"{pid}",
+                process.user or MISSING,
+                number_ranges(used[pid]),
+                _show(None if size is None else size / _GIB, "GiB", 1),
+                clip(process.name or MISSING, 40),
+            )
+        )
+    return console.table(rows, right=(0, 3), heading=True)
