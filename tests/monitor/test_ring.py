@@ -46,7 +46,7 @@ def test_the_longest_notes_arrive_and_touch_no_sample(rings, character: str) -> 
     ring.writer(0).take_status(SensorStatus(counter_note=long, trouble=trouble))
     sinks = [Taken(), Taken()]
     for gpu, sink in enumerate(sinks):
-        other.reader(gpu, sink).hand_on()
+        other.reader(gpu, sink).forward()
         assert sink.power == [refresh]
     (status,) = sinks[0].statuses
     assert sinks[1].statuses == []
@@ -63,7 +63,7 @@ def test_what_is_read_is_what_was_written_and_each_once(rings) -> None:
         writer.take_counter(Refresh(number, number, number, number, 100.0 + number))
         writer.take_power(Refresh(number, number, number, number, 200.0 + number))
         writer.take_poll(Poll(number + 0.5, 1.0, 2.0))
-        reader.hand_on()
+        reader.forward()
     assert [refresh.value for refresh in sink.counter] == [100.0 + n for n in range(10)]
     assert [refresh.value for refresh in sink.power] == [200.0 + n for n in range(10)]
     assert sink.polls == [Poll(number + 0.5, 1.0, 2.0) for number in range(10)]
@@ -74,7 +74,7 @@ def test_who_comes_too_late_gets_the_latest_whole(rings) -> None:
     writer, sink = ring.writer(0), Taken()
     for number in range(10_000):
         writer.take_power(Refresh(number, number, number, number, float(number)))
-    other.reader(0, sink).hand_on()
+    other.reader(0, sink).forward()
     values = [refresh.value for refresh in sink.power]
     assert len(values) > 1000
     assert values == list(map(float, range(10_000 - len(values), 10_000)))

@@ -40,38 +40,38 @@ class WindowEdges:
     """Edges of windows. Any thread may record them; queries for segments take a lock."""
 
     def __init__(self) -> None:
-        self._noted: deque[tuple[float, str, int]] = deque()
+        self._recorded: deque[tuple[float, str, int]] = deque()
         self._keys: dict[str, str] = {}
         self._open: Counter[str] = Counter()
         self._setting = ""
         self._instants = [-math.inf]
         self._names: list[Names] = [()]
         self._first = 0  # number of the oldest retained segment
-        self._taken_together = 0
+        self._merged_count = 0
         self._lock = threading.Lock()
 
     def begin(self, name: str, now: float) -> None:
         """Record that a window begins."""
-        self._noted.append((now, name, 1))
+        self._recorded.append((now, name, 1))
 
     def end(self, name: str, now: float) -> None:
         """Record that a window ends."""
-        self._noted.append((now, name, -1))
+        self._recorded.append((now, name, -1))
 
     def change_setting(self, setting: str, now: float) -> None:
         """Record that a knob was changed: windows draw different power under each setting."""
         if setting == self._setting:
             return
         if self._setting:
-            self._noted.append((now, self._setting, -_SETTING))
+            self._recorded.append((now, self._setting, -_SETTING))
         if setting:
-            self._noted.append((now, setting, _SETTING))
+            self._recorded.append((now, setting, _SETTING))
         self._setting = setting
 
     def pieces(self, begin: float, end: float) -> list[Piece]:
         """Return the segments between two instants, clipped to them."""
         with self._lock:
-            self._take_in()
+            self._apply_recorded()
             instants, names, first = self._instants, self._names, self._first
             at = max(bisect_right(instants, begin) - 1, 0)
             last = len(instants) - 1
@@ -83,24 +83,24 @@ class WindowEdges:
                 if high > low:
                     found.append(Piece(first + at, names[at], low, high))
                 at += 1
-            return found if len(found) <= _MAX_PIECES else self._together(found)
+            return found if len(found) <= _MAX_PIECES else self._merged(found)
 
-    def _together(self, pieces: list[Piece]) -> list[Piece]:
+    def _merged(self, pieces: list[Piece]) -> list[Piece]:
         """Merge many short pieces into one per kind, in sequence: only lengths matter."""
         lengths: dict[Names, float] = {}
         for piece in pieces:
             lengths[piece.names] = lengths.get(piece.names, 0.0) + piece.end - piece.begin
         found, now = [], pieces[0].begin
         for names, length in lengths.items():
-            self._taken_together += 1
-            found.append(Piece(-self._taken_together, names, now, now + length))
+            self._merged_count += 1
+            found.append(Piece(-self._merged_count, names, now, now + length))
             now += length
         return found
 
     def forget(self, before: float) -> None:
         """Drop edges older than an instant."""
         with self._lock:
-            self._take_in()
+            self._apply_recorded()
             cut = bisect_right(self._instants, before) - 1
             if cut > 0:
                 del self._instants[:cut], self._names[:cut]
@@ -119,9 +119,9 @@ class WindowEdges:
             key = self._keys[name] = _NUMBERS.sub("#", name)
         return key
 
-    def _take_in(self) -> None:
-        while self._noted:
-            now, name, change = self._noted.popleft()
+    def _apply_recorded(self) -> None:
+        while self._recorded:
+            now, name, change = self._recorded.popleft()
             # Numbers distinguish settings, but not windows.
             key = name if abs(change) == _SETTING else self._key(name)
             self._open[key] += change

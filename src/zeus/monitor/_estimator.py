@@ -54,7 +54,7 @@ class Interval(NamedTuple):
     """Interval between two ticks: the counter's integral, and the levels known before it."""
 
     end: float
-    told: Integral
+    measured: Integral
     before: Levels
 
 
@@ -127,8 +127,8 @@ class EnergyEstimator:
     def take_poll(self, poll: Poll) -> None:
         """Record the latest poll of the sensors."""
         with self.lock:
-            if not self._counts and self._polls and poll.watts == self._polls[-1].value:
-                self._sum_up(poll.instant, poll.watts, poll.watts)
+            if not self._uses_counter and self._polls and poll.watts == self._polls[-1].value:
+                self._integrate_power(poll.instant, poll.watts, poll.watts)
             self.last_poll = poll
 
     def take_counter(self, refresh: Refresh) -> None:
@@ -145,11 +145,11 @@ class EnergyEstimator:
             instant = (refresh.low + refresh.high) / 2
             tick = Tick(instant, spread, refresh.value + self._offset)
             if last is not None:
-                self._check(last, refresh)
+                self._check_credibility(last, refresh)
             # After a time without polls a refresh is poorly located, as is one that may be
             # another; the next one will be located well.
             self._skipped = not self._skipped and refresh.high - refresh.low > _WIDE * self.period
-            if self._counts and not self._skipped:
+            if self._uses_counter and not self._skipped:
                 self._add(tick)
 
     def take_power(self, refresh: Refresh) -> None:
@@ -166,15 +166,15 @@ class EnergyEstimator:
             if last is None or refresh.value != last.value or self.response.best.instant:
                 self._readings.append(refresh)
                 self._unread += 1
-            if not self._counts:
-                self._sum_up(refresh.polled, (last or refresh).value, refresh.value)
+            if not self._uses_counter:
+                self._integrate_power(refresh.polled, (last or refresh).value, refresh.value)
 
     @property
-    def _counts(self) -> bool:
+    def _uses_counter(self) -> bool:
         """Whether the counter exists and is trusted."""
         return self.status.counter and not self._credibility.note
 
-    def _sum_up(self, polled: float, before: float, after: float) -> None:
+    def _integrate_power(self, polled: float, before: float, after: float) -> None:
         """Integrate the power meter in place of a counter."""
         since, joules = self._summed or (polled, 0.0)
         joules += (before + after) / 2 * max(polled - since, 0.0)
@@ -185,7 +185,7 @@ class EnergyEstimator:
         change = min((max(recent) - min(recent)) / max(after, 1.0), 1.0)
         self._add(Tick(polled - late, 1e-4 + late * change, joules))
 
-    def _check(self, last: Refresh, refresh: Refresh) -> None:
+    def _check_credibility(self, last: Refresh, refresh: Refresh) -> None:
         """Compare the counter with power where no window begins or ends."""
         begin, end = last.high, refresh.low
         if self.status.averaged or end <= begin or len(self._edges.pieces(begin, end)) != 1:
@@ -219,8 +219,8 @@ class EnergyEstimator:
             return
         self.period += 0.1 * (min(length, 1.0) - self.period)
         variance = (one.spread**2 + other.spread**2) * watts**2 + 1e-6
-        told = Integral(pieces, joules, variance)
-        self._intervals.append(Interval(other.instant, told, self._levels.snapshot()))
+        measured = Integral(pieces, joules, variance)
+        self._intervals.append(Interval(other.instant, measured, self._levels.snapshot()))
         first = pieces[0]
         single = first.segment if len(pieces) == 1 else None
         if self._inside is not None and single == self._inside[0]:
@@ -228,7 +228,7 @@ class EnergyEstimator:
             noise = 3 * (one.spread**2 + other.spread**2) * (watts / length) ** 2
             self._levels.learn_slow(first.names, watts - self._inside[1], length, noise)
         else:
-            self._levels.learn(told)
+            self._levels.learn(measured)
         self._inside = None if single is None else (single, watts)
         self._take_readings(one.instant, other.instant)
 
@@ -264,12 +264,12 @@ class EnergyEstimator:
         candidates = response.candidates()
         spans = [candidate.span(reading) for candidate in candidates]
         begin, end = reading.polled - LONGEST_SPAN, reading.polled
-        told, levels = self._counter_around(begin, end)
+        measured, levels = self._counter_around(begin, end)
         targets = [self._edges.pieces(*span) for span in spans]
-        if not told or not all(targets):
+        if not measured or not all(targets):
             return
         levels.distinguish(_DIFFER)  # better to need more readings than to decide too soon
-        found = conditioned(levels, told, targets)
+        found = conditioned(levels, measured, targets)
         expected = [
             (energy.mean / (b - a), energy.variance / (b - a) ** 2)
             for energy, (a, b) in zip(found, spans, strict=True)
@@ -346,10 +346,10 @@ class EnergyEstimator:
                 found.append(energy)
                 if energy is None:
                     if short and window[1] - windows[short[0]][0] > _TOGETHER * self.period:
-                        self._work_out(windows, short, found)
+                        self._compute_short(windows, short, found)
                         short = []
                     short.append(number)
-            self._work_out(windows, short, found)
+            self._compute_short(windows, short, found)
             return [energy for energy in found if energy is not None]
 
     def _without_model(self, window: Window) -> Energy | None:
@@ -377,7 +377,7 @@ class EnergyEstimator:
             latest = self._latest
         return self._plausible(self._from_tick(checkpoint, latest, end), begin, end)
 
-    def _work_out(
+    def _compute_short(
         self, windows: Sequence[Window], which: Sequence[int], found: list[Energy | None]
     ) -> None:
         """Compute the energies of neighboring short windows by the model."""
@@ -391,17 +391,17 @@ class EnergyEstimator:
 
     def _plausible(self, energy: Posterior, begin: float, end: float) -> Energy:
         joules, variance, shared = energy
-        if not self._counts and not self.response.best.instant:
+        if not self._uses_counter and not self.response.best.instant:
             variance += self._lag_variance(begin) + self._lag_variance(end)
         most = _MAX_POWER * self._max_power * (end - begin)
         if not 0 <= joules <= most:  # impossible for a GPU: the learned model does not fit
             variance += (joules - min(max(joules, 0.0), most)) ** 2 + most**2 / 12
             joules = self._interpolated(end) - self._interpolated(begin)
-        told = self._ticks[-1].instant > begin and end > self._ticks[0].instant
-        method = Method.COUNTER if self._counts else Method.INTEGRATED
+        covered = self._ticks[-1].instant > begin and end > self._ticks[0].instant
+        method = Method.COUNTER if self._uses_counter else Method.INTEGRATED
         return Energy(
             joules,
-            method if told else Method.ESTIMATED,
+            method if covered else Method.ESTIMATED,
             max(_STATED * math.sqrt(variance), _MILLIJOULE),
             self._note(),
             _STATED * math.sqrt(min(shared, variance)),
@@ -434,9 +434,9 @@ class EnergyEstimator:
         before, first = checkpoint
         counted = last.joules - first.joules
         watts = counted / max(last.instant - first.instant, 1e-9)
-        untold = last >= self._ticks[-1] and last.instant > first.instant
-        untold = untold and not self.response.best.instant  # a live meter shows it
-        if not untold or len(self._edges.pieces(first.instant, end)) != 1:
+        uncovered = last >= self._ticks[-1] and last.instant > first.instant
+        uncovered = uncovered and not self.response.best.instant  # a live meter shows it
+        if not uncovered or len(self._edges.pieces(first.instant, end)) != 1:
             after = self._local(last.instant, end)
         else:
             # No sensor covers its end yet; the best estimate is the window's own mean power.
@@ -470,7 +470,7 @@ class EnergyEstimator:
         """
         at = bisect_right(self._ticks, begin, key=_instant)
         around = self._ticks[max(at - 2, 0) : at + 2]
-        if len(around) < 4 or end > around[2].instant or not self._counts:
+        if len(around) < 4 or end > around[2].instant or not self._uses_counter:
             return None
         if self.response.best.instant:
             return None
@@ -492,12 +492,12 @@ class EnergyEstimator:
         self, begin: float, end: float, targets: Sequence[Sequence[Piece]]
     ) -> list[Posterior]:
         """Return the energies of several targets between two instants by the model."""
-        told, levels = self._counter_around(begin, end)
-        power = self._power_around(begin, end, _MAX_EQUATIONS - len(told))
-        told += power
+        measured, levels = self._counter_around(begin, end)
+        power = self._power_around(begin, end, _MAX_EQUATIONS - len(measured))
+        measured += power
         if self.response.best.instant and any(one.begin < end and one.end > begin for one in power):
             levels.distinguish()  # a live meter shows this window itself: others are irrelevant
-        return conditioned(levels, told, targets)
+        return conditioned(levels, measured, targets)
 
     def _counter_around(self, begin: float, end: float) -> tuple[list[Integral], Levels]:
         """Return the counter's integrals around an interval, and the levels known before them."""
@@ -507,7 +507,7 @@ class EnergyEstimator:
         last = bisect_left(intervals, end, key=_end)
         near = intervals[first : min(last + 1, first + _MAX_EQUATIONS)]
         levels = near[0].before if near else self._levels
-        return [interval.told for interval in near], levels.snapshot()
+        return [interval.measured for interval in near], levels.snapshot()
 
     def _power_around(self, begin: float, end: float, most: int) -> list[Integral]:
         """Return the integrals from power readings around an interval."""
@@ -576,7 +576,7 @@ class EnergyEstimator:
         return Energy(joules, Method.ESTIMATED, max(joules, _MILLIJOULE), self._note(), joules)
 
     def _note(self) -> str:
-        if self._counts:
+        if self._uses_counter:
             return ""
         source = "mean power over about a second" if self.status.averaged else "instantaneous power"
         return f"{self._credibility.note or self.status.counter_note}; integrated from {source}"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _TOGETHER = 1e-3  # seconds; GPUs due this soon are read in the same round, as waking up costs most
-_LONGEST_REST = 5.0  # seconds between checks that the parent is still alive
+_LONGEST_PAUSE = 5.0  # seconds between checks that the parent is still alive
 
 
 class HelperProcess:
@@ -62,14 +62,14 @@ class HelperProcess:
     def _pause(self) -> float:
         """Return the milliseconds until the next poll."""
         now = self._clock.now()
-        due = now + _LONGEST_REST
+        due = now + _LONGEST_PAUSE
         active = now <= self._front[Slot.ACTIVE_UNTIL]
         if active:
             # As late as possible: waking up costs most, and more GPUs are due by then.
             due = min((poller.deadline for _, poller in self._pollers), default=due)
         latched = active and all(poller.latched for _, poller in self._pollers)
         self._front[Slot.NEXT_POLL] = now if latched else due
-        return max(0.0, min(due - now, _LONGEST_REST)) * 1e3
+        return max(0.0, min(due - now, _LONGEST_PAUSE)) * 1e3
 
     def _round(self) -> None:
         front = self._front
@@ -80,7 +80,7 @@ class HelperProcess:
         for _, poller in self._pollers:
             if youngest > poller.youngest:
                 poller.expedite(youngest)
-            if poller.due > now + _LONGEST_REST:
+            if poller.due > now + _LONGEST_PAUSE:
                 poller.due = poller.deadline = now  # it was idle
         for number, poller in self._pollers:
             if poller.due <= now + _TOGETHER:

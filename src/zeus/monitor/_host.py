@@ -8,32 +8,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from zeus.device._base import read_or_error
 from zeus.errors import CapabilityError, Reason
 from zeus.monitor._measurement import CPU, DRAM, SOC, Reading
+from zeus.monitor._sampler import Channel
 from zeus.monitor._samples import Energy, Method
 from zeus.monitor._timeline import Timeline
 
 if TYPE_CHECKING:
     from zeus.clock import Clock
     from zeus.device import Cpu, Node, Soc
-    from zeus.monitor._sampler import Channel
 
 _TICK = 1e-3  # seconds; RAPL counters move about this often
 _RAIL_PERIOD = 0.02  # seconds between polls of power rails
 _RAIL_SAMPLES = 8000  # kept per rail
-_SILENT = 1.0  # seconds without a sample after which a rail is no longer extrapolated
+_MAX_GAP = 1.0  # seconds without a sample after which a rail is no longer extrapolated
 _WHOLE = "chip"  # stands for all parts until the chip has named them
 _BY_THE_CHIP = "by the chip's own power model"
 
 
-@dataclass(frozen=True)
-class HostSnapshot:
-    """Counters at one instant: joules, or the error, per (domain, index)."""
-
-    values: dict[tuple[str, int | str], float | CapabilityError]
+#: Counters at one instant: joules, or the error, by domain and index.
+HostSnapshot = dict[tuple[str, int | str], float | CapabilityError]
 
 
 class HostMeter:
@@ -50,11 +47,11 @@ class HostMeter:
         # Parts of a chip with counters, as last reported.
         self._parts: tuple[str, ...] = ()
         self._rails = (
-            RailTrack(node.soc, node.clock) if node.soc and _meters_power(node.soc) else None
+            RailChannel(node.soc, node.clock) if node.soc and _meters_power(node.soc) else None
         )
         #: Channels that the sampler must poll periodically.
         self.channels: tuple[Channel, ...] = tuple(
-            WrapKeeper(cpu, node.clock)
+            WraparoundChannel(cpu, node.clock)
             for cpu in self.cpus
             if math.isfinite(cpu.driver.wrap_period)
         ) + ((self._rails,) if self._rails else ())
@@ -66,21 +63,13 @@ class HostMeter:
 
     def snapshot(self) -> HostSnapshot:
         """Read all counters now."""
-        values: dict[tuple[str, int | str], float | CapabilityError] = {}
-        for cpu in self.cpus:
-            try:
-                values[CPU, cpu.index] = cpu.energy()
-            except CapabilityError as error:
-                values[CPU, cpu.index] = error
+        values: HostSnapshot = {(CPU, cpu.index): read_or_error(cpu.energy) for cpu in self.cpus}
         for cpu in self._with_dram:
-            try:
-                values[DRAM, cpu.index] = cpu.dram_energy()
-            except CapabilityError as error:
-                values[DRAM, cpu.index] = error
+            values[DRAM, cpu.index] = read_or_error(cpu.dram_energy)
         if self._soc is not None and self._rails is None:
             for part, joules in self._chip(self._soc).items():
                 values[SOC, part] = joules
-        return HostSnapshot(values)
+        return values
 
     def _chip(self, soc: Soc) -> dict[str, float] | dict[str, CapabilityError]:
         try:
@@ -103,14 +92,14 @@ class HostMeter:
                 index,
                 soc_name if domain == SOC else names.get(index, ""),
                 _difference(
-                    begin.values.get((domain, index)),
+                    begin.get((domain, index)),
                     value,
                     end_at - begin_at,
                     estimated=estimates and domain == SOC,
                 ),
                 key=f"{self._machine} {domain}-{index}",
             )
-            for (domain, index), value in end.values.items()
+            for (domain, index), value in end.items()
         )
 
     def settled(self, end: float) -> bool:
@@ -161,10 +150,11 @@ def _difference(
     *,
     estimated: bool,
 ) -> Energy:
-    for value in (begin, end):
-        if isinstance(value, CapabilityError):
-            return Energy(None, Method.UNAVAILABLE, note=str(value))
-    if begin is None or isinstance(begin, CapabilityError) or isinstance(end, CapabilityError):
+    if isinstance(begin, CapabilityError):
+        return Energy(None, Method.UNAVAILABLE, note=str(begin))
+    if isinstance(end, CapabilityError):
+        return Energy(None, Method.UNAVAILABLE, note=str(end))
+    if begin is None:
         return Energy(None, Method.UNAVAILABLE, note="not readable when the window began")
     joules = end - begin
     power = joules / duration if duration > 0 else 0.0
@@ -172,40 +162,27 @@ def _difference(
     return Energy(joules, method, max(power * _TICK, 1e-6), note)
 
 
-class WrapKeeper:
+class WraparoundChannel(Channel):
     """Reads a CPU's counters often enough that no wraparound goes unnoticed."""
 
     def __init__(self, cpu: Cpu, clock: Clock) -> None:
         self._cpu = cpu
         self._clock = clock
         self._pause = min(cpu.driver.wrap_period / 3, 60.0)
-        self.due = math.inf
-        self.backoff = 1.0
 
     def poll(self) -> None:
         """Read and discard: the driver undoes wraparound."""
         for read in (self._cpu.energy, self._cpu.dram_energy):
-            try:
-                read()
-            except CapabilityError:
-                continue  # reported by the window that reads it
+            read_or_error(read)  # an error is reported by the window that reads it
         self.due = self._clock.now() + self._pause
 
-    def expedite(self, due: float) -> None:
-        """Do nothing: windows read the counters themselves."""
 
-    def forget(self, before: float) -> None:
-        """Do nothing: no samples are kept."""
-
-
-class RailTrack:
+class RailChannel(Channel):
     """Integrates the power rails of a system on a chip, each separately: one may fail alone."""
 
     def __init__(self, soc: Soc, clock: Clock) -> None:
         self._soc = soc
         self._clock = clock
-        self.due = math.inf
-        self.backoff = 1.0
         self.trouble: CapabilityError | None = None
         self._polled = -math.inf
         self._rails: dict[str, Timeline] = {}
@@ -232,9 +209,6 @@ class RailTrack:
         """Poll no later than this instant."""
         self.due = min(self.due, due)
 
-    def forget(self, before: float) -> None:
-        """Do nothing: timelines thin out old samples, which only long windows still need."""
-
     def settled(self, end: float) -> bool:
         """Return whether all rails have been read after an instant, or do not respond."""
         return self.trouble is not None or self._polled >= end
@@ -248,7 +222,7 @@ class RailTrack:
     def _energy(self, rail: str, begin: float, end: float) -> Energy:
         timeline = self._rails[rail]
         last, joules = timeline.last(), timeline.integral(begin, end)
-        if last is None or joules is None or end - last[0] > _SILENT:
+        if last is None or joules is None or end - last[0] > _MAX_GAP:
             return self._unavailable()
         # The samples on either side of an edge show how power changed there.
         margin = _RAIL_PERIOD * max(self.backoff, 1.0) * 1.5

@@ -271,23 +271,23 @@ class Levels:
             for to, *_ in known:
                 row[to] = share * row[to] + variance
 
-    def learn(self, told: Integral) -> None:
+    def learn(self, measured: Integral) -> None:
         """Learn levels, and how much segments differ, from an integral."""
-        pieces = told.pieces
+        pieces = measured.pieces
         self.add_names(pieces)
         for piece in pieces:
             self._used[piece.names] = piece.end
         sizes = self.sizes(pieces)
-        variance = sizes.covariance(sizes) + told.variance
-        surprise = told.joules - sizes.expected
-        self._learn_deviations(told, surprise, variance, sizes.levels(sizes))
+        variance = sizes.covariance(sizes) + measured.variance
+        surprise = measured.joules - sizes.expected
+        self._learn_deviations(measured, surprise, variance, sizes.levels(sizes))
         self._last = pieces[-1].names
         if surprise * surprise > _SURPRISE**2 * variance:
             # Power has changed, as after a change of a knob.
             for at in sizes.lengths:
-                self._covariance[at][at] += surprise**2 / (told.end - told.begin) ** 2
+                self._covariance[at][at] += surprise**2 / (measured.end - measured.begin) ** 2
         sizes = self.sizes(pieces)
-        variance = sizes.covariance(sizes) + told.variance
+        variance = sizes.covariance(sizes) + measured.variance
         weights = sizes.weights
         for at, weight in enumerate(weights):
             gain = weight / variance
@@ -295,7 +295,7 @@ class Levels:
             row = self._covariance[at]
             for to, other in enumerate(weights):
                 row[to] -= gain * other
-        whole = told.end - told.begin
+        whole = measured.end - measured.begin
         slow = (sizes.slow / whole) ** 2
         for at, length in sizes.lengths.items():
             varies = _FOLLOW * (self._deviation[at] + slow)
@@ -303,13 +303,13 @@ class Levels:
             self._covariance[at][at] += moved * length / whole
 
     def _learn_deviations(
-        self, told: Integral, surprise: float, variance: float, unknown: float
+        self, measured: Integral, surprise: float, variance: float, unknown: float
     ) -> None:
         """Learn deviations from how far a squared surprise exceeds its explained variance."""
-        whole = told.end - told.begin
+        whole = measured.end - measured.begin
         square = min(surprise * surprise, _OUTLIER * variance)
         lengths: dict[int, tuple[float, float]] = {}
-        for piece in told.pieces:
+        for piece in measured.pieces:
             at, length = self._index[piece.names], piece.end - piece.begin
             total, squares = lengths.get(at, (0.0, 0.0))
             lengths[at] = total + length, squares + length * length
@@ -372,23 +372,23 @@ class Posterior(NamedTuple):
 
 
 def conditioned(
-    levels: Levels, told: Sequence[Integral], targets: Sequence[Sequence[Piece]]
+    levels: Levels, measured: Sequence[Integral], targets: Sequence[Sequence[Piece]]
 ) -> list[Posterior]:
     """Return energies, given measured integrals.
 
     Args:
         levels: Levels known before these integrals; a copy, which is changed.
-        told: The measured integrals.
+        measured: The measured integrals.
         targets: Pieces of segments of each energy to compute.
     """
-    everything = [*(one.pieces for one in told), *targets]
+    everything = [*(one.pieces for one in measured), *targets]
     for pieces in everything:
         levels.add_names(pieces)
     levels.shrink({levels.place(piece.names) for pieces in everything for piece in pieces})
-    sizes = [levels.sizes(one.pieces) for one in told]
+    sizes = [levels.sizes(one.pieces) for one in measured]
     factor: list[list[float]] = []  # Cholesky
     scaled: list[float] = []
-    for i, one in enumerate(told):
+    for i, one in enumerate(measured):
         size = sizes[i]
         row: list[float] = []
         for j in range(i):

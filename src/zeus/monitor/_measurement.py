@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import FrozenInstanceError, asdict, dataclass
+from dataclasses import FrozenInstanceError, asdict, dataclass, replace
 from typing import Any, NoReturn
 
 from zeus.monitor._samples import Energy, Method
 
 GPU, CPU, DRAM, SOC = "gpu", "cpu", "dram", "soc"
+_HEADINGS = ("device", "energy", "power", "method")
 
 
 @dataclass(frozen=True)
@@ -51,17 +52,7 @@ class Reading:
         contained: bool = False,
     ) -> Reading:
         """Make a reading from an energy."""
-        return cls(
-            domain,
-            index,
-            device,
-            energy.joules,
-            energy.method,
-            energy.uncertainty,
-            energy.note,
-            key,
-            contained,
-        )
+        return cls(domain, index, device, *energy[:4], key=key, contained=contained)
 
     def to_energy(self) -> Energy:
         """Return the energy without the device."""
@@ -260,7 +251,7 @@ class Measurement:
     def __str__(self) -> str:
         if not self.readings:
             return self.summary()
-        table = [("device", "energy", "power", "method"), *self.rows()]
+        table = [_HEADINGS, *self.rows()]
         widths = [max(len(row[column]) for row in table) for column in range(3)]
         lines = [
             f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}  {d}".rstrip()
@@ -284,7 +275,7 @@ class Measurement:
         from rich.table import Table  # noqa: PLC0415
 
         table = Table(title=self.summary(), title_justify="left")
-        for heading in ("device", "energy", "power", "method"):
+        for heading in _HEADINGS:
             table.add_column(heading, justify="right" if heading in ("energy", "power") else "left")
         for row in self.rows():
             table.add_row(*row)
@@ -294,8 +285,7 @@ class Measurement:
         """Return a table for notebooks."""
         from html import escape  # noqa: PLC0415
 
-        headings = ("device", "energy", "power", "method")
-        head = "".join(f"<th>{heading}</th>" for heading in headings)
+        head = "".join(f"<th>{heading}</th>" for heading in _HEADINGS)
         body = "".join(
             "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
             for row in self.rows()
@@ -309,10 +299,10 @@ class Measurement:
         """Return all fields, as types that JSON supports."""
         return {
             "time": self.time,
-            "gpu_energy": {str(index): value for index, value in self.gpu_energy.items()},
-            "cpu_energy": _texted(self.cpu_energy),
-            "dram_energy": _texted(self.dram_energy),
-            "soc_energy": _texted(self.soc_energy),
+            "gpu_energy": _with_text_keys(self.gpu_energy),
+            "cpu_energy": _with_text_keys(self.cpu_energy),
+            "dram_energy": _with_text_keys(self.dram_energy),
+            "soc_energy": _with_text_keys(self.soc_energy),
             "total_energy": self.total_energy if self.gpu_energy else None,  # unknown is not 0
             "energy": self.energy,
             "uncertainty": self.uncertainty,
@@ -367,7 +357,7 @@ class Measurement:
             if isinstance(index, int):
                 index = counts.get(reading.domain, 0)
                 counts[reading.domain] = index + 1
-            renumbered.append(Reading(**{**asdict(reading), "index": index}))
+            renumbered.append(replace(reading, index=index))
         return cls.of(time, renumbered)
 
 
@@ -375,7 +365,7 @@ def _rebuild(time: float, readings: tuple[Reading, ...]) -> Measurement:
     return Measurement.of(time, readings)
 
 
-def _texted(energies: Mapping[Any, float] | None) -> dict[str, float] | None:
+def _with_text_keys(energies: Mapping[Any, float] | None) -> dict[str, float] | None:
     return None if energies is None else {str(index): value for index, value in energies.items()}
 
 

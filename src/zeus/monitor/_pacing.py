@@ -14,33 +14,16 @@ from collections.abc import Callable, Sequence
 from zeus.device._guard import DEFAULT_TIMEOUT
 from zeus.monitor._refreshes import RefreshModel
 
-HANG_TIMEOUT = DEFAULT_TIMEOUT
-"""Seconds after which a driver call counts as hanging, in this process and in the helper."""
-
-COLLECT_PERIOD = 0.2
-"""Seconds between collections of the helper's samples."""
-
-HOUSEKEEPING_PERIOD = 1.0
-"""Seconds between checks of helpers, memory and CPU time."""
-
-RETRY_PERIOD = 1.0
-"""Seconds between polls of a device that is lost."""
-
-HORIZON = 30.0
-"""Seconds for which samples are kept. Windows that began earlier keep a checkpoint."""
-
-DENSE_PERIOD = 0.01
-"""Seconds between polls of a fresh sensor, while a window is young."""
-
+HANG_TIMEOUT = DEFAULT_TIMEOUT  # seconds, also in the helper, until a driver call counts as hanging
+COLLECT_PERIOD = 0.2  # seconds between collections of the helper's samples
+HOUSEKEEPING_PERIOD = 1.0  # seconds between checks of helpers, memory and CPU time
+RETRY_PERIOD = 1.0  # seconds between polls of a device that is lost
+HORIZON = 30.0  # seconds for which samples are kept; windows begun earlier keep a checkpoint
+DENSE_PERIOD = 0.01  # seconds between polls of a fresh sensor, while a window is young
+# Maximum seconds between polls of a GPU while a window is open. Not a multiple of any sensor's
+# period: polls in step with refreshes would always see the same phase.
 SLOWEST_PERIOD = 0.093
-"""Maximum seconds between polls of a GPU while a window is open.
-
-Not a multiple of any sensor's period: polls in step with refreshes would always see the same phase.
-"""
-
-OFTEN_ENOUGH = 0.03
-"""Seconds; sensors that are refreshed more often need not be read at every refresh."""
-
+OFTEN_ENOUGH = 0.03  # seconds; sensors refreshed more often need not be read at every refresh
 _LONGEST_GAP = 0.25  # seconds between polls, whatever sensors are expected to do
 _SHORTEST_GAP = 0.003  # seconds between polls, however many refreshes are expected
 _AGE_SHARE = 0.02  # of the youngest window's age: time between polls of a fresh sensor

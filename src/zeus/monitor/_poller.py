@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from zeus.clock import Clock
     from zeus.device._base import Gpu, GpuDriver
 
-_DATED_PERIOD = 0.1  # seconds between requests for samples that the driver has timestamped
-_DATED_SPREAD = 5e-4  # seconds by which its timestamps may be off
+_TIMESTAMPED_PERIOD = 0.1  # seconds between requests for samples that the driver has timestamped
+_TIMESTAMP_SPREAD = 5e-4  # seconds by which its timestamps may be off
 _LONGEST_PERIOD = 0.25  # seconds, of a sensor whose period is not known yet
 _QUIET = 1.0  # seconds without a change of power
-_MAX_UNDATED = 20  # changes of power without a timestamped sample, before giving these up
+_MAX_UNTIMESTAMPED = 20  # changes of power without a timestamped sample, before giving these up
 
 
 _FRESH = RefreshModel()  # for a sensor without expected refreshes
@@ -67,7 +67,7 @@ class GpuPoller:
         self.backoff = 1.0
         self.youngest = clock.now()
         self.status = SensorStatus()
-        self._told_status = False  # a previous poller may have reported trouble
+        self._status_reported = False  # a previous poller may have reported trouble
         self._reader = reader
         self._clock = clock
         self._sink = sink
@@ -78,9 +78,9 @@ class GpuPoller:
         self._live = reader.meter_period == 0  # according to the driver
         #: Whether the driver timestamps its counter, as far as is known; and the timestamp of its
         #: last power sample, `None` if it has none.
-        self._dates_counter = True
-        self._dated_until: float | None = -math.inf
-        self._undated = 0  # changes of power since then
+        self._timestamps_counter = True
+        self._timestamped_until: float | None = -math.inf
+        self._untimestamped = 0  # changes of power since then
         self._unchanged_since = math.inf  # since when power has been the same
 
     def expedite(self, due: float) -> None:
@@ -113,18 +113,18 @@ class GpuPoller:
         now = self._clock.now
         begun = now()
         try:
-            joules, date, watts = self._read()
+            joules, timestamp, watts = self._read()
         except CapabilityError as error:
             self._set_status(self.status._replace(trouble=error))
             self.due = self.deadline = now() + RETRY_PERIOD
             return
         ended = now()
-        if self.status.trouble is not None or not self._told_status:
+        if self.status.trouble is not None or not self._status_reported:
             self._set_status(self.status._replace(trouble=None))
         last = self._last
         poll = Poll((begun + ended) / 2, last.joules, last.watts)
         if joules is not None:
-            self._compare_counter(joules, date, poll.instant, ended)
+            self._compare_counter(joules, timestamp, poll.instant, ended)
             poll = poll._replace(joules=joules)
         if watts is not None:
             self._compare_power(watts, poll.instant, ended)
@@ -132,12 +132,12 @@ class GpuPoller:
         self._last, self._begun = poll, begun
         self._sink.take_poll(poll)
         sensors = [self._counter] if self.status.counter else []
-        if self.status.power and self._dated_until is None and not self._power_is_quiet:
+        if self.status.power and self._timestamped_until is None and not self._power_is_quiet:
             sensors.append(_FRESH if self._live else self._power)
         age = ended - self.youngest
         self.due, self.deadline = next_poll(ended, age, sensors, self.backoff)
-        if self.status.power and self._dated_until is not None:
-            self._take_dated(ended)
+        if self.status.power and self._timestamped_until is not None:
+            self._take_timestamped(ended)
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -146,30 +146,30 @@ class GpuPoller:
         reader, status = self._reader, self.status
         counted: float | CapabilityError | None = None
         watts: float | CapabilityError | None = None
-        date = None
-        if status.counter and self._dates_counter:
-            counted, date = self._read_dated_counter()
+        timestamp = None
+        if status.counter and self._timestamps_counter:
+            counted, timestamp = self._read_timestamped_counter()
         elif status.counter and status.power and not status.averaged:
             counted, watts = reader.sample()
         elif status.counter:
             counted = read_or_error(reader.energy)
         if status.power and watts is None:
             watts = read_or_error(reader.average_power if status.averaged else reader.instant_power)
-        return self._checked_counter(counted), date, self._checked_power(watts)
+        return self._checked_counter(counted), timestamp, self._checked_power(watts)
 
-    def _read_dated_counter(self) -> tuple[float | CapabilityError, float | None]:
+    def _read_timestamped_counter(self) -> tuple[float | CapabilityError, float | None]:
         try:
             return self._reader.timed_energy()
         except CapabilityError as error:
             if error.reason is Reason.IMPLAUSIBLE:
                 return error, None
-            self._dates_counter = False
+            self._timestamps_counter = False
             return read_or_error(self._reader.energy), None
 
     def _checked_counter(self, counted: float | CapabilityError | None) -> float | None:
         if not isinstance(counted, CapabilityError):
             return counted
-        _raise_if_gone(counted)
+        _raise_if_lost(counted)
         if counted.reason is not Reason.IMPLAUSIBLE:  # else one bad value; the next may be good
             note = f"no energy counter ({counted.reason})"
             self._set_status(self.status._replace(counter=False, counter_note=note))
@@ -178,7 +178,7 @@ class GpuPoller:
     def _checked_power(self, watts: float | CapabilityError | None) -> float | None:
         if not isinstance(watts, CapabilityError):
             return watts
-        _raise_if_gone(watts)
+        _raise_if_lost(watts)
         if watts.reason is Reason.IMPLAUSIBLE:
             return None
         if self.status.counter:
@@ -191,21 +191,23 @@ class GpuPoller:
         return self._checked_power(read_or_error(self._reader.average_power))
 
     def _set_status(self, status: SensorStatus) -> None:
-        self._told_status = True
+        self._status_reported = True
         self.status = status
         self._sink.take_status(status)
 
     # --- comparing with the previous poll ---------------------------------------------------------
 
     def _compare_counter(
-        self, joules: float, date: float | None, polled: float, ended: float
+        self, joules: float, timestamp: float | None, polled: float, ended: float
     ) -> None:
         last = self._last
         if joules == last.joules:
             self._counter.unchanged()
-        elif date is not None:
+        elif timestamp is not None:
             self._counter.observe(self._begun, ended)
-            self._sink.take_counter(Refresh(date - 1e-5, date, last.instant, polled, joules))
+            self._sink.take_counter(
+                Refresh(timestamp - 1e-5, timestamp, last.instant, polled, joules)
+            )
         elif joules > last.joules:
             low, high = self._counter.observe(self._earliest(self._counter), ended)
             self._sink.take_counter(Refresh(low, high, last.instant, polled, joules))
@@ -228,35 +230,35 @@ class GpuPoller:
             if self._counter.periodic and self._counter.period is not None:
                 self._power.suggest(self._counter.period)  # as on most GPUs
             low, high = self._power.observe(self._earliest(self._power), ended)
-            self._undated += 1
-            if self._undated > _MAX_UNDATED:
-                self._dated_until = None
-        if self._dated_until is None:
+            self._untimestamped += 1
+            if self._untimestamped > _MAX_UNTIMESTAMPED:
+                self._timestamped_until = None
+        if self._timestamped_until is None:
             self._sink.take_power(Refresh(low, high, last.instant, polled, watts))
 
     def _earliest(self, sensor: RefreshModel) -> float:
         """Return the earliest instant of a shown refresh: after a gap in polls, it is the last."""
         return max(self._begun, self._clock.now() - 1.05 * (sensor.period or _LONGEST_PERIOD))
 
-    def _take_dated(self, now: float) -> None:
+    def _take_timestamped(self, now: float) -> None:
         """Read the power samples that the driver has timestamped itself, if any."""
-        assert self._dated_until is not None
-        since = max(self._dated_until, now - 1.0)
-        if now - since < _DATED_PERIOD:
+        assert self._timestamped_until is not None
+        since = max(self._timestamped_until, now - 1.0)
+        if now - since < _TIMESTAMPED_PERIOD:
             return
         try:
             samples = self._reader.power_samples(since)
         except CapabilityError:
-            self._dated_until = None
+            self._timestamped_until = None
             return
         for instant, watts in samples:
             self._sink.take_power(
-                Refresh(instant - _DATED_SPREAD, instant, since, max(instant, since), watts)
+                Refresh(instant - _TIMESTAMP_SPREAD, instant, since, max(instant, since), watts)
             )
-            since, self._undated = instant, 0
-        self._dated_until = since
+            since, self._untimestamped = instant, 0
+        self._timestamped_until = since
 
 
-def _raise_if_gone(error: CapabilityError) -> None:
+def _raise_if_lost(error: CapabilityError) -> None:
     if error.reason in (Reason.LOST, Reason.HANGS):
         raise error

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from zeus.errors import CapabilityError, UnknownDeviceError
+from zeus.errors import CapabilityError, Reason, UnknownDeviceError
 from zeus.monitor import _ranks as ranks
-from zeus.monitor._chip import SharedReading
 from zeus.monitor._sensors import (
     CounterChannel,
     Pace,
@@ -20,6 +21,7 @@ from zeus.monitor._sensors import (
 from zeus.monitor._timeline import Timeline
 
 if TYPE_CHECKING:
+    from zeus.clock import Clock
     from zeus.device._base import Cpu, Gpu, Soc
     from zeus.device._node import Node
 
@@ -30,6 +32,7 @@ _AVERAGED_PERIOD = 0.1  # seconds; a mean over a second changes little in less
 _CPU_PERIOD = 0.1  # seconds; a hundred ticks of the counter
 _SOC_PERIOD = 0.1  # seconds; boards' power monitors average over about as long
 _SOC = "soc"
+_SAME_MOMENT = 2e-3  # seconds; requests to a chip this close together share one reading
 
 
 class PowerDomain(StrEnum):
@@ -43,7 +46,7 @@ class PowerDomain(StrEnum):
     MEMORY_AVERAGE = "memory_average"
 
 
-_QUESTIONS: dict[PowerDomain, Callable[[Gpu], float]] = {
+_READS: dict[PowerDomain, Callable[[Gpu], float]] = {
     PowerDomain.DEVICE_INSTANT: lambda gpu: gpu.instant_power(),
     PowerDomain.DEVICE_AVERAGE: lambda gpu: gpu.average_power(),
     PowerDomain.MEMORY_AVERAGE: lambda gpu: gpu.memory_power(),
@@ -101,7 +104,7 @@ class PowerMonitor(SensorMonitor):
         for gpu in self.gpus:
             for domain in domains:
                 pace = self._gpu_pace(gpu, domain)
-                self._add_gpu_sensor(domain, gpu, _QUESTIONS[domain], pace)
+                self._add_gpu_sensor(domain, gpu, _READS[domain], pace)
         for cpu in self.cpus:
             self._add_counter(CpuDomain.PACKAGE, cpu, cpu.energy)
             self._add_counter(CpuDomain.DRAM, cpu, cpu.dram_energy)
@@ -305,7 +308,7 @@ class PowerMonitor(SensorMonitor):
             return []
         counts = powers is None
         read = soc.energies if counts else soc.powers
-        reading = SharedReading(lambda: read() or {}, self._clock)
+        reading = _ChipReading(lambda: read() or {}, self._clock)
         for part in parts:
             pace = Pace(self.update_period or _SOC_PERIOD, obeyed=self.update_period is not None)
             timeline = Timeline(self._max_samples, level=counts)
@@ -333,6 +336,37 @@ class PowerMonitor(SensorMonitor):
     def _devices(self) -> Iterator[tuple[int, SensorChannel]]:
         for index, domain in self.device_domains.items():
             yield from self._of(domain, index)
+
+
+class _ChipReading:
+    """The parts of a system on a chip, which are read all at once for requests at one moment.
+
+    Args:
+        read: Reads the values of all parts.
+        clock: The node's clock.
+    """
+
+    def __init__(self, read: Callable[[], Mapping[str, float]], clock: Clock) -> None:
+        self._read = read
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._at = -math.inf
+        self._values: Mapping[str, float] = {}
+
+    def of(self, part: str) -> float:
+        """Return the value of a part.
+
+        Raises:
+            CapabilityError: If the chip, or this part of it, does not answer now.
+        """
+        with self._lock:
+            if not 0 <= self._clock.now() - self._at < _SAME_MOMENT:
+                self._values = self._read()
+                self._at = self._clock.now()
+            value = self._values.get(part)
+        if value is None:
+            raise CapabilityError(Reason.LOST, f"{part} does not answer")
+        return value
 
 
 def _domains(names: Sequence[PowerDomain | str] | None) -> list[PowerDomain]:

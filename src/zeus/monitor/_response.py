@@ -8,13 +8,21 @@ explanation of the readings, given the counter's values for the same time.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from zeus.errors import CapabilityError
 from zeus.monitor._samples import Refresh
+from zeus.state._files import state_directory, write_atomically
 
-_ENOUGH_TO_TELL = 5  # readings after which a response is chosen for the first time
+if TYPE_CHECKING:
+    from zeus.device import Gpu
+
+_ENOUGH_TO_CHOOSE = 5  # readings after which a response is chosen for the first time
 _ENOUGH = 60  # readings after which later ones are judged less often, once the response is certain
 _NOW_AND_THEN = 5
 _PAUSE, _LONG_PAUSE = 0.12, 2.0  # seconds between judged readings, before it is certain and after
@@ -85,7 +93,7 @@ class Response:
         self.gain = 1.0
         self.best = _FIRST
         self.sure = kept is not None or live
-        self._told = live
+        self._reported_live = live
         self._scores = [0.0] * len(_CANDIDATES)
         self._judged = 0
         self._judged_at = -math.inf
@@ -96,11 +104,11 @@ class Response:
             self.best = Candidate(*kept["best"])
             # Used at once, and checked as if it were new: drivers change without notice.
             self._scores[_CANDIDATES.index(self.best)] = 2 * _SURE
-            self._judged = _ENOUGH_TO_TELL
+            self._judged = _ENOUGH_TO_CHOOSE
 
     def kept(self) -> dict[str, Any] | None:
         """Return the record for later runs on the same GPU; `None` while it is not certain."""
-        return {"best": list(self.best)} if self.sure and not self._told else None
+        return {"best": list(self.best)} if self.sure and not self._reported_live else None
 
     def _margin(self) -> float:
         """Return the lead of the best response over those with another time span."""
@@ -114,7 +122,7 @@ class Response:
 
     def undecided(self, now: float) -> bool:
         """Return whether the reading of an instant should be judged, which is expensive."""
-        if self._told:
+        if self._reported_live:
             return False
         pause = _PAUSE if self._judged < _ENOUGH or not self.sure else _LONG_PAUSE
         return now > self._judged_at + pause
@@ -149,13 +157,13 @@ class Response:
         spread = (reading.high - reading.low) / math.sqrt(12)
         likelihoods = {}
         for candidate, (mean, variance) in zip(candidates, expected, strict=True):
-            doubt = variance + (0.005**2 + self.gain_spread**2) * mean**2
+            total = variance + (0.005**2 + self.gain_spread**2) * mean**2
             off_by = _LOAD_SETS_IN if candidate.live else spread + _LOAD_SETS_IN
             ends = candidate.span(reading)
             if any(abs(edge - end) < 2 * off_by for edge in edges for end in ends):
-                doubt += (min(off_by / candidate.window, 0.5) * step) ** 2
-            off = min((watts - mean) ** 2 / doubt, _MAX_OFF)
-            likelihoods[candidate] = -(math.log(doubt) + off) / 2
+                total += (min(off_by / candidate.window, 0.5) * step) ** 2
+            off = min((watts - mean) ** 2 / total, _MAX_OFF)
+            likelihoods[candidate] = -(math.log(total) + off) / 2
         # The first readings were judged by poorly known levels.
         keep = _FORGET_SOON if self._judged < _ENOUGH else _FORGET
         # Responses that are ruled out are no likelier than the least likely other one.
@@ -166,7 +174,7 @@ class Response:
         ]
         best = max(scores)
         self._scores = [max(score - best, -_MAX_SCORE) for score in scores]
-        if self._judged >= _ENOUGH_TO_TELL:
+        if self._judged >= _ENOUGH_TO_CHOOSE:
             self.best = _CANDIDATES[scores.index(best)]
             self.sure = self._margin() > _SURE
 
@@ -186,3 +194,33 @@ class Response:
         prior = 1 / _GAIN_SPREAD**2
         off = (self._gain_sum + prior) / (self._gain_known + prior) - 1
         self.gain = 1 + math.copysign(max(abs(off) - _GAIN_DOUBT, 0.0), off)
+
+
+# --- responses that are stored for later runs -------------------------------------------------
+
+
+def _file(gpu: Gpu) -> Path:
+    name = "".join(letter if letter.isalnum() or letter == "-" else "_" for letter in gpu.key)
+    return state_directory() / "sensors" / f"{name}.json"
+
+
+def load_response(gpu: Gpu) -> Response:
+    """Return the stored response of a GPU's power meter; a new one if it cannot be used."""
+    if gpu.meter_period == 0:
+        return Response(live=True)
+    with suppress(CapabilityError, OSError, ValueError, KeyError, TypeError):
+        record = json.loads(_file(gpu).read_text(encoding="utf-8"))
+        if record["driver"] == gpu.version():  # another driver may average differently
+            return Response(record["response"])
+    return Response()
+
+
+def save_response(gpu: Gpu, kept: dict[str, Any]) -> None:
+    """Store a response. Errors are ignored: it can be learned again."""
+    if not gpu.driver.shared:
+        return
+    with suppress(CapabilityError, OSError):
+        path = _file(gpu)
+        path.parent.mkdir(exist_ok=True)
+        record = {"gpu": gpu.name, "driver": gpu.version(), "response": kept}
+        write_atomically(path, json.dumps(record))

@@ -128,12 +128,12 @@ class RingReader:
         self._version = 0.0
         self.read = 0
 
-    def hand_on(self) -> None:
+    def forward(self) -> None:
         """Pass new records on to the sink."""
         front, base, sink = self._front, self._base, self._sink
         version = front[base + _VERSION]
         if version != self._version:
-            self._hand_on_status(version)
+            self._forward_status(version)
         instant, joules, watts = front[base + _POLL : base + _POLL + 3].tolist()
         count = int(front[base + _COUNT])
         # The oldest few may be overwritten while they are read.
@@ -145,7 +145,7 @@ class RingReader:
         if instant:
             sink.take_poll(Poll(instant, joules, watts))
 
-    def _hand_on_status(self, version: float) -> None:
+    def _forward_status(self, version: float) -> None:
         start = (self._base + _TEXT) * 8
         text = bytes(self._memory[start : start + int(self._front[self._base + _LENGTH])])
         try:

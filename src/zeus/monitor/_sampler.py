@@ -32,17 +32,19 @@ _TOGETHER = 0.002  # seconds; channels due this soon are read in the same round
 class Channel(Protocol):
     """Something to poll repeatedly."""
 
-    due: float
-    backoff: float
+    due: float = math.inf
+    backoff: float = 1.0
 
     def poll(self) -> None:
         """Poll once and move `due`."""
 
-    def expedite(self, due: float) -> None:
-        """Poll no later than this instant, if that makes sense for the channel."""
+    def expedite(self, due: float) -> None:  # noqa: ARG002
+        """Poll no later than this instant, if that shows anything new; by default it does not."""
+        return
 
-    def forget(self, before: float) -> None:
-        """Drop samples older than an instant."""
+    def forget(self, before: float) -> None:  # noqa: ARG002
+        """Drop samples older than an instant, if any are kept."""
+        return
 
 
 class Client(Protocol):
@@ -53,9 +55,11 @@ class Client(Protocol):
 
     def sampled(self) -> None:
         """Handle a completed round of polls."""
+        return
 
-    def housekeeping(self, now: float) -> None:
+    def housekeeping(self, now: float) -> None:  # noqa: ARG002
         """Do periodic work, about once a second while any client is busy."""
+        return
 
 
 class Sampler:
@@ -64,13 +68,13 @@ class Sampler:
     Attributes:
         edges: Edges of all windows on the node.
         sources: Sources of the samples of its GPUs.
-        resting: Whether no client is measuring.
+        idle: Whether no client is measuring.
     """
 
     def __init__(self, node: Node) -> None:
         self.edges = WindowEdges()
         self.sources = SampleSources(node.clock, self.edges)
-        self.resting = True
+        self.idle = True
         self._clock = node.clock
         self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
         self._governor = Governor(time.thread_time)
@@ -97,7 +101,7 @@ class Sampler:
     def wake(self) -> None:
         """Poll the channels of a client that became busy at once."""
         with self._lock:
-            self.resting = False
+            self.idle = False
             self._poll_now = True
             if self._runner is None:
                 self._runner = self._clock.run(self, "zeus-sampler")
@@ -106,7 +110,7 @@ class Sampler:
 
     def window_begins(self, now: float) -> None:
         """Poll right after a window begins, so that even a short window is sampled inside."""
-        if self.resting:
+        if self.idle:
             self.wake()
             self._wanted = self._collect(now)  # idle clients now want channels, too
         if self.sources.followed:
@@ -122,7 +126,7 @@ class Sampler:
         """End the thread. A later `wake` starts another."""
         with self._lock:
             runner, self._runner = self._runner, None
-            self.resting = True
+            self.idle = True
             self._wanted = ()
         if runner is not None:
             runner.stop()
@@ -144,11 +148,11 @@ class Sampler:
         if not self._wanted:
             # Set the flag first and check again: a client that became busy in between is caught
             # by one or the other.
-            self.resting = True
+            self.idle = True
             self._wanted = self._collect(begun)
             if not self._wanted:
                 return
-            self.resting = False
+            self.idle = False
         limit = math.inf if everything else begun + _TOGETHER
         for channel in self._wanted:
             if channel.due <= limit:
@@ -190,7 +194,7 @@ class Sampler:
         """Reset in a forked child, where the thread does not exist."""
         self._runner = None
         self._lock = threading.RLock()
-        self.resting = True
+        self.idle = True
         self.edges.reset_after_fork()
         self.sources.forget_helper()
 

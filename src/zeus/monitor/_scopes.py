@@ -14,7 +14,7 @@ from zeus.monitor._measurement import Measurement
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class ScopeKeeper(Protocol):
+class ScopeMonitor(Protocol):
     """The part of a monitor that a scope needs."""
 
     def open_scope(self, name: str, sync_execution: bool) -> object:
@@ -33,7 +33,7 @@ class WindowScope:
 
     def __init__(
         self,
-        monitor: ScopeKeeper,
+        monitor: ScopeMonitor,
         name: str,
         sync_execution: bool,
         callback: Callable[[Measurement], None] | None,

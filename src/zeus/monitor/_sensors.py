@@ -19,19 +19,18 @@ from zeus.clock import to_monotonic
 from zeus.device._node import current_node
 from zeus.errors import CapabilityError, Reason, UnknownDeviceError
 from zeus.monitor import _ranks as ranks
-from zeus.monitor._sampler import sampler_of
+from zeus.monitor._sampler import Channel, Client, sampler_of
 from zeus.monitor._timeline import Timeline
 
 if TYPE_CHECKING:
     from zeus.clock import Clock
     from zeus.device._base import Gpu
     from zeus.device._node import Node
-    from zeus.monitor._sampler import Channel
 
 DEFAULT_MAX_SAMPLES = 100_000
 
 _FASTEST = 0.01  # seconds between polls, unless the user sets less: no power sensor is quicker
-_SHORTEST_STRETCH = 0.005  # seconds; the 1 ms ticks of CPU counters must not matter
+_SHORTEST_INTERVAL = 0.005  # seconds; the 1 ms ticks of CPU counters must not matter
 _RETRY = 1.0  # seconds between polls of a device that does not respond
 _TOGETHER = 0.002  # seconds by which the sampler may come early to read several at once
 _QUICK_POLLS = 50
@@ -92,8 +91,8 @@ class Pace:
         self.period = max(tick / 2, _FASTEST)
 
 
-class SensorChannel:
-    """Reads one sensor into a timeline whenever it is due.
+class SensorChannel(Channel):
+    """Reads one sensor into a timeline, which thins out its own old samples, whenever it is due.
 
     Args:
         read: Reads the sensor; never hangs.
@@ -103,17 +102,9 @@ class SensorChannel:
     """
 
     def __init__(
-        self,
-        read: Callable[[], float],
-        clock: Clock,
-        pace: Pace,
-        timeline: Timeline,
+        self, read: Callable[[], float], clock: Clock, pace: Pace, timeline: Timeline
     ) -> None:
         self.timeline = timeline
-        #: When to poll next.
-        self.due = math.inf
-        #: Factor of the time between polls, above 1 when they cost too much.
-        self.backoff = 1.0
         #: Why the sensor does not respond now.
         self.trouble: CapabilityError | None = None
         self._read = read
@@ -126,22 +117,12 @@ class SensorChannel:
         """Read the sensor, unless this poll is only for other channels."""
         early = min(_TOGETHER, self._pace.period / 2)
         if not self._closed and self._clock.now() >= self.due - early:
-            self._sample()
-
-    def expedite(self, due: float) -> None:
-        """Do nothing when a window begins: a timeline keeps its pace."""
-
-    def forget(self, before: float) -> None:
-        """Do nothing: a timeline only thins out old samples."""
-
-    def first_poll(self) -> None:
-        """Read once from the user's thread, before the sampler does."""
-        self._sample()
+            self.sample()
 
     def last_poll(self) -> None:
         """Read a last time, from the user's thread."""
         if self.trouble is None:
-            self._sample()
+            self.sample()
         with self._lock:
             self._closed = True
 
@@ -150,7 +131,8 @@ class SensorChannel:
         last = self.timeline.last()
         return last is not None and (self.trouble is None or instant <= last[0])
 
-    def _sample(self) -> None:
+    def sample(self) -> None:
+        """Read the sensor now, from any thread."""
         begun = self._clock.now()
         try:
             value = self._read()
@@ -193,7 +175,7 @@ class CounterChannel(SensorChannel):
     def _keep(self, instant: float, value: float) -> None:
         if self._previous is not None:
             begun, counted = self._previous
-            if instant - begun < _SHORTEST_STRETCH:
+            if instant - begun < _SHORTEST_INTERVAL:
                 return  # the next poll counts these joules, with less noise
             if value >= counted:
                 watts = (value - counted) / (instant - begun)
@@ -206,7 +188,7 @@ class CounterChannel(SensorChannel):
 # --- base class of all sensor monitors --------------------------------------------------------
 
 
-class SensorMonitor:
+class SensorMonitor(Client):
     """Monitors sensors of several devices from its construction until `stop`.
 
     It samples until stopped or garbage collected, and can be used in a ``with`` statement. Sensors
@@ -253,12 +235,8 @@ class SensorMonitor:
     @property
     def unavailable(self) -> dict[tuple[str, int], CapabilityError]:
         """Why a requested sensor currently has no values, by domain and device index."""
-        silent = {
-            key: sensor.trouble
-            for key, sensor in self._sensors.items()
-            if sensor.trouble is not None
-        }
-        return {**self._absent, **silent}
+        failing = {key: sensor.trouble for key, sensor in self._sensors.items() if sensor.trouble}
+        return {**self._absent, **failing}
 
     def stop(self) -> None:
         """End sampling. Existing samples remain available."""
@@ -280,14 +258,14 @@ class SensorMonitor:
     # --- for monitors -----------------------------------------------------------------------
 
     def _add_gpu_sensor(
-        self, domain: str, gpu: Gpu, question: Callable[[Gpu], float], pace: Pace
+        self, domain: str, gpu: Gpu, read_gpu: Callable[[Gpu], float], pace: Pace
     ) -> None:
         timeline = Timeline(self._max_samples)
-        read = partial(question, gpu)
+        read = partial(read_gpu, gpu)
         self._add(domain, gpu.index, SensorChannel(read, self._clock, pace, timeline))
 
     def _add(self, domain: str, index: int, sensor: SensorChannel) -> None:
-        sensor.first_poll()
+        sensor.sample()
         if sensor.trouble is not None and sensor.trouble.reason in _LASTING:
             self._absent[domain, index] = sensor.trouble
         else:
@@ -343,9 +321,3 @@ class SensorMonitor:
     def channels_wanted(self, now: float) -> tuple[Channel, ...]:  # noqa: ARG002
         """Return all sensors until stopped."""
         return () if self._stopped else tuple(self._sensors.values())
-
-    def sampled(self) -> None:
-        """Do nothing: no result waits for samples."""
-
-    def housekeeping(self, now: float) -> None:
-        """Do nothing: timelines bound their own memory."""

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zeus.errors import CapabilityError, Reason
-from zeus.monitor import _kept_responses as kept_responses
 from zeus.monitor._edges import WindowEdges
 from zeus.monitor._estimator import EnergyEstimator
 from zeus.monitor._pacing import COLLECT_PERIOD, HANG_TIMEOUT
 from zeus.monitor._poller import GpuPoller
+from zeus.monitor._response import load_response, save_response
 from zeus.monitor._sample_ring import RingReader, SampleRing, Slot, State
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ logger = logging.getLogger(__name__)
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0  # seconds until a GPU that hung is tried again
 _START_TIMEOUT = 10.0  # seconds for a helper to initialize its GPUs
 _COMMON_POWER = 400.0  # watts, for a GPU that does not report its highest limit
-_WELL = 10  # refreshes after which a GPU that hung counts as recovered
+_RECOVERED = 10  # refreshes after which a GPU that hung counts as recovered
 _ACTIVE_AHEAD = 3.0  # seconds for which the helper continues without another request
 _SOON = 0.026  # seconds; a poll due this soon need not be requested
-_KICK_DELAY = 2e-3  # seconds from a window's beginning to the poll it causes: load sets in first
+_POLL_DELAY = 2e-3  # seconds from a window's beginning to the poll it causes: load sets in first
 _HELPER = (
     "import sys; sys.path.append(sys.argv[1]); "
     "from zeus.monitor._helper_process import main; main()"
@@ -59,7 +59,7 @@ class SampleSource:
 
     def __init__(self, gpu: Gpu, clock: Clock, edges: WindowEdges) -> None:
         self.gpu = gpu
-        response = kept_responses.load(gpu)
+        response = load_response(gpu)
         self.estimator = EnergyEstimator(edges, _max_power(gpu), response)
         self._kept = response.kept()
         #: Driver calls for this GPU hang: only a separate helper polls it, from `retry_at` on.
@@ -121,8 +121,8 @@ class SampleSource:
         with self.estimator.lock:
             if self._reader is None:
                 return
-            self._reader.hand_on()
-            if self.halted and self._reader.read > _WELL:
+            self._reader.forward()
+            if self.halted and self._reader.read > _RECOVERED:
                 logger.warning("%s responds again", self.gpu)
                 self.halted, self.retry_pause = False, _FIRST_RETRY
 
@@ -149,7 +149,7 @@ class SampleSource:
         kept = self.estimator.response.kept()
         if kept not in (None, self._kept):
             self._kept = kept
-            kept_responses.save(self.gpu, kept)
+            save_response(self.gpu, kept)
 
 
 def _max_power(gpu: Gpu) -> float:
@@ -163,18 +163,14 @@ class Helper:
     """A running helper process."""
 
     def __init__(self, sources: Sequence[SampleSource]) -> None:
-        """Start the process.
-
-        Raises:
-            OSError: If no process can be started.
-        """
+        """Start the process; raise `OSError` if no process can be started."""
         import subprocess  # noqa: PLC0415  (not needed before there is a GPU to poll)
 
         self.sources = tuple(sources)
         self._started_at = time.monotonic()
         self.ring = SampleRing(len(self.sources))
         self._front = self.ring.front
-        self._kicked_at = -math.inf
+        self._woken_at = -math.inf
         read_end, self._requests = os.pipe()
         os.set_blocking(self._requests, False)
         root = str(Path(__file__).resolve().parents[2])
@@ -213,21 +209,21 @@ class Helper:
     def window_begins(self, now: float) -> None:
         """Announce a new window, and request a poll inside it unless one is due anyway."""
         front = self._front
-        front[Slot.YOUNGEST] = now + _KICK_DELAY
-        if front[Slot.NEXT_POLL] > now + _SOON and now - self._kicked_at > _SOON:
+        front[Slot.YOUNGEST] = now + _POLL_DELAY
+        if front[Slot.NEXT_POLL] > now + _SOON and now - self._woken_at > _SOON:
             # Waking the helper may preempt this thread, which would delay the measured work
             # itself: only if there would be no sample otherwise.
-            self._kicked_at = now
+            self._woken_at = now
             if front[Slot.ACTIVE_UNTIL] < now + 1:
                 front[Slot.ACTIVE_UNTIL] = now + _ACTIVE_AHEAD
-            self._kick()
+            self._wake()
 
     def stay_active(self, now: float) -> None:
         """Ask the helper to keep polling for a while."""
-        resting = self._front[Slot.ACTIVE_UNTIL] < now
+        idle = self._front[Slot.ACTIVE_UNTIL] < now
         self._front[Slot.ACTIVE_UNTIL] = now + _ACTIVE_AHEAD
-        if resting:
-            self._kick()
+        if idle:
+            self._wake()
 
     def stuck_source(self, now: float) -> SampleSource | None:
         """Return the GPU whose driver call hangs, if one does."""
@@ -239,7 +235,7 @@ class Helper:
             return None
         return self.sources[reading]
 
-    def _kick(self) -> None:
+    def _wake(self) -> None:
         with suppress(OSError):  # full: it wakes anyway; broken: its exit is noticed elsewhere
             os.write(self._requests, b".")
 

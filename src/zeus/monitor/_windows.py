@@ -144,7 +144,7 @@ class ZeusMonitor:
         if self._channels:
             self._sampler.wake()
         if self._log is not None:
-            atexit.register(_write_rest, weakref.ref(self), os.getpid())
+            atexit.register(_close_at_exit, weakref.ref(self), os.getpid())
 
     # --- Zeus's published API ---------------------------------------------------------------
 
@@ -271,7 +271,7 @@ class ZeusMonitor:
             now = self._host.snapshot()
             so_far.host_readings = self._host.readings(window.host, now, window.begin, so_far.end)
         self._await_first_poll()
-        readings = [reading for reading, _ in self._work_out([so_far])[0]]
+        readings = [reading for reading, _ in self._compute([so_far])[0]]
         return Measurement.of(so_far.end - so_far.begin, readings)
 
     def close_scope(self, token: object, sync_execution: bool, cancel: bool) -> Measurement | None:
@@ -342,7 +342,7 @@ class ZeusMonitor:
         self.reset_windows()
         if self._pending and not self.node.clock.virtual:
             self.settle(_LONGEST_TICK)
-        self._work_out_pending(all_of_them=True)
+        self._compute_pending(all_of_them=True)
         self._sampler.leave(self)
         if self._log is not None:
             self._log.close()
@@ -396,7 +396,7 @@ class ZeusMonitor:
             ticks = sum(estimator.ticks_seen for estimator in self._estimators)
             if window.provisional is None or window.provisional[0] != ticks:
                 final = self._settled(window.end)
-                readings = tuple([reading for reading, _ in self._work_out([window])[0]])
+                readings = tuple([reading for reading, _ in self._compute([window])[0]])
                 window.provisional = ticks, readings
                 if final:
                     window.readings = readings
@@ -422,7 +422,7 @@ class ZeusMonitor:
             self._host is None or self._host.settled(end)
         )
 
-    def _work_out(self, windows: Sequence[_Window]) -> list[list[tuple[Reading, Energy]]]:
+    def _compute(self, windows: Sequence[_Window]) -> list[list[tuple[Reading, Energy]]]:
         """Compute the readings of windows, each also as an energy."""
         found: list[list[tuple[Reading, Energy]]] = [[] for _ in windows]
         for gpu, estimator, key in zip(self.gpus, self._estimators, self._keys, strict=True):
@@ -439,7 +439,7 @@ class ZeusMonitor:
             readings += [(reading, reading.to_energy()) for reading in host]
         return found
 
-    def _work_out_pending(self, *, all_of_them: bool = False) -> None:
+    def _compute_pending(self, *, all_of_them: bool = False) -> None:
         """Compute windows whose energies have become final, oldest first."""
         old = self._now() - _OLD
         ready: list[_Window] = []
@@ -455,10 +455,10 @@ class ZeusMonitor:
                 self._pending.popleft()
                 if wanted or (window.counted and not crowded):
                     ready.append(window)
-            for window, worked_out in zip(ready, self._work_out(ready), strict=True):
-                window.readings = tuple([reading for reading, _ in worked_out])
+            for window, computed in zip(ready, self._compute(ready), strict=True):
+                window.readings = tuple([reading for reading, _ in computed])
                 if window.counted:
-                    self._means.add(window.name, window.end - window.begin, worked_out)
+                    self._means.add(window.name, window.end - window.begin, computed)
                     if self._log is not None:
                         self._write_log(window)
 
@@ -485,7 +485,7 @@ class ZeusMonitor:
     def sampled(self) -> None:
         """Compute windows whose energies have become final."""
         if self._pending and self._settled(self._pending[0][0].end):
-            self._work_out_pending()
+            self._compute_pending()
 
     def housekeeping(self, now: float) -> None:
         """Store checkpoints for windows that began long ago."""
@@ -501,7 +501,7 @@ class ZeusMonitor:
                     window.checkpoints[gpu.index] = checkpoint
 
 
-def _write_rest(reference: weakref.ref[ZeusMonitor], process: int) -> None:
+def _close_at_exit(reference: weakref.ref[ZeusMonitor], process: int) -> None:
     """Write the ended windows to the log at exit, except in a forked child: each only once."""
     monitor = reference()
     if monitor is not None and not monitor._closed and os.getpid() == process:
