@@ -35,7 +35,7 @@ def state_directory() -> Path:
         with contextlib.suppress(OSError):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             writable = os.access(directory, os.W_OK | os.X_OK)
-            if writable and (directory == home or _nobody_elses(directory)):
+            if writable and (directory == home or _is_private(directory)):
                 return directory
     raise PermissionError(
         f"no writable state directory (tried {base} and the temporary directory); "
@@ -47,7 +47,7 @@ def _private_temporary() -> Path:
     return Path(tempfile.gettempdir()) / f"zeus-{os.getuid()}"
 
 
-def _nobody_elses(directory: Path) -> bool:
+def _is_private(directory: Path) -> bool:
     # A user who can write here decides what knobs are set to, and in the temporary directory any
     # user may have created it first.
     status = directory.lstat()

@@ -60,7 +60,7 @@ class SimulatedNode(Node):
             simulated=spec,
             problems=built.problems,
         )
-        self._standing_in: list[ExitStack] = []
+        self._overrides: list[ExitStack] = []
 
     def exact_energy(self, gpu_index: int = 0) -> float:
         """Exact joules of a GPU up to now: the ground truth for measurements.
@@ -78,8 +78,8 @@ class SimulatedNode(Node):
     def __enter__(self) -> Self:
         scope = ExitStack()
         scope.enter_context(override(self))
-        self._standing_in.append(scope)
+        self._overrides.append(scope)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._standing_in.pop().close()
+        self._overrides.pop().close()

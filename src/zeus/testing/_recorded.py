@@ -90,19 +90,19 @@ def recorded_workload(
         ValueError: If there is no such job; lists those that exist.
     """
     jobs: Iterable[RecordedJob] = recorded_jobs()
-    for field, asked in (
+    for field, wanted in (
         ("gpu", gpu_model.lower()),
         ("dataset", dataset),
         ("optimizer", optimizer),
         ("batch_size", batch_size),
     ):
-        matching = [job for job in jobs if asked is None or getattr(job, field) == asked]
+        matching = [job for job in jobs if wanted is None or getattr(job, field) == wanted]
         if not matching:
-            there = ", ".join(map(str, dict.fromkeys(getattr(job, field) for job in jobs)))
+            known = ", ".join(map(str, dict.fromkeys(getattr(job, field) for job in jobs)))
             raise SimulationError(
-                f"no recorded job has {field} {asked!r} "
+                f"no recorded job has {field} {wanted!r} "
                 f"(gpu_model={gpu_model!r}, dataset={dataset!r}, batch_size={batch_size!r}, "
-                f"optimizer={optimizer!r}); there are: {there}"
+                f"optimizer={optimizer!r}); there are: {known}"
             )
         jobs = matching
     return next(iter(jobs)).workload

@@ -116,23 +116,23 @@ class Workload:
         begun = clock.now()
         with load_kept(gpus):
             if steps > _FEW_STEPS:
-                self._play_stretch(gpus, steps, clock)
+                self._run_segment(gpus, steps, clock)
             else:
                 for _ in range(steps):
-                    self._play_step(gpus, clock)
+                    self._run_step(gpus, clock)
         return clock.now() - begun
 
-    def _play_step(self, gpus: Sequence[Gpu], clock: Clock) -> None:
+    def _run_step(self, gpus: Sequence[Gpu], clock: Clock) -> None:
         for gpu in gpus:
             simulated_driver(gpu).set_load(self.activity)
-        played = 0.0
+        elapsed = 0.0
         for time, gpu in sorted(((self.kernel_time(gpu), gpu) for gpu in gpus), key=_first):
-            clock.sleep(time - played)
-            played = time
+            clock.sleep(time - elapsed)
+            elapsed = time
             simulated_driver(gpu).set_load(_WAITING)
         clock.sleep(self.host_time)
 
-    def _play_stretch(self, gpus: Sequence[Gpu], steps: int, clock: Clock) -> None:
+    def _run_segment(self, gpus: Sequence[Gpu], steps: int, clock: Clock) -> None:
         times = [self.kernel_time(gpu) for gpu in gpus]
         step = max(times) + self.host_time
         for gpu, time in zip(gpus, times, strict=True):

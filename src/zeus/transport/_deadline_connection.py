@@ -60,7 +60,7 @@ class DeadlineConnection:
                 sock.do_handshake()
             yield sock
 
-    def spoken_on(self, sock: socket.socket) -> http.client.HTTPConnection:
+    def http_on(self, sock: socket.socket) -> http.client.HTTPConnection:
         """Return an HTTP connection on an open socket."""
         connection = (
             http.client.HTTPConnection(self.host, self.port)

@@ -18,7 +18,7 @@ from zeus.errors import ServerError, ZeusError
 from zeus.transport._bearer import Bearer
 from zeus.transport._deadline_connection import DeadlineConnection
 
-_MAX_ANSWER = 64 * 1024 * 1024  # bytes
+_MAX_RESPONSE = 64 * 1024 * 1024  # bytes
 
 
 class HttpClient:
@@ -50,7 +50,7 @@ class HttpClient:
                 f"a server must be given as http://HOST:PORT, but got {_without_secrets(url)!r}"
             )
         self._secure = parts.scheme == "https"
-        self._way = DeadlineConnection(host, port, secure=self._secure)
+        self._opener = DeadlineConnection(host, port, secure=self._secure)
         self._path = parts.path.rstrip("/")
         self._shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{self._path}"
         self._timeout = timeout
@@ -83,15 +83,15 @@ class HttpClient:
         except (TypeError, ValueError) as error:
             raise ServerError(f"cannot be sent as JSON: {error}") from error
         try:
-            status, answer = self._exchange(method, path, content, self._timeout + patience)
+            status, text = self._exchange(method, path, content, self._timeout + patience)
         except (OSError, http.client.HTTPException, UnicodeError, RuntimeError) as error:
             # RuntimeError: threads cannot be started while the interpreter exits.
-            said = str(error) or type(error).__name__
-            raise ServerError(f"the server {self._shown} cannot be reached: {said}") from error
+            message = str(error) or type(error).__name__
+            raise ServerError(f"the server {self._shown} cannot be reached: {message}") from error
         if status == 204:
             return None
         try:
-            record = json.loads(answer)
+            record = json.loads(text)
         except ValueError:
             record = None
         if status == 200 and record is not None:
@@ -103,40 +103,37 @@ class HttpClient:
     ) -> tuple[int, bytes]:
         began = time.monotonic()
         try:
-            with self._way.connected(began + timeout) as sock:
-                return self._converse(sock, method, path, content)
+            with self._opener.connected(began + timeout) as sock:
+                return self._send(sock, method, path, content)
         except (OSError, http.client.HTTPException):
             if time.monotonic() - began >= timeout:
                 raise TimeoutError(f"no answer within {timeout:g} s") from None
             raise
 
-    def _converse(
+    def _send(
         self, sock: socket.socket, method: str, path: str, content: bytes | None
     ) -> tuple[int, bytes]:
-        connection = self._way.spoken_on(sock)
-        told = self._bearer.headers(sock, secure=self._secure, shown=self._shown)
-        headers = {**self._headers, **told}
+        connection = self._opener.http_on(sock)
+        authorization = self._bearer.headers(sock, secure=self._secure, shown=self._shown)
+        headers = {**self._headers, **authorization}
         if content is not None:
             headers["Content-Type"] = "application/json"
         connection.request(method, self._path + path, content, headers)
         response = connection.getresponse()
-        answer = response.read(_MAX_ANSWER + 1)
-        if len(answer) > _MAX_ANSWER:
+        text = response.read(_MAX_RESPONSE + 1)
+        if len(text) > _MAX_RESPONSE:
             raise http.client.HTTPException("the response is too long")
         if response.length:
             raise http.client.HTTPException("the response is truncated")
-        return response.status, answer
+        return response.status, text
 
     def _error(self, status: int, record: Any) -> ZeusError:
         fault = record.get("error") if isinstance(record, dict) else None
-        kind, said = ("", "") if not isinstance(fault, dict) else _told(fault)
+        fault = fault if isinstance(fault, dict) else {}
+        kind, message = str(fault.get("kind", "")), str(fault.get("message", ""))
         if kind in self._kinds:
-            return self._kinds[kind](said)
-        return ServerError(f"the server {self._shown} answers {status}: {said or 'nonsense'}")
-
-
-def _told(fault: Mapping[str, Any]) -> tuple[str, str]:
-    return str(fault.get("kind", "")), str(fault.get("message", ""))
+            return self._kinds[kind](message)
+        return ServerError(f"the server {self._shown} answers {status}: {message or 'nonsense'}")
 
 
 def _without_secrets(url: object) -> str:

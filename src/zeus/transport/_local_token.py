@@ -32,11 +32,7 @@ class KeptToken:
 
 
 def local_token_path() -> Path:
-    """Return the path of the token file.
-
-    Raises:
-        OSError: If there is no state directory.
-    """
+    """Return the path of the token file; raise `OSError` if there is no state directory."""
     return state_directory() / FILE
 
 

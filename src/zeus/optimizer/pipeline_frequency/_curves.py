@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from zeus.optimizer.pipeline_frequency._pipeline import Operation, Pipeline
@@ -38,9 +38,9 @@ class Curve:
     energies: tuple[float, ...]
     busy: tuple[float, ...]
     costs: tuple[float, ...]
-    corner_ticks: tuple[int, ...]
-    corner_slopes: tuple[int, ...]
-    least_cost: int
+    corner_ticks: tuple[int, ...] = ()
+    corner_slopes: tuple[int, ...] = ()
+    least_cost: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,86 +83,68 @@ def curves_of(pipeline: Pipeline) -> Curves:
         use * options[-1].time for use, (_, options) in zip(uses, kinds, strict=True)
     )
     tick_bits = _BITS - math.frexp(longest)[1]
-    drafts = [_draft(pipeline, operation, options, tick_bits) for operation, options in kinds]
-    steepest = math.fsum(use * draft.steepest() for use, draft in zip(uses, drafts, strict=True))
+    curves = [_without_hull(pipeline, *kind, tick_bits) for kind in kinds]
+    steepest = math.fsum(
+        use * _steepest(curve, tick_bits) for use, curve in zip(uses, curves, strict=True)
+    )
     slope_bits = _BITS - math.frexp(steepest)[1]
     return Curves(
-        tuple(draft.finished(slope_bits + tick_bits) for draft in drafts),
+        tuple(_with_hull(curve, slope_bits + tick_bits) for curve in curves),
         tuple(of_operation),
         tick_bits,
         slope_bits,
     )
 
 
-@dataclass(frozen=True)
-class _Draft:
-    """A curve whose unit of cost is not chosen yet."""
-
-    options: tuple[Option, ...]
-    ticks: tuple[int, ...]
-    energies: tuple[float, ...]
-    busy: tuple[float, ...]
-    costs: tuple[float, ...]
-    tick_bits: int
-
-    def steepest(self) -> float:
-        """Return an upper bound of the slopes of the hull, in watts."""
-        falls = [
-            (self.costs[0] - cost) / math.ldexp(ticks - self.ticks[0], -self.tick_bits)
-            for cost, ticks in zip(self.costs[1:], self.ticks[1:], strict=True)
-        ]
-        return max(falls, default=0.0)
-
-    def finished(self, cost_bits: int) -> Curve:
-        whole = [_floor(cost, cost_bits) for cost in self.costs]
-        corners = _hull(self.ticks, whole)
-        # Merge sides of the hull whose slopes are equal after rounding. Keep the first corner.
-        ticks, slopes = [self.ticks[corners[0]]], [0]
-        for before, corner in pairwise(corners):
-            slope = (whole[before] - whole[corner]) // (self.ticks[corner] - self.ticks[before])
-            if slope == 0:
-                break
-            if slope == slopes[-1]:
-                ticks[-1] = self.ticks[corner]
-            else:
-                ticks.append(self.ticks[corner])
-                slopes.append(slope)
-        return Curve(
-            self.options,
-            self.ticks,
-            self.energies,
-            self.busy,
-            self.costs,
-            tuple(ticks),
-            tuple(slopes),
-            whole[-1],
-        )
+def _steepest(curve: Curve, tick_bits: int) -> float:
+    """Return an upper bound of the slopes of the hull, in watts."""
+    falls = [
+        (curve.costs[0] - cost) / math.ldexp(ticks - curve.ticks[0], -tick_bits)
+        for cost, ticks in zip(curve.costs[1:], curve.ticks[1:], strict=True)
+    ]
+    return max(falls, default=0.0)
 
 
-def _draft(
+def _with_hull(curve: Curve, cost_bits: int) -> Curve:
+    """Return the curve with its hull, in units of cost of 2 to the power `-cost_bits` joules."""
+    whole = [_floor(cost, cost_bits) for cost in curve.costs]
+    corners = _hull(curve.ticks, whole)
+    # Merge sides of the hull whose slopes are equal after rounding. Keep the first corner.
+    ticks, slopes = [curve.ticks[corners[0]]], [0]
+    for before, corner in pairwise(corners):
+        slope = (whole[before] - whole[corner]) // (curve.ticks[corner] - curve.ticks[before])
+        if slope == 0:
+            break
+        if slope == slopes[-1]:
+            ticks[-1] = curve.ticks[corner]
+        else:
+            ticks.append(curve.ticks[corner])
+            slopes.append(slope)
+    return replace(
+        curve, corner_ticks=tuple(ticks), corner_slopes=tuple(slopes), least_cost=whole[-1]
+    )
+
+
+def _without_hull(
     pipeline: Pipeline, operation: Operation, options: Sequence[Option], tick_bits: int
-) -> _Draft:
+) -> Curve:
+    """Return the curve of an operation, before the unit of cost is chosen."""
     gpus = pipeline.gpus_of(operation)
     kept: list[tuple[Option, int]] = []
     for option in options:
-        ticks = int(math.ldexp(option.time, tick_bits))
+        tick = int(math.ldexp(option.time, tick_bits))
         # Of options with equal ticks, the last costs least.
-        if kept and kept[-1][1] == ticks:
+        if kept and kept[-1][1] == tick:
             kept.pop()
-        kept.append((option, ticks))
+        kept.append((option, tick))
     energies = [pipeline.energy_of(operation, option) for option, _ in kept]
     busy = [gpus * option.time for option, _ in kept]
-    return _Draft(
-        tuple(option for option, _ in kept),
-        tuple(ticks for _, ticks in kept),
-        tuple(energies),
-        tuple(busy),
-        tuple(
-            energy - pipeline.blocking_power * seconds
-            for energy, seconds in zip(energies, busy, strict=True)
-        ),
-        tick_bits,
-    )
+    costs = [
+        energy - pipeline.blocking_power * seconds
+        for energy, seconds in zip(energies, busy, strict=True)
+    ]
+    kept_options, ticks = zip(*kept, strict=True)
+    return Curve(kept_options, ticks, tuple(energies), tuple(busy), tuple(costs))
 
 
 def _floor(value: float, bits: int) -> int:

@@ -38,14 +38,14 @@ class Others:
     places: Sequence[Place] = ()
 
 
-NOBODY = Others()
+_NO_OTHERS = Others()
 
 
 def draw(
     before: Execution,
     plan: Plan,
     solution: Solution,
-    others: Others = NOBODY,
+    others: Others = _NO_OTHERS,
     measure: Measure = estimated_width,
 ) -> Picture:
     """Draw the pipeline before and after, and the frontier.
@@ -211,9 +211,9 @@ class _Pipeline:
             # The number alone, if the longest one would fit: else only the first bars had one.
             label, size, widest = label[1:], 8.5, "0" * self.digits
         if label and self.measure(widest, size) <= room - 1:
-            colour = readable_on(bar.fill) if bar.fill.startswith("#") else "ink"
+            color = readable_on(bar.fill) if bar.fill.startswith("#") else "ink"
             middle, line = (bar.left + bar.right) / 2, (bar.top + bar.bottom + 0.7 * size) / 2
-            yield Text(middle, line, label, size, colour, "middle")
+            yield Text(middle, line, label, size, color, "middle")
 
 
 def _letter(instruction: str) -> str:

@@ -48,11 +48,7 @@ def rows(path: Path, columns: Sequence[str], what: str) -> Iterator[tuple[str, d
 
 
 def number(cells: Mapping[str, str], name: str, where: str) -> float:
-    """Return a value as a finite number.
-
-    Raises:
-        StageProfileError: If it is not a finite number.
-    """
+    """Return a value as a finite number; raise `StageProfileError` if it is not a finite number."""
     try:
         value = float(cells[name])
     except ValueError:

@@ -32,26 +32,26 @@ def _events(number: int, name: str, execution: Execution) -> Iterator[dict[str, 
         "pid": number,
         "args": {"sort_index": number},
     }
-    lanes: dict[int, int] = {}  # of operations that run on no rank, by stage
+    threads: dict[int, int] = {}  # of operations that run on no rank, by stage
     for device in range(pipeline.devices):
         yield _named("thread_name", number, device, f"rank {device}")
     for operation, option, start in zip(
         pipeline.operations, execution.options, execution.starts, strict=True
     ):
-        lane = operation.device
-        if lane is None:
+        thread = operation.device
+        if thread is None:
             key = -1 if operation.stage is None else operation.stage
-            if key not in lanes:
-                lanes[key] = pipeline.devices + len(lanes)
+            if key not in threads:
+                threads[key] = pipeline.devices + len(threads)
                 whose = "no rank" if key < 0 else f"no rank, from stage {key}"
-                yield _named("thread_name", number, lanes[key], whose)
-            lane = lanes[key]
+                yield _named("thread_name", number, threads[key], whose)
+            thread = threads[key]
         yield {
             "ph": "X",
             "name": str(operation),
             "cat": operation.instruction,
             "pid": number,
-            "tid": lane,
+            "tid": thread,
             "ts": start * _MICROSECONDS,
             "dur": option.time * _MICROSECONDS,
             "args": {
