@@ -123,9 +123,7 @@ def _read_json(path: Path, text: str) -> Iterator[Saved]:
         frontier = profile.frontier
         if frontier.max_power_per_gpu is not None:
             frontier = replace(
-                frontier,
-                max_power=frontier.max_power_per_gpu * key.gpus,
-                max_power_per_gpu=None,
+                frontier, max_power=frontier.max_power_per_gpu * key.gpus, max_power_per_gpu=None
             )
         yield Saved(frontier, key.gpu, key.gpus, key.knob, key.job, key.batch_size)
 

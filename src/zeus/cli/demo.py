@@ -28,7 +28,7 @@ from zeus.frontier import Frontier, MaxSlowdownConstraint
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor._measurement import show_joules, show_seconds
 from zeus.optimizer import GlobalPowerLimitOptimizer
-from zeus.optimizer.jit._report import Amount, Report
+from zeus.optimizer.jit._report import Report
 
 _EPOCHS = 3
 _STEPS = 3
@@ -78,33 +78,18 @@ class Optimized:
     normal: Measurement
     best: Measurement
 
-    @property
-    def default(self) -> Any:
-        """Return the default power limit (W); by GPU model if there are several."""
-        assert self.report.reference is not None
-        return self.report.reference.knob
-
-    @property
-    def limit(self) -> Any:
-        """Return the chosen power limit (W); by GPU model if there are several."""
-        assert self.report.chosen is not None
-        return self.report.chosen.knob
-
-    @property
-    def profiling(self) -> Amount:
-        """Return the overhead of profiling, compared with the same steps at the default."""
-        assert self.report.profiling is not None
-        return self.report.profiling
-
-    @property
-    def time_change(self) -> float:
-        """Return the relative change of time; above 0 is slower."""
-        return self.best.time / self.normal.time - 1
-
-    @property
-    def energy_change(self) -> float:
-        """Return the relative change of energy; below 0 is less."""
-        return self.best.total_energy / self.normal.total_energy - 1
+    def __post_init__(self) -> None:
+        report = self.report
+        assert report.reference is not None
+        assert report.chosen is not None
+        assert report.profiling is not None
+        #: Power limits in watts, by GPU model if there are several.
+        self.default, self.limit = report.reference.knob, report.chosen.knob
+        #: Overhead of profiling, compared with the same steps at the default.
+        self.profiling = report.profiling
+        #: Relative changes from the default to the chosen limit.
+        self.time_change = self.best.time / self.normal.time - 1
+        self.energy_change = self.best.total_energy / self.normal.total_energy - 1
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result in the form of JSON."""
@@ -125,13 +110,16 @@ class Optimized:
     def lines(self, console: Console) -> list[str]:
         """Return the result as text."""
         first = self.frontier.points[0]
-        tried = [("limit", "time of a step", "energy of a step", "")]
-        for point in self.frontier:
-            mark = "chosen" if point.knob == self.limit else ""
-            changes = (f"{point.slowdown(first) - 1:+.1%}", f"{0.0 - point.savings(first):+.1%}")
-            tried.append((knob_label(point.knob, "W"), *changes, mark))
+        tried = [
+            (
+                knob_label(point.knob, "W"),
+                f"{point.slowdown(first) - 1:+.1%}",
+                f"{0.0 - point.savings(first):+.1%}",
+                "chosen" if point.knob == self.limit else "",
+            )
+            for point in self.frontier
+        ]
         compared = [
-            ("limit", "time", "energy", "average power"),
             (knob_label(self.default, "W"), *_cells(self.normal)),
             (knob_label(self.limit, "W"), *_cells(self.best)),
             ("change", f"{self.time_change:+.1%}", f"{self.energy_change:+.1%}", ""),
@@ -140,12 +128,12 @@ class Optimized:
         return [
             console.style("Zeus finds the best power limit during training", "bold"),
             "",
-            *console.table(tried, right=range(3), indent="  ", gap="   "),
+            *_table(console, ("limit", "time of a step", "energy of a step", ""), tried),
             "",
             f"Objective: lowest energy, at most {_SLOWDOWN - 1:.0%} slower.",
             self.what,
             "",
-            *console.table(compared, right=range(4), indent="  ", gap="   "),
+            *_table(console, ("limit", "time", "energy", "average power"), compared),
             "",
             f"Finding it took {steps} steps of training, {_more(extra.time, show_seconds)} and",
             f"{_more(extra.energy, show_joules)} than the same steps at the default.",
@@ -196,10 +184,9 @@ class Result:
         )
 
     def _epoch_table(self, console: Console) -> list[str]:
-        rows = [("epoch", "time", "energy", "average power")]
-        rows += [(f"{number}", *_cells(epoch)) for number, epoch in enumerate(self.epochs, 1)]
+        rows = [(f"{number}", *_cells(epoch)) for number, epoch in enumerate(self.epochs, 1)]
         rows.append(("all", *_cells(self.training)))
-        return console.table(rows, right=range(4), indent="  ", gap="   ")
+        return _table(console, ("epoch", "time", "energy", "average power"), rows)
 
     def _total_lines(self, console: Console) -> list[str]:
         total = self.training.total_energy
@@ -221,15 +208,14 @@ class Result:
         """Compare the measurement with the true energy, which only a simulation knows."""
         if self.exact_energy is None:
             return []
-        rows = [("", "measured", "true", "error")]
-        rows.append(_check("training", self.training, self.exact_energy))
+        rows = [_check("training", self.training, self.exact_energy)]
         steps = zip(self.steps, self.exact_step_energies, strict=True)
         rows += [_check(f"step {n}", step, exact) for n, (step, exact) in enumerate(steps, 1)]
         return [
             "In a simulation the true energy is known, so the measurement can be",
             "checked, down to single steps:",
             "",
-            *console.table(rows, right=(1, 2, 3), indent="  ", gap="   "),
+            *_table(console, ("", "measured", "true", "error"), rows, first_right=1),
         ]
 
 
@@ -243,6 +229,12 @@ _NEXT_STEPS = [
     "",
     "or measure any program unchanged: zeus measure -- python train.py",
 ]
+
+
+def _table(
+    console: Console, heading: Sequence[str], rows: Sequence[Sequence[str]], first_right: int = 0
+) -> list[str]:
+    return console.table([heading, *rows], range(first_right, 4), indent="  ", gap="   ")
 
 
 def _cells(measurement: Measurement) -> tuple[str, str, str]:
@@ -420,9 +412,7 @@ def _torch_step(gpu: Gpu) -> tuple[Callable[[], None] | None, str]:
         return None, "PyTorch is not installed, so nothing runs on them"
     try:
         return _make_torch_step(gpu), ""
-    except (
-        Exception
-    ) as error:  # such as a broken installation or out of memory: the demo goes on without
+    except Exception as error:  # a broken installation, out of memory: the demo goes on without
         reason = (str(error) or type(error).__name__).splitlines()[0]
         return None, f"PyTorch cannot use them ({reason})"
 

@@ -193,8 +193,7 @@ class Report:
         numbers = number_ranges([gpu.index for gpu in gpus])
         lines = [console.style(f"GPU {numbers}  {gpus[0].name}", "bold")]
         lines += console.table(
-            [(f"{gpu.index}", gpu.key, gpu.identity.pci_address or "") for gpu in gpus],
-            indent="  ",
+            [(f"{gpu.index}", gpu.key, gpu.identity.pci_address or "") for gpu in gpus], indent="  "
         )
         if gpus[0].identity.whole_module:
             lines.append("  Readings cover the whole module, of which this GPU is a part.")

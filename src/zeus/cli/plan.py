@@ -67,11 +67,7 @@ examples:
         "--schedule", choices=list(SCHEDULES), default="1f1b", help="schedule (default: 1f1b)"
     )
     what.add_argument(
-        "--microbatches",
-        type=_COUNT,
-        required=True,
-        metavar="N",
-        help="microbatches per batch",
+        "--microbatches", type=_COUNT, required=True, metavar="N", help="microbatches per batch"
     )
     what.add_argument(
         "--blocking-power",
@@ -87,18 +83,10 @@ examples:
         help="stages per rank, if interleaved or zero-bubble (default: 1; zbv has 2)",
     )
     what.add_argument(
-        "--tensor-parallel",
-        type=_COUNT,
-        default=1,
-        metavar="N",
-        help="GPUs per rank (default: 1)",
+        "--tensor-parallel", type=_COUNT, default=1, metavar="N", help="GPUs per rank (default: 1)"
     )
     what.add_argument(
-        "--data-parallel",
-        type=_COUNT,
-        default=1,
-        metavar="N",
-        help="pipelines (default: 1)",
+        "--data-parallel", type=_COUNT, default=1, metavar="N", help="pipelines (default: 1)"
     )
     what.add_argument(
         "--communication",

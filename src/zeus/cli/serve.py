@@ -7,13 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from zeus.cli._parser import (
-    UsageError,
-    add_storage_option,
-    number,
-    opened_store,
-    whole_number,
-)
+from zeus.cli._parser import UsageError, add_storage_option, number, opened_store, whole_number
 from zeus.cli._terminal import Console
 from zeus.errors import TokenError
 

@@ -27,15 +27,7 @@ from zeus import __version__
 from zeus.cli._parser import add_gpus_option, number
 from zeus.cli._screen import Screen, Terminated
 from zeus.cli._snapshot import CpuReading, GpuReading, NodeReader, Snapshot
-from zeus.cli._terminal import (
-    MISSING,
-    Console,
-    clip,
-    number_ranges,
-    plural,
-    sections,
-    width,
-)
+from zeus.cli._terminal import MISSING, Console, clip, number_ranges, plural, sections, width
 from zeus.device import current_node
 from zeus.monitor._measurement import show_joules, show_seconds
 
@@ -107,10 +99,7 @@ class _Interval:
 
 
 def _print_forever(
-    console: Console,
-    reader: NodeReader,
-    seconds: float,
-    show: Callable[[Snapshot], list[str]],
+    console: Console, reader: NodeReader, seconds: float, show: Callable[[Snapshot], list[str]]
 ) -> None:
     interval = _Interval(seconds)
     while True:

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from zeus.errors import CapabilityError, Reason, UnknownDeviceError
 from zeus.monitor import _ranks as ranks
-from zeus.monitor._sensors import (
-    CounterChannel,
-    Pace,
-    Samples,
-    SensorChannel,
-    SensorMonitor,
-)
+from zeus.monitor._sensors import CounterChannel, Pace, Samples, SensorChannel, SensorMonitor
 from zeus.monitor._timeline import Timeline
 
 if TYPE_CHECKING:

@@ -7,12 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from zeus.errors import PipelineError
-from zeus.optimizer.pipeline_frequency._profile import (
-    MAX_JOULES,
-    MAX_SECONDS,
-    MIN_SECONDS,
-    Option,
-)
+from zeus.optimizer.pipeline_frequency._profile import MAX_JOULES, MAX_SECONDS, MIN_SECONDS, Option
 
 MAX_COUNT = 1_000_000  # each of devices, GPUs and pipelines
 MAX_WATTS = 1e21

@@ -26,12 +26,7 @@ def to_trace(executions: Mapping[str, Execution]) -> dict[str, Any]:
 def _events(number: int, name: str, execution: Execution) -> Iterator[dict[str, Any]]:
     pipeline = execution.pipeline
     yield _named("process_name", number, 0, name)
-    yield {
-        "ph": "M",
-        "name": "process_sort_index",
-        "pid": number,
-        "args": {"sort_index": number},
-    }
+    yield {"ph": "M", "name": "process_sort_index", "pid": number, "args": {"sort_index": number}}
     threads: dict[int, int] = {}  # of operations that run on no rank, by stage
     for device in range(pipeline.devices):
         yield _named("thread_name", number, device, f"rank {device}")
