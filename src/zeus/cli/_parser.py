@@ -76,17 +76,25 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def add_json_output_options(parser: argparse.ArgumentParser, result: str) -> None:
+def add_json_output_options(
+    parser: argparse._ActionsContainer, result: str, *, output: bool = True
+) -> None:
     """Add `--json` and `--output FILE` for a command that has a result beside its text.
 
     `arguments.json` is the file, or "-" for stdout. `--json FILE`, as in earlier versions, is still
     accepted.
+
+    Args:
+        parser: The parser, or a group of it.
+        result: Name of the result, for the help.
+        output: Whether to add `--output`.
     """
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--json", nargs="?", const="-", metavar="", help=f"print {result} as JSON to stdout"
     )
-    where.add_argument("--output", dest="json", metavar="FILE", help="write that JSON to FILE")
+    if output:
+        where.add_argument("--output", dest="json", metavar="FILE", help="write that JSON to FILE")
 
 
 def add_gpus_option(parser: argparse.ArgumentParser, purpose: str) -> None:

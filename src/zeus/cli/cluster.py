@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zeus.cli._output import prepared
-from zeus.cli._parser import UsageError, add_action
+from zeus.cli._parser import UsageError, add_action, add_json_output_options
 from zeus.cli._replaying import POLICIES, beta, names, progress_bar, share, whole
 from zeus.cli._terminal import MISSING, Console
 from zeus.errors import MissingExtraError, TraceError
@@ -70,7 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 examples:
   zeus cluster generate --jobs 100000 --output made-up
   zeus cluster replay --tables made-up --traces traces/nsdi23 --gpu v100
-  zeus cluster replay --tables pai --traces traces/nsdi23 --policy paper,zeus --json cluster.json
+  zeus cluster replay --tables pai --traces traces/nsdi23 --policy paper,zeus --json > c.json
   zeus cluster replay --tables pai --traces traces/nsdi23 --engine ray --address auto"""
     add_action(parser, "generate", "replay")
     parser.add_argument(
@@ -118,9 +118,7 @@ examples:
         metavar="ADDRESS",
         help="address of a Ray cluster (RAY_ADDRESS, or a new local one)",
     )
-    replayed.add_argument(
-        "--json", metavar="FILE", help="also write records to FILE (- for stdout)"
-    )
+    add_json_output_options(replayed, "records", output=False)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zeus.cli._output import prepared
-from zeus.cli._parser import UsageError
+from zeus.cli._parser import UsageError, add_json_output_options
 from zeus.cli._replaying import POLICIES, beta, names, progress_bar, share, whole
 from zeus.cli._terminal import MISSING, Console
 from zeus.errors import MissingExtraError, TraceError
@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 examples:
   zeus replay --traces traces/nsdi23
   zeus replay --traces traces/nsdi23 --gpu v100 --workload neumf --policy paper,zeus --seeds 50
-  zeus replay --traces traces/nsdi23 --workload shufflenetv2 --target 0.55 --json records.json"""
+  zeus replay --traces traces/nsdi23 --workload shufflenetv2 --target 0.55 --output records.json"""
     parser.add_argument("--traces", required=True, metavar="DIR", help="folder with the traces")
     parser.add_argument(
         "--gpu", default="all", metavar="NAME,NAME", help="GPU models, or `all` (default)"
@@ -88,7 +88,7 @@ examples:
         metavar="N",
         help="runs of each job (default: twice its number of configurations)",
     )
-    parser.add_argument("--json", metavar="FILE", help="also write records to FILE (- for stdout)")
+    add_json_output_options(parser, "records")
 
 
 def run(arguments: argparse.Namespace) -> int:
