@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeus.server.pages import _units as units
-from zeus.server.pages._layout import is_page, table
+from zeus.server.pages._layout import is_page
 from zeus.server.pages._markup import Markup, escaped, join, tag, trusted
+from zeus.server.pages._table import Column, table
 
 
 class _Seen(HTMLParser):
@@ -45,8 +46,19 @@ def test_markup_is_kept():
     both = tag("b", "1") + "<"
     assert (both, type(both)) == ("<b>1</b>&lt;", Markup)
     assert escaped("a\x00\x1b[1m\udc80b") == "a[1mb"
-    assert "&lt;b&gt;" in table("<b>", ["<b>"], [["<b>", "<b>"]])
-    assert "<b>" not in table("<b>", ["<b>"], [["<b>", "<b>"]])
+    assert "&lt;b&gt;" in table("<b>", [Column("<b>", str), Column("<b>", str)], ["<b>"])
+    assert "<b>" not in table("<b>", [Column("<b>", str), Column("<b>", str)], ["<b>"])
+
+
+def test_a_column_is_one_entry():
+    columns = [
+        Column("name", lambda pair: pair[0]),
+        Column("amount", lambda pair: pair[1], number=True, optional=True),
+    ]
+    html = table("Amounts", columns, [("a", 1), ("b", None)], kind=lambda pair: pair[0] * 2)
+    assert '<th scope="col">name</th><th scope="col" class="number optional">amount</th>' in html
+    assert '<tr class="aa"><th scope="row">a</th><td class="number optional">1</td></tr>' in html
+    assert '<tr class="bb"><th scope="row">b</th><td class="number optional"></td></tr>' in html
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from __future__ import annotations
 from zeus.drawing.frontier._layout import lay_out
 from zeus.drawing.frontier._plots import KINDS, rendered, save
 from zeus.drawing.frontier._tables import (
+    by_time,
+    columns_of,
     compared,
     count,
     knob_label,
@@ -19,6 +21,8 @@ from zeus.drawing.frontier._tables import (
 
 __all__ = [
     "KINDS",
+    "by_time",
+    "columns_of",
     "compared",
     "count",
     "knob_label",

@@ -19,7 +19,14 @@ from zeus.drawing._svg import element, text_element, view_box
 from zeus.drawing._text import safe
 from zeus.drawing._units import energy_unit, time_unit
 from zeus.drawing.frontier._layout import Plot, beaten_text, lay_out, reasons
-from zeus.drawing.frontier._tables import compared, compared_in_words, count, knob_label, rows
+from zeus.drawing.frontier._tables import (
+    by_time,
+    columns_of,
+    compared,
+    compared_in_words,
+    count,
+    knob_label,
+)
 from zeus.errors import FrontierError
 from zeus.frontier import Frontier, Point, Selection, ZeusCost
 from zeus.frontier._point import number
@@ -168,37 +175,35 @@ class _Page:
             return ""
         body = []
         for name, selection in self.choices.items():
-            point = selection.point
-            cells = [name or "chosen", self.label(point), *compared(point, self.reference)]
-            if not selection.feasible:
-                cells[0] += " (not kept)"
-            note = f'<p class="note">{safe(selection.note)}</p>' if selection.note else ""
-            first, *others = map(safe, cells)
+            kept = "" if selection.feasible else " (not kept)"
+            first = safe((name or "chosen") + kept)
             first = re.sub("(?<=[a-z])(?=[A-Z])", "<wbr>", first)  # for phones
-            body.append(
-                f'<tr data-point="{self.index[point]}"><th scope="row">{first}{note}</th>'
-                + "".join(f"<td>{cell}</td>" for cell in others)
-            )
-        head = ("objective", "choice", "time", "energy")
+            if selection.note:
+                first += f'<p class="note">{safe(selection.note)}</p>'
+            point = selection.point
+            others = map(safe, (self.label(point), *compared(point, self.reference)))
+            body.append((f'data-point="{self.index[point]}"', [first, *others]))
+        columns = {"objective": "objective", "choice": "choice", "time-change": "time",
+                   "energy-change": "energy"}  # fmt: skip
         title = f"Choices of {self.other} objectives".replace("  ", " ")
-        return f"<h2>{title}</h2>\n{_table(head, body, 'objectives')}"
+        return f"<h2>{title}</h2>\n{_table('objectives', columns.items(), body)}"
 
     def table_of_points(self) -> str:
-        head, *body = rows(self.frontier, self.reference)
-        # The rows are by time as well, but a point that only a choice has is not among them.
-        listed = sorted(self.frontier, key=lambda point: (point.time, point.energy))
-        lines = []
-        for point, row in zip(listed, body, strict=True):
-            first, *others = map(_cell, row[:-1])
-            kind = "best" if row[-1] else "beaten"
-            lines.append(
-                f'<tr class="{kind}" data-point="{self.index[point]}"><th scope="row">{first}</th>'
-                + "".join(f"<td>{cell}</td>" for cell in others)
+        columns = [
+            each for each in columns_of(self.frontier, self.reference) if each.name != "best"
+        ]
+        best = set(self.frontier.pareto())
+        body = [
+            (
+                f'class="{"best" if point in best else "beaten"}" data-point="{self.index[point]}"',
+                [_cell(each.cell(point)) for each in columns],
             )
-        table = _table(head[:-1], lines, "points")
-        if len(lines) <= _MANY:
+            for point in by_time(self.frontier)
+        ]
+        table = _table("points", ((each.name, each.title) for each in columns), body)
+        if len(body) <= _MANY:
             return f"<h2>All points</h2>\n{table}"
-        return f"<details><summary>All {len(lines)} points</summary>\n{table}</details>"
+        return f"<details><summary>All {len(body)} points</summary>\n{table}</details>"
 
     def data(self) -> str:
         """Return the data of the script as JSON; texts are formatted already."""
@@ -247,14 +252,32 @@ class _Page:
         return json.dumps(content, allow_nan=False).replace("<", "\\u003c")
 
 
-def _table(head: Sequence[str], body: Iterable[str], name: str) -> str:
-    unbroken = (safe(cell).replace("Δ ", "Δ&nbsp;") for cell in head)
-    cells = "".join(f'<th scope="col">{cell}</th>' for cell in unbroken)
-    lines = "\n".join(f"{line}</tr>" for line in body)
+def _table(
+    name: str, columns: Iterable[tuple[str, str]], body: Iterable[tuple[str, Sequence[str]]]
+) -> str:
+    """Return a table.
+
+    Args:
+        name: Its `id`.
+        columns: Class and title of each column; the first has the row headers.
+        body: Attributes and cells (HTML) of each row.
+    """
+    columns = list(columns)
+    head = "".join(
+        f'<th scope="col" class="{kind}">{safe(title).replace("Δ ", "Δ&nbsp;")}</th>'
+        for kind, title in columns
+    )
+    lines = []
+    for attributes, (first, *others) in body:
+        cells = "".join(
+            f'<td class="{kind}">{cell}</td>'
+            for (kind, _), cell in zip(columns[1:], others, strict=True)
+        )
+        lines.append(f'<tr {attributes}><th scope="row">{first}</th>{cells}</tr>\n')
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="Table of {name}">\n'
-        f'<table id="{name}"><thead><tr>{cells}</tr></thead>\n'
-        f"<tbody>\n{lines}\n</tbody></table></div>"
+        f'<table id="{name}"><thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{''.join(lines)}</tbody></table></div>"
     )
 
 

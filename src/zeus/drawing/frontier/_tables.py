@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from zeus.drawing._units import energy_unit, time_unit
+from zeus.drawing._units import Unit, energy_unit, time_unit
 from zeus.frontier import Frontier, Point
 
 
@@ -58,54 +59,77 @@ def count(frontier: Frontier) -> str:
     return f"{points} point{'s' if points != 1 else ''}, {len(frontier.pareto())} on the frontier"
 
 
-def rows(frontier: Frontier, reference: Point | None = None) -> list[tuple[str, ...]]:
-    """Return a heading, and each point by rising time; * marks the frontier.
+@dataclass(frozen=True)
+class Column:
+    """A column of a frontier's table.
+
+    Attributes:
+        name: Its name: "knob", "time", "energy", "power", "time-change", "energy-change", "latency"
+            (of each percentile), or "best" (a * for points on the frontier).
+        title: Its heading.
+        cell: Returns its text for a point.
+    """
+
+    name: str
+    title: str
+    cell: Callable[[Point], str]
+
+
+def columns_of(frontier: Frontier, reference: Point | None = None) -> list[Column]:
+    """Return the columns of a frontier's table, which share units and decimals over all points.
 
     Args:
         frontier: Frontier to show.
         reference: Point to compare with; by default the fastest.
     """
-    reference = reference or frontier.fastest
-    best = set(frontier.pareto().points)
-    time = time_unit(max(point.time for point in frontier))
-    energy = energy_unit(max(point.energy for point in frontier))
-    time_decimals = time.decimals(point.time for point in frontier)
-    energy_decimals = energy.decimals(point.energy for point in frontier)
-    percentiles = list(dict.fromkeys(name for point in frontier for name in point.latencies))
-    latencies = [seconds for point in frontier for seconds in point.latencies.values()]
-    latency = time_unit(max(latencies, default=0.0))
-    latency_decimals = latency.decimals(latencies)
-    name = frontier.knob_name + (f" ({frontier.knob_unit})" if frontier.knob_unit else "")
-    table: list[tuple[str, ...]] = [
-        (
-            name,
-            f"time ({time.name})",
-            f"energy ({energy.name})",
-            "power (W)",
-            "Δ time",
-            "Δ energy",
-            *(f"{percentile} ({latency.name})" for percentile in percentiles),
-            "",
-        )
+    base = reference or frontier.fastest
+    best = set(frontier.pareto())
+    time, times = _scale(time_unit, [point.time for point in frontier])
+    energy, energies = _scale(energy_unit, [point.energy for point in frontier])
+    latency, latencies = _scale(
+        time_unit, [seconds for point in frontier for seconds in point.latencies.values()]
+    )
+
+    def percentile(name: str) -> Column:
+        def cell(point: Point) -> str:
+            seconds = point.latencies.get(name)
+            return "-" if seconds is None else latency.show(seconds, None, latencies)
+
+        return Column("latency", f"{name} ({latency.name})", cell)
+
+    knob = frontier.knob_name + (f" ({frontier.knob_unit})" if frontier.knob_unit else "")
+    return [
+        Column("knob", knob, lambda p: knob_label(p.knob)),
+        Column("time", f"time ({time.name})",
+               lambda p: time.show(p.time, p.time_uncertainty, times)),
+        Column("energy", f"energy ({energy.name})",
+               lambda p: energy.show(p.energy, p.energy_uncertainty, energies)),
+        Column("power", "power (W)", lambda p: f"{p.average_power:.1f}"),
+        Column("time-change", "Δ time", lambda p: compared(p, base)[0]),
+        Column("energy-change", "Δ energy", lambda p: compared(p, base)[1]),
+        *map(percentile, dict.fromkeys(name for point in frontier for name in point.latencies)),
+        Column("best", "", lambda p: "*" if p in best else ""),
+    ]  # fmt: skip
+
+
+def _scale(unit_of: Callable[[float], Unit], values: Sequence[float]) -> tuple[Unit, int]:
+    """Return unit and decimals for all of the values."""
+    unit = unit_of(max(values, default=0.0))
+    return unit, unit.decimals(values)
+
+
+def by_time(frontier: Frontier) -> list[Point]:
+    """Return the points in the order of a table: by rising time, then energy."""
+    return sorted(frontier, key=lambda point: (point.time, point.energy))
+
+
+def rows(frontier: Frontier, reference: Point | None = None) -> list[tuple[str, ...]]:
+    """Return the headings, then the cells of each point by rising time; see `columns_of`."""
+    columns = columns_of(frontier, reference)
+    return [
+        tuple(column.title for column in columns),
+        *(tuple(column.cell(point) for column in columns) for point in by_time(frontier)),
     ]
-    for point in sorted(frontier, key=lambda point: (point.time, point.energy)):
-        table.append(
-            (
-                knob_label(point.knob),
-                time.show(point.time, point.time_uncertainty, time_decimals),
-                energy.show(point.energy, point.energy_uncertainty, energy_decimals),
-                f"{point.average_power:.1f}",
-                *compared(point, reference),
-                *(
-                    latency.show(point.latencies[percentile], None, latency_decimals)
-                    if percentile in point.latencies
-                    else "-"
-                    for percentile in percentiles
-                ),
-                "*" if point in best else "",
-            )
-        )
-    return table
 
 
 def text_table(frontier: Frontier) -> str:

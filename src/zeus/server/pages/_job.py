@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from zeus.drawing._captions import Sample
 from zeus.drawing._shapes import Kind
-from zeus.drawing.frontier import lay_out, rows
+from zeus.drawing.frontier import by_time, columns_of, lay_out
 from zeus.errors import FrontierError, TokenError
 from zeus.frontier import Frontier, Point
 from zeus.optimizer.batch_size.api._api import ProfileInfo
@@ -29,11 +29,11 @@ from zeus.server.pages._layout import (
     pager,
     respond,
     section,
-    table,
 )
 from zeus.server.pages._markup import Content, Markup, join, tag
 from zeus.server.pages._outcomes import WORDS, kind_of
 from zeus.server.pages._plotting import HALF, SMALL, WIDE, drawn, figure, words
+from zeus.server.pages._table import Column, table
 from zeus.server.pages._units import ago, counted, digits, grouped, joules, percent, seconds, watts
 
 _REFRESH = 5.0  # seconds, while a trial runs
@@ -41,8 +41,7 @@ _TRIALS = 25  # per page
 _STRETCHES = 120  # segments of recurrences in a chart
 _FRONTIERS = 12  # unless all are requested
 _COURSE_ROWS = 20
-_COLUMNS = (0, 1, 2, 4, 5)  # in the table of a frontier: setting, time, energy, their changes
-_NUMBERS = (1, 2, 3, 4)
+_SHOWN = ("knob", "time", "energy", "time-change", "energy-change")  # columns of a frontier
 _BELIEFS: tuple[tuple[Kind, str], ...] = (
     ("chosen", "chosen next"),
     ("best", "expected, has converged"),
@@ -274,12 +273,12 @@ class _Page:
         if points and chosen[-1:] != [points[-1]]:
             chosen.append(points[-1])
         last, width = self.info.recurrences, self.overview.width
-        lines = [
-            [grouped(min(first + width - 1, last)), joules(spent), joules(default)]
-            for first, spent, default in chosen
-        ]
-        head = ("recurrence", "this job", "always the default")
-        inner = table("Cost so far", head, lines, numbers=(1, 2))
+        columns: Sequence[Column[tuple[int, float, float | None]]] = (
+            Column("recurrence", lambda point: grouped(min(point[0] + width - 1, last))),
+            Column("this job", lambda point: joules(point[1]), number=True),
+            Column("always the default", lambda point: joules(point[2]), number=True),
+        )
+        inner = table("Cost so far", columns, chosen)
         return details("Show as a table", inner, name="course")
 
     def batch_sizes(self) -> Markup:
@@ -338,8 +337,12 @@ class _Page:
             else words(f"An epoch costs {joules(profile.epoch_cost)}.")
         )
         size = profile.batch_size
-        head, *body = ([row[column] for column in _COLUMNS] for row in rows(frontier))
-        listed = table(f"Power limits at batch size {size}", head, body, numbers=_NUMBERS)
+        columns: list[Column[Point]] = [
+            Column(each.title, each.cell, number=each.name != "knob")
+            for each in columns_of(frontier)
+            if each.name in _SHOWN
+        ]
+        listed = table(f"Power limits at batch size {size}", columns, by_time(frontier))
         unfolded = details("Show as a table", listed, name=f"limits-{size}")
         return tag("div", title, tag("figure", drawn(picture)), cost, unfolded)
 

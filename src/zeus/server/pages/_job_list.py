@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from zeus.optimizer.batch_size.storage._overview import JobEntry, Overviews
-from zeus.server.pages._layout import heading, notice, pager, respond, table
+from zeus.server.pages._layout import aside, heading, notice, pager, respond
 from zeus.server.pages._markup import Content, Markup, join, tag
 from zeus.server.pages._outcomes import outcome
-from zeus.server.pages._units import ago, counted, grouped
+from zeus.server.pages._table import Column, table
+from zeus.server.pages._units import NONE, ago, counted, grouped
 
 _PATH = "/jobs"
 _PAGE = 50  # jobs
@@ -24,6 +25,11 @@ def job_address(name: str, **query: object) -> str:
     """Return the URL of the page of a job."""
     text = urlencode({key: value for key, value in query.items() if value}, quote_via=quote)
     return f"{_PATH}/{quote(name, safe='')}" + (f"?{text}" if text else "")
+
+
+def link(name: str) -> Markup:
+    """Return the name of a job, linked to its page."""
+    return tag("a", tag("bdi", name), href=job_address(name))
 
 
 class _Asked:
@@ -100,29 +106,34 @@ def _filters(asked: _Asked) -> Markup:
 
 
 def _table(entries: Sequence[JobEntry], now: float) -> Markup:
-    head = ("job", "recurrences", "trials", "batch size", "latest trial", "policy", "last activity")
-    rows = (_cells(entry, now) for entry in entries)
-    inner = table("Jobs", head, rows, numbers=(1, 2, 3), optional=(1, 2, 5, 6))
-    return tag("div", inner, id="jobs")
+    columns: list[Column[JobEntry]] = [
+        Column("job", lambda entry: link(entry.info.name)),
+        Column("recurrences", _sound(lambda e: grouped(e.info.recurrences)), number=True,
+               optional=True),
+        Column("trials", _sound(lambda e: grouped(e.info.trials)), number=True, optional=True),
+        Column("batch size", _sound(_batch_size), number=True),
+        Column("latest trial", _latest),
+        Column("policy", _sound(lambda e: e.info.spec["policy"]), optional=True),
+        Column("last activity", _sound(lambda e: ago(e.info.updated, now)), optional=True),
+    ]  # fmt: skip
+    return tag("div", table("Jobs", columns, entries), id="jobs")
 
 
-def _cells(entry: JobEntry, now: float) -> list[Content]:
-    info = entry.info
-    if info.damage:
-        why = tag("span", "its record in the store is damaged and cannot be read", class_="why")
-        return [tag("a", tag("bdi", info.name), href=job_address(info.name)), "", "", "", why, "",
-                ""]  # fmt: skip
-    default = info.spec["default_batch_size"]
-    size = None if entry.batch_size is None else str(entry.batch_size)
-    return [
-        tag("a", tag("bdi", info.name), href=job_address(info.name)),
-        grouped(info.recurrences),
-        grouped(info.trials),
-        tag("span", f"{default} \u2192 ", class_="why") + (size or "\u2013"),
-        outcome(entry.state) if entry.state else tag("span", "none yet", class_="why"),
-        info.spec["policy"],
-        ago(info.updated, now),
-    ]
+def _sound(cell: Callable[[JobEntry], Content]) -> Callable[[JobEntry], Content]:
+    """Return the same for a cell that is empty if the job's record is damaged."""
+    return lambda entry: "" if entry.info.damage else cell(entry)
+
+
+def _batch_size(entry: JobEntry) -> Content:
+    default = entry.info.spec["default_batch_size"]
+    size = NONE if entry.batch_size is None else str(entry.batch_size)
+    return aside(f"{default} \u2192 ") + size
+
+
+def _latest(entry: JobEntry) -> Content:
+    if entry.info.damage:
+        return aside("its record in the store is damaged and cannot be read")
+    return outcome(entry.state) if entry.state else aside("none yet")
 
 
 def _nothing(only: str | None, jobs: int) -> Markup:

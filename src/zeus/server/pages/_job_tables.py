@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from zeus.optimizer.batch_size.api._api import ProfileInfo, TrialInfo
 from zeus.optimizer.batch_size.job._events import CONVERGED, GpuModel
@@ -13,10 +14,12 @@ from zeus.optimizer.batch_size.storage._account import Baseline
 from zeus.optimizer.batch_size.storage._history import Total
 from zeus.optimizer.batch_size.storage._overview import Overview
 from zeus.server.pages._job_charts import CROWD, standing_label
-from zeus.server.pages._layout import Row, details, properties, table, unbroken
+from zeus.server.pages._layout import aside, details, properties, unbroken
 from zeus.server.pages._markup import Content, Markup, join, tag
 from zeus.server.pages._outcomes import outcome
+from zeus.server.pages._table import Column, table
 from zeus.server.pages._units import (
+    NONE,
     UNKNOWN,
     counted,
     digits,
@@ -27,7 +30,6 @@ from zeus.server.pages._units import (
     watts,
 )
 
-_NONE = "\u2013"
 ROLES = {
     "default": "the default",
     "explore": "exploration",
@@ -68,106 +70,141 @@ def specification(overview: Overview) -> Markup:
     )
 
 
+# --- batch sizes --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Size:
+    """A batch size on the selected GPUs; the methods return the cells of its row.
+
+    Attributes:
+        overview: The job.
+        expected: What the policy expects of it.
+        totals: Totals of its trials, by outcome.
+        profile: Its profile, if there is one.
+    """
+
+    overview: Overview
+    expected: Expected
+    totals: Mapping[str, Total]
+    profile: ProfileInfo | None
+
+    @property
+    def chosen(self) -> bool:
+        decided = self.overview.next
+        return decided is not None and decided.batch_size == self.expected.batch_size
+
+    @property
+    def proven(self) -> bool:
+        return self.expected.standing == ArmStatus.PROVEN
+
+    def kind(self) -> str:
+        return "chosen" if self.chosen else "" if self.proven else "muted"
+
+    def name(self) -> Content:
+        size, standing = self.expected.batch_size, self.expected.standing
+        words = ["default"] * (size == self.overview.spec.default_batch_size)
+        words += ["next"] * self.chosen
+        if self.totals and standing in (ArmStatus.UNKNOWN, ArmStatus.EXPECTED):
+            words += [] if CONVERGED in self.totals else ["not converged"]
+        elif not self.proven:
+            words.append(standing_label(standing))
+        return join(str(size), aside(f" ({', '.join(words)})") if words else None)
+
+    def cost(self) -> Content:
+        return NONE if self.expected.cost is None else joules(self.expected.cost)
+
+    def interval(self) -> Content:
+        low, high = self.expected.low, self.expected.high
+        if low is None or high is None:
+            return NONE
+        return unbroken(f"{joules(low, 3)} – {joules(high, 3)}")
+
+    def runs(self) -> Content:
+        order = {CONVERGED: 0, RUNNING: 9}
+        found = sorted(self.totals.values(), key=lambda total: order.get(total.state, 5))
+        parts = [unbroken(f"{total.trials} ", outcome(total.state)) for total in found]
+        return tag("span", *parts, class_="runs") if parts else NONE
+
+    def epochs(self) -> Content:
+        return self._mean(lambda total: digits(total.epochs / total.trials, 3))
+
+    def time(self) -> Content:
+        return self._mean(lambda total: seconds(total.time / total.trials))
+
+    def energy(self) -> Content:
+        return self._mean(
+            lambda total: joules(total.energy / total.measured if total.measured else None, 3)
+        )
+
+    def power_limit(self) -> Content:
+        limit = None if self.profile is None else self.profile.power_limit
+        return NONE if limit is None else watts(limit)
+
+    def _mean(self, show: Callable[[Total], str]) -> Content:
+        """Return a mean over the runs that converged."""
+        return show(self.totals[CONVERGED]) if CONVERGED in self.totals else NONE
+
+
+_SIZES: Sequence[Column[_Size]] = (
+    Column("batch size", _Size.name),
+    Column("expected cost", _Size.cost, number=True),
+    Column("95 % interval", _Size.interval, number=True, optional=True),
+    Column("runs", _Size.runs),
+    Column("epochs", _Size.epochs, number=True, optional=True),
+    Column("time", _Size.time, number=True, optional=True),
+    Column("energy", _Size.energy, number=True, optional=True),
+    Column("power limit", _Size.power_limit, number=True),
+)
+
+
 def batch_sizes(overview: Overview) -> Markup:
     """Return measured and expected values of each batch size, on the selected GPUs."""
-    head = ("batch size", "expected cost", "95 % interval", "runs", "epochs", "time", "energy",
-            "power limit")  # fmt: skip
-    profiles = {each.batch_size: each for each in overview.profiles if _here(overview, each)}
-    rows: list[Row] = []
-    rest: list[Row] = []
+    here = overview.gpu
+    profiles = {p.batch_size: p for p in overview.profiles if (p.gpu, p.gpus) == here}
+    shown: list[_Size] = []
+    rest: list[_Size] = []
     for each in overview.beliefs:
-        mine = [
-            total
+        totals = {
+            total.state: total
             for total in overview.totals
-            if total.batch_size == each.batch_size and (total.gpu, total.gpus) == overview.gpu
-        ]
-        chosen = overview.next is not None and overview.next.batch_size == each.batch_size
-        proven = each.standing == ArmStatus.PROVEN
-        limit = profiles[each.batch_size].power_limit if each.batch_size in profiles else None
-        runs = {total.state for total in mine}
-        row = Row(
-            [
-                join(str(each.batch_size), _labels(overview, each, runs, chosen=chosen)),
-                _NONE if each.cost is None else joules(each.cost),
-                _interval(each.low, each.high),
-                _runs(mine),
-                *_means([total for total in mine if total.state == CONVERGED]),
-                _NONE if limit is None else watts(limit),
-            ],
-            "chosen" if chosen else "" if proven else "muted",
-        )
-        plain = len(overview.beliefs) > CROWD and not (mine or chosen or proven)
-        (rest if plain else rows).append(row)
-    look = {"numbers": (1, 2, 4, 5, 6, 7), "optional": (2, 4, 5, 6)}
-    known = table("Batch sizes", head, rows, **look)
+            if total.batch_size == each.batch_size and (total.gpu, total.gpus) == here
+        }
+        size = _Size(overview, each, totals, profiles.get(each.batch_size))
+        plain = len(overview.beliefs) > CROWD and not (totals or size.chosen or size.proven)
+        (rest if plain else shown).append(size)
+    known = table("Batch sizes", _SIZES, shown, kind=_Size.kind)
     if not rest:
         return known
-    folded = table("Batch sizes that were not tried", head, rest, **look)
+    folded = table("Batch sizes that were not tried", _SIZES, rest, kind=_Size.kind)
     summary = counted(len(rest), "batch size that was", "batch sizes that were")
     return join(known, details(f"{summary} not tried", folded, name="untried"))
 
 
-def _here(overview: Overview, profile: ProfileInfo) -> bool:
-    return (profile.gpu, profile.gpus) == overview.gpu
-
-
-def _labels(overview: Overview, each: Expected, runs: set[str], *, chosen: bool) -> Markup | None:
-    default = each.batch_size == overview.spec.default_batch_size
-    words = ["default"] * default + ["next"] * chosen
-    known = each.standing not in (ArmStatus.UNKNOWN, ArmStatus.EXPECTED)
-    if not known and runs:
-        words += [] if CONVERGED in runs else ["not converged"]
-    elif each.standing != ArmStatus.PROVEN:
-        words.append(standing_label(each.standing))
-    return tag("span", f" ({', '.join(words)})", class_="why") if words else None
-
-
-def _interval(low: float | None, high: float | None) -> Content:
-    if low is None or high is None:
-        return _NONE
-    return unbroken(f"{joules(low, 3)} – {joules(high, 3)}")
-
-
-def _runs(totals: Sequence[Total]) -> Content:
-    order = {CONVERGED: 0, RUNNING: 9}
-    found = sorted(totals, key=lambda total: order.get(total.state, 5))
-    parts = [unbroken(f"{total.trials} ", outcome(total.state)) for total in found]
-    return tag("span", *parts, class_="runs") if parts else _NONE
-
-
-def _means(converged: Sequence[Total]) -> list[Content]:
-    """Return mean epochs, time and energy of the converged runs."""
-    if not converged:
-        return [_NONE, _NONE, _NONE]
-    (total,) = converged
-    energy = total.energy / total.measured if total.measured else None
-    return [
-        digits(total.epochs / total.trials, 3),
-        seconds(total.time / total.trials),
-        joules(energy, 3),
-    ]
+# --- trials -------------------------------------------------------------------------------------
 
 
 def running(trials: Sequence[TrialInfo], overview: Overview) -> Markup:
     """Return the table of running trials."""
-    head = ("trial", "batch size", "epochs", "metric", "cost so far", "cost limit", "GPU", "began")
-    target = digits(overview.spec.target_metric, 6)
-    rows = []
-    for each in trials:
-        metric = UNKNOWN if each.metric is None else digits(each.metric, 5)
-        rows.append(
-            [
-                _place(each),
-                str(each.batch_size),
-                str(each.epochs),
-                unbroken(metric, tag("span", f" of {target}", class_="why")),
-                joules(each.cost),
-                "none" if each.threshold is None else joules(each.threshold),
-                gpu_name(GpuModel(each.gpu, each.gpus)),
-                instant(each.began),
-            ]
-        )
-    return table("Running trials", head, rows, numbers=(1, 2, 3, 4, 5), optional=(5, 6, 7))
+    target = aside(f" of {digits(overview.spec.target_metric, 6)}")
+
+    def metric(trial: TrialInfo) -> Content:
+        return unbroken(UNKNOWN if trial.metric is None else digits(trial.metric, 5), target)
+
+    def limit(trial: TrialInfo) -> Content:
+        return "none" if trial.threshold is None else joules(trial.threshold)
+
+    columns: Sequence[Column[TrialInfo]] = (
+        Column("trial", _place),
+        Column("batch size", lambda trial: trial.batch_size, number=True),
+        Column("epochs", lambda trial: trial.epochs, number=True),
+        Column("metric", metric, number=True),
+        Column("cost so far", lambda trial: joules(trial.cost), number=True),
+        Column("cost limit", limit, number=True, optional=True),
+        Column("GPU", _gpus, optional=True),
+        Column("began", lambda trial: instant(trial.began), optional=True),
+    )
+    return table("Running trials", columns, trials)
 
 
 def trials(found: Sequence[TrialInfo], *, gpus: bool) -> Markup:
@@ -177,32 +214,38 @@ def trials(found: Sequence[TrialInfo], *, gpus: bool) -> Markup:
         found: The trials.
         gpus: Whether to show the GPUs of each.
     """
-    head = ("recurrence", "batch size", "outcome", "role", "epochs", "metric", "time", "energy",
-            "cost", "began", *(["GPU"] if gpus else []))  # fmt: skip
-    rows = []
-    for each in found:
-        metric = _NONE if each.metric is None else digits(each.metric, 5)
-        began = each.epochs > 0 or each.time > 0
-        rows.append(
-            Row(
-                [
-                    _place(each),
-                    str(each.batch_size),
-                    _ending(each),
-                    unbroken(ROLES.get(each.role, each.role)),
-                    str(each.epochs),
-                    metric,
-                    seconds(each.time) if began else _NONE,
-                    joules(each.energy) if began else _NONE,
-                    joules(each.cost) if began else _NONE,
-                    unbroken(instant(each.began)),
-                    *([gpu_name(GpuModel(each.gpu, each.gpus))] if gpus else []),
-                ],
-                "" if each.state in (CONVERGED, RUNNING) else "muted",
-            )
-        )
-    numbers = (1, 4, 5, 6, 7, 8)
-    return table("Trials", head, rows, numbers=numbers, optional=(3, 4, 5, 6, 7, 9, 10))
+    columns: list[Column[TrialInfo]] = [
+        Column("recurrence", _place),
+        Column("batch size", lambda trial: trial.batch_size, number=True),
+        Column("outcome", _ending),
+        Column("role", lambda trial: unbroken(ROLES.get(trial.role, trial.role)), optional=True),
+        Column("epochs", lambda trial: trial.epochs, number=True, optional=True),
+        Column("metric", _metric, number=True, optional=True),
+        Column("time", _if_begun(lambda trial: seconds(trial.time)), number=True, optional=True),
+        Column("energy", _if_begun(lambda trial: joules(trial.energy)), number=True, optional=True),
+        Column("cost", _if_begun(lambda trial: joules(trial.cost)), number=True),
+        Column("began", lambda trial: unbroken(instant(trial.began)), optional=True),
+    ]
+    if gpus:
+        columns.append(Column("GPU", _gpus, optional=True))
+    return table("Trials", columns, found, kind=_trial_kind)
+
+
+def _trial_kind(trial: TrialInfo) -> str:
+    return "" if trial.state in (CONVERGED, RUNNING) else "muted"
+
+
+def _gpus(trial: TrialInfo) -> Content:
+    return gpu_name(GpuModel(trial.gpu, trial.gpus))
+
+
+def _metric(trial: TrialInfo) -> Content:
+    return NONE if trial.metric is None else digits(trial.metric, 5)
+
+
+def _if_begun(cell: Callable[[TrialInfo], Content]) -> Callable[[TrialInfo], Content]:
+    """Return the same for a cell that has no value before the first step."""
+    return lambda trial: cell(trial) if trial.epochs > 0 or trial.time > 0 else NONE
 
 
 def _ending(trial: TrialInfo) -> Content:
@@ -214,7 +257,7 @@ def _ending(trial: TrialInfo) -> Content:
 
 def _place(trial: TrialInfo) -> Content:
     attempt = f", attempt {trial.attempt + 1}" if trial.attempt else ""
-    return join(str(trial.recurrence), tag("span", attempt, class_="why") if attempt else None)
+    return join(str(trial.recurrence), aside(attempt) if attempt else None)
 
 
 def baselines(overview: Overview) -> Markup:

@@ -4,10 +4,12 @@ A page is a plain function that builds its content from `tag`s (see `markup`, wh
 text) and of the blocks below, and hands it to `respond`:
 
     def show(request: Request) -> Response:
+        columns = [Column("name", lambda plan: plan.name),
+                   Column("energy", lambda plan: joules(plan.energy), number=True)]
         content = join(
             heading("Pipelines", "Plans of frequencies"),
             facts([("Plans", "3")]),
-            section("All of them", table("Plans", ["name", "energy"], rows, numbers=[1])),
+            section("All of them", table("Plans", columns, plans)),
         )
         return respond(request, "Pipelines", content, at="/pipelines")
 
@@ -17,14 +19,14 @@ A new part of the site needs an entry in `SECTIONS`, its first path segment in `
 accept the cookie of `sign_in`), and its routes in `pages.routes`. Errors need nothing: any
 `ZeusError` or `HTTPException` that a page raises becomes an error page (`faults`).
 
-`units` formats quantities, `plotting` draws charts. Colors are the variables of the style sheet:
---paper, --ink, --muted, --grid, --axis, --line, --other, --chosen, --panel, --row, --bad. Inline
-styles and scripts are forbidden by the Content-Security-Policy of every page.
+`table` lists items, `units` formats quantities, `plotting` draws charts. Colors are the variables
+of the style sheet: --paper, --ink, --muted, --grid, --axis, --line, --other, --chosen, --panel,
+--row, --bad. Inline styles and scripts are forbidden by the Content-Security-Policy of every page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -183,58 +185,6 @@ def properties(entries: Iterable[tuple[str, Content]]) -> Markup:
     return tag("dl", *pairs, class_="properties")
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of a table.
-
-    Attributes:
-        cells: Contents; the first is the row header.
-        kind: Class of the row: "muted", "chosen" or none.
-    """
-
-    cells: Sequence[Content]
-    kind: str = ""
-
-
-def table(
-    caption: str,
-    head: Sequence[Content],
-    rows: Iterable[Row | Sequence[Content]],
-    *,
-    numbers: Sequence[int] = (),
-    optional: Sequence[int] = (),
-) -> Markup:
-    """Return a table that scrolls horizontally where it is too wide.
-
-    Args:
-        caption: Label for screen readers.
-        head: Titles of the columns.
-        rows: Cells, or `Row`s.
-        numbers: Indices of columns with numbers.
-        optional: Indices of columns that are hidden on phones.
-    """
-
-    def kind(column: int) -> str | None:
-        found = ["number"] * (column in numbers) + ["optional"] * (column in optional)
-        return " ".join(found) or None
-
-    titles = (tag("th", cell, scope="col", class_=kind(i)) for i, cell in enumerate(head))
-    lines = []
-    for row in rows:
-        given = row if isinstance(row, Row) else Row(row)
-        first, *others = given.cells
-        lines.append(
-            tag(
-                "tr",
-                tag("th", first, scope="row", class_=kind(0)),
-                *(tag("td", cell, class_=kind(i)) for i, cell in enumerate(others, 1)),
-                class_=given.kind or None,
-            )
-        )
-    inner = tag("table", tag("thead", tag("tr", *titles)), tag("tbody", *lines))
-    return tag("div", inner, class_="scroll", tabindex=0, role="region", aria_label=caption)
-
-
 def notice(*content: Content, kind: str = "") -> Markup:
     """Return a highlighted remark; kind "bad" is for errors."""
     role = "alert" if kind == "bad" else None
@@ -263,3 +213,8 @@ def details(summary: Content, *content: Content, name: str) -> Markup:
 def unbroken(*words: Content) -> Markup:
     """Return text that stays on one line."""
     return tag("span", join(*words), class_="unbroken")
+
+
+def aside(text: str) -> Markup:
+    """Return a remark of less weight than the text around it."""
+    return tag("span", text, class_="why")

@@ -15,14 +15,16 @@ from zeus.drawing.frontier import lay_out
 from zeus.errors import ServerError, UnknownJobError
 from zeus.frontier import Frontier, Point
 from zeus.optimizer.pipeline_frequency._figure import draw_pipeline
+from zeus.optimizer.pipeline_frequency.job._job import JobEvent
 from zeus.optimizer.pipeline_frequency.job._messages import Straggler
 from zeus.optimizer.pipeline_frequency.job._planning import Planned
 from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.server.pages._job import check_scope
-from zeus.server.pages._layout import Row, facts, heading, notice, respond, section, table
+from zeus.server.pages._layout import facts, heading, notice, respond, section
 from zeus.server.pages._markup import Content, Markup, join, tag
 from zeus.server.pages._plotting import WIDE, drawn, figure, words
-from zeus.server.pages._units import ago, counted, digits, joules, percent, seconds, watts
+from zeus.server.pages._table import Column, table
+from zeus.server.pages._units import NONE, ago, counted, digits, joules, percent, seconds, watts
 
 PATH = "/pipelines"
 _REFRESH = 5.0  # seconds, while ranks are alive
@@ -64,20 +66,19 @@ def show_list(request: Request) -> Response:
 
 
 def _list(jobs: Sequence[Mapping[str, Any]], now: float) -> Markup:
-    head = ("job", "DP × PP × TP", "ranks", "straggling", "status", "last change")
-    rows = [
-        [
-            tag("a", tag("bdi", job["name"]), href=address(job["name"])),
-            f"{job['dp_degree']} × {job['pp_degree']} × {job['tp_degree']}",
-            f"{job['alive']} of {job['dp_degree'] * job['pp_degree'] * job['tp_degree']}",
-            str(job["straggling"]) if job["straggling"] else "–",
-            _short(job["status"]),
-            ago(job["updated"], now),
-        ]
-        for job in jobs
-    ]
-    inner = table("Pipeline jobs", head, rows, numbers=(2, 3), optional=(1, 3, 5))
-    return tag("div", inner, id="jobs")
+    columns: Sequence[Column[Mapping[str, Any]]] = (
+        Column("job", lambda job: tag("a", tag("bdi", job["name"]), href=address(job["name"]))),
+        Column("DP × PP × TP", lambda job: " × ".join(map(str, _degrees(job))), optional=True),
+        Column("ranks", lambda job: f"{job['alive']} of {math.prod(_degrees(job))}", number=True),
+        Column("straggling", lambda job: job["straggling"] or NONE, number=True, optional=True),
+        Column("status", lambda job: _short(job["status"])),
+        Column("last change", lambda job: ago(job["updated"], now), optional=True),
+    )
+    return tag("div", table("Pipeline jobs", columns, jobs), id="jobs")
+
+
+def _degrees(job: Mapping[str, Any]) -> tuple[int, int, int]:
+    return job["dp_degree"], job["pp_degree"], job["tp_degree"]
 
 
 def _nothing() -> Markup:
@@ -118,18 +119,20 @@ def show(request: Request) -> Response:
         number if number < job["dp_degree"] else 0,
         request.app.state.now(),
     )
-    events = [
-        [ago(event.at, page.now), event.kind, event.message]
-        for event in pipelines.events(name, _EVENTS)
-    ]
-    content = join(page.content(), _events(events) if events else None)
+    content = join(page.content(), _events(pipelines.events(name, _EVENTS), page.now))
     refresh = _REFRESH if job["alive"] else 0
     return respond(request, name, content, at=PATH, refresh=refresh)
 
 
-def _events(rows: Sequence[Sequence[Content]]) -> Markup:
-    inner = table("Events", ("when", "event", "details"), rows)
-    return section("Events", inner, name="events")
+def _events(events: Sequence[JobEvent], now: float) -> Markup | None:
+    if not events:
+        return None
+    columns: Sequence[Column[JobEvent]] = (
+        Column("when", lambda event: ago(event.at, now)),
+        Column("event", lambda event: event.kind),
+        Column("details", lambda event: event.message),
+    )
+    return section("Events", table("Events", columns, events), name="events")
 
 
 @dataclass
@@ -280,78 +283,66 @@ class _Page:
         return section("Time and energy of the plans", chart, name="frontier", about=about)
 
     def pipelines(self) -> Markup:
-        rows = []
-        for number, point in list(enumerate(self.points))[:_MAX_ROWS]:
+        def pace(number: int) -> str:
             straggler = self.stragglers.get(number)
-            state = "keeps pace" if straggler is None else str(straggler).partition(" takes ")[2]
-            rows.append(
-                Row(
-                    [
-                        tag("a", str(number), href=address(self.job["name"], number)),
-                        "as planned" if straggler is None else f"takes {state}",
-                        seconds(point.time, 4),
-                        joules(point.energy / len(self.points)),
-                        str(point.knob),
-                    ],
-                    "chosen" if number == self.number else "",
-                )
-            )
-        head = ("pipeline", "pace", "time of its plan", "energy of its plan", "clocks")
-        inner = table("Pipelines", head, rows, numbers=(2, 3), optional=(4,))
+            if straggler is None:
+                return "as planned"
+            return f"takes {str(straggler).partition(' takes ')[2]}"
+
+        columns: Sequence[Column[int]] = (
+            Column("pipeline", lambda n: tag("a", str(n), href=address(self.job["name"], n))),
+            Column("pace", pace),
+            Column("time of its plan", lambda n: seconds(self.points[n].time, 4), number=True),
+            Column(
+                "energy of its plan",
+                lambda n: joules(self.points[n].energy / len(self.points)),
+                number=True,
+            ),
+            Column("clocks", lambda n: str(self.points[n].knob), optional=True),
+        )
+        inner = table(
+            "Pipelines",
+            columns,
+            range(len(self.points))[:_MAX_ROWS],
+            kind=lambda n: "chosen" if n == self.number else "",
+        )
         about = "A straggler runs its fastest plan; the other pipelines slow down to its pace."
         return section("Pipelines", inner, name="pipelines", about=about)
 
     def clocks(self) -> Markup:
-        point = self.points[self.number]
-        rows: list[list[Content]] = []
+        plan = self.points[self.number].knob
+        found: dict[tuple[int, str], list[float]] = {}
         for place in range(self.job["pp_degree"]):
-            chosen: dict[str, list[float]] = {}
-            for operation, option in point.knob.of_device(place):
+            for operation, option in plan.of_device(place):
                 if option.frequency is not None:
                     label = f"{operation.instruction} of stage {operation.stage}"
-                    chosen.setdefault(label, []).append(option.frequency)
-            for label, clocks in chosen.items():
-                rows.append(
-                    [
-                        str(place),
-                        label,
-                        f"{digits(min(clocks))} MHz",
-                        f"{digits(sum(clocks) / len(clocks))} MHz",
-                        f"{digits(max(clocks))} MHz",
-                    ]
-                )
-        head = ("PP rank", "computation", "lowest", "mean", "highest")
-        inner = table(
-            "Clocks of the plan", head, rows[:_MAX_ROWS], numbers=(2, 3, 4), optional=(0,)
+                    found.setdefault((place, label), []).append(option.frequency)
+        columns: Sequence[Column[tuple[int, str]]] = (
+            Column("PP rank", lambda key: key[0], optional=True),
+            Column("computation", lambda key: key[1]),
+            Column("lowest", lambda key: _clock(min(found[key])), number=True),
+            Column("mean", lambda key: _clock(sum(found[key]) / len(found[key])), number=True),
+            Column("highest", lambda key: _clock(max(found[key])), number=True),
         )
-        title = f"Clocks of pipeline {self.number}"
-        return section(title, inner, name="clocks")
+        inner = table("Clocks of the plan", columns, list(found)[:_MAX_ROWS])
+        return section(f"Clocks of pipeline {self.number}", inner, name="clocks")
 
     # --- ranks ----------------------------------------------------------------------------------
 
     def ranks(self) -> Markup:
         own = [rank for rank in self.job["ranks"] if rank["dp_rank"] == self.number]
-        rows = [
-            Row(
-                [
-                    str(rank["rank"]),
-                    str(rank["pp_rank"]),
-                    str(rank["tp_rank"]),
-                    rank["gpu"],
-                    _state(rank),
-                    str(rank["instructions"]) if rank["instructions"] else "–",
-                    str(rank["clocks_measured"]) if rank["clocks_measured"] else "–",
-                ],
-                "muted" if rank["state"] in ("ended", "lost") else "",
-            )
-            for rank in own[:_MAX_ROWS]
-        ]
-        head = ("rank", "PP rank", "TP rank", "GPU", "state", "instructions", "clocks measured")
-        inner: Content = table("Ranks", head, rows, numbers=(1, 2, 5, 6), optional=(2, 3, 5))
-        if not rows:
+        inner: Content = table("Ranks", _RANKS, own[:_MAX_ROWS], kind=_rank_kind)
+        if not own:
             inner = tag("p", "No rank has registered.", class_="about")
-        title = f"Ranks of pipeline {self.number}"
-        return section(title, inner, name="ranks")
+        return section(f"Ranks of pipeline {self.number}", inner, name="ranks")
+
+
+def _rank_kind(rank: Mapping[str, Any]) -> str:
+    return "muted" if rank["state"] in ("ended", "lost") else ""
+
+
+def _clock(megahertz: float) -> str:
+    return f"{digits(megahertz)} MHz"
 
 
 def _state(rank: Mapping[str, Any]) -> Content:
@@ -363,6 +354,17 @@ def _state(rank: Mapping[str, Any]) -> Content:
     if rank["state"] == "lost":
         return tag("span", "lost: no longer responds", class_="bad")
     return str(rank["state"])
+
+
+_RANKS: Sequence[Column[Mapping[str, Any]]] = (
+    Column("rank", lambda rank: rank["rank"]),
+    Column("PP rank", lambda rank: rank["pp_rank"], number=True),
+    Column("TP rank", lambda rank: rank["tp_rank"], number=True, optional=True),
+    Column("GPU", lambda rank: rank["gpu"], optional=True),
+    Column("state", _state),
+    Column("instructions", lambda rank: rank["instructions"] or NONE, number=True, optional=True),
+    Column("clocks measured", lambda rank: rank["clocks_measured"] or NONE, number=True),
+)
 
 
 def _thinned(points: Sequence[Point], kept: Sequence[Point]) -> list[Point]:

@@ -13,6 +13,7 @@ from zeus.drawing._units import energy_unit, time_unit
 from zeus.server.pages._markup import Markup, tag
 
 UNKNOWN = "unknown"
+NONE = "\u2013"  # where there is no value to know
 _THIN = "\u202f"  # a narrow space that does not break
 _SPACE = "\u00a0"  # another, between a number and its unit
 _MINUS = "\u2212"
