@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 import sys
 import threading
@@ -166,10 +167,67 @@ def test_epochs_go_to_the_trackers(recorder, node, numbered):
             job.step(batch)
             node.sleep(2.0)
         node.sleep(100.0)
-    assert [step for step, _ in tracker.logged] == ([4, 8] if numbered else [None, None])
+    assert [step for step, _ in tracker.logged] == ([4, 8] if numbered else [0, 1])
     times = [values["zeus/epoch_time"] for _, values in tracker.logged]
     assert times == pytest.approx([8.0, 8.0])
     assert all(values["zeus/epoch_energy"] > 0 for _, values in tracker.logged)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "steps"), [(range(5, 7), [5, 6]), ("ab", [0, 1])], ids=["continued", "named"]
+)
+def test_the_step_is_the_number_of_the_epoch(recorder, epochs, steps):
+    tracker = Tracker()
+    job = Job(batches=1, log_with=[tracker])
+    job.accelerator.init_trackers("project")
+    zeus = ZeusCallback(job.accelerator, recorder)
+    for _ in zeus.epochs(epochs):
+        for batch in zeus.steps(job.loader):
+            job.step(batch)
+    assert [step for step, _ in tracker.logged] == steps
+
+
+def test_trackers_that_count_by_themselves_are_not_given_a_step(recorder):
+    class Counting(Tracker):
+        name = "wandb"  # which drops what has a lower step than its last
+
+    tracker = Counting()
+    job = Job(batches=1, log_with=[tracker])
+    job.accelerator.init_trackers("project")
+    zeus = ZeusCallback(job.accelerator, recorder)
+    for _ in zeus.epochs(range(2)):
+        for batch in zeus.steps(job.loader):
+            job.step(batch)
+    assert [step for step, _ in tracker.logged] == [None, None]
+
+
+def test_a_tensorboard_file_has_every_epoch_at_a_step_of_its_own(recorder, node, tmp_path):
+    pytest.importorskip("tensorboardX")
+    job = Job(log_with="tensorboard", project_dir=tmp_path)
+    job.accelerator.init_trackers("project")
+    zeus = ZeusCallback(job.accelerator, recorder)
+    for _ in zeus.epochs(range(3)):
+        for batch in zeus.steps(job.loader):
+            job.step(batch)
+            node.sleep(2.0)
+    job.accelerator.end_training()
+    assert dict(scalars(tmp_path, "zeus/epoch_time")) == pytest.approx({0: 8.0, 1: 8.0, 2: 8.0})
+    assert [step for step, _ in scalars(tmp_path, "zeus/epoch_energy")] == [0, 1, 2]
+
+
+def scalars(directory, tag):
+    """Steps and values of a tag in the event files under a directory."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found = []
+    for path in directory.rglob("events.out.tfevents.*"):
+        content = path.read_bytes()
+        while content:  # each record: its length, a checksum of it, the event, a checksum of it
+            (length,) = struct.unpack_from("<Q", content)
+            event = Event.FromString(content[12 : 12 + length])
+            content = content[16 + length :]
+            found += [(event.step, v.simple_value) for v in event.summary.value if v.tag == tag]
+    return found
 
 
 def test_one_line_optimizes_the_power_limit(node):

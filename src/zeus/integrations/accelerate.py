@@ -29,6 +29,9 @@ with needs("accelerate", "accelerate"):
 
 T = TypeVar("T")
 
+# Trackers that count by themselves: an epoch's number would be behind what they have logged.
+_COUNTING_TRACKERS = {"aim", "comet_ml", "dvclive", "swanlab", "trackio", "wandb"}
+
 
 class ZeusCallback(Integration):
     """Yields the epochs and steps of a loop that uses Accelerate.
@@ -42,8 +45,8 @@ class ZeusCallback(Integration):
         callbacks: Called at each event. If none are given, the power limit is optimized.
         monitor: Measures each epoch. Defaults to the monitor of the first callback that has one,
             or else to a new one.
-        tracker_step: Returns the step number under which trackers log the values of an epoch. By
-            default trackers number them by themselves.
+        tracker_step: Returns the step under which trackers log the values of an epoch. By default
+            it is the number of the epoch, except for trackers that count steps by themselves.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class ZeusCallback(Integration):
         super().__init__(*callbacks, monitor=monitor)
         self._accelerator = accelerator
         self._tracker_step = tracker_step
+        self._epoch = 0
 
     def epochs(self, iterable: Iterable[T]) -> Iterator[T]:
         """Iterate over the epochs of a training run; leaving the loop restores everything.
@@ -65,7 +69,7 @@ class ZeusCallback(Integration):
         """
         hook = self._accelerator.register_save_state_pre_hook(self._before_checkpoint)
         try:
-            yield from walk_epochs(self._run, iterable, self._log)
+            yield from walk_epochs(self._run, self._counted(iterable), self._log)
         finally:
             hook.remove()
 
@@ -84,6 +88,16 @@ class ZeusCallback(Integration):
     def _before_checkpoint(self, *_: object) -> None:
         self._run.pause()
 
+    def _counted(self, epochs: Iterable[T]) -> Iterator[T]:
+        for number, epoch in enumerate(epochs):
+            # A run that continues another one begins with a later epoch.
+            self._epoch = epoch if isinstance(epoch, int) else number
+            yield epoch
+
     def _log(self, values: Values) -> None:
-        step = None if self._tracker_step is None else self._tracker_step()
-        self._accelerator.log(values, step=step)
+        if self._tracker_step is not None:
+            self._accelerator.log(values, step=self._tracker_step())
+        elif self._accelerator.is_main_process:
+            for tracker in self._accelerator.trackers:
+                counts = tracker.name in _COUNTING_TRACKERS
+                tracker.log(values, step=None if counts else self._epoch)
