@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -280,6 +281,44 @@ def test_energy_that_is_not_known_is_absent():
         timeout=300,
     )
     assert done.stdout == "['zeus/epoch_time']\n", done.stderr
+
+
+RANK_SCRIPT = """
+import json, sys, time
+import torch.distributed as dist
+from zeus.integrations.loop import epochs, steps
+from zeus.optimizer import Callback
+
+dist.init_process_group("gloo")
+logged = []
+for _ in epochs(range(2), Callback(), log=logged.append):
+    for _ in steps(range(2)):
+        time.sleep(0.2 if dist.get_rank() else 0.05)
+with open(f"{sys.argv[1]}/{dist.get_rank()}.json", "w") as file:
+    json.dump(logged, file)
+dist.destroy_process_group()
+"""
+
+
+def test_of_several_processes_the_first_one_logs_for_all(tmp_path):
+    pytest.importorskip("torch")
+    script = tmp_path / "train.py"
+    script.write_text(RANK_SCRIPT)
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+            script, tmp_path,
+        ],
+        env={**os.environ, "ZEUS_SIMULATE": "v100x2", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert [values["zeus/epoch_time"] > 0.4 for values in first] == [True, True]  # the slower's
+    assert second == []
 
 
 def test_the_monitor_of_a_callback_is_used():

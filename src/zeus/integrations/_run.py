@@ -77,6 +77,11 @@ class Run:
         """Whether a run has begun and has not ended."""
         return self._means is not None and self._means.open
 
+    @property
+    def first(self) -> bool:
+        """Whether this is the first process of the job, which logs for all."""
+        return self._means is None or self._means.rank == 0
+
     def begin(self, frame: FrameType | None = None) -> None:
         """Begin a run. An open run continues: frameworks may retry by themselves.
 
@@ -200,6 +205,11 @@ class _Means:
         # Two threads may try to end the run; the second one waits until the first is done.
         self._lock = threading.RLock()
 
+    @property
+    def rank(self) -> int:
+        """Rank of this process among those that share their values; 0 before they do."""
+        return 0 if self._ranks is None else self._ranks.rank
+
     def start_measuring(self) -> None:
         """Open a window: training follows."""
         with suppress(WindowError):  # the monitor is closed; training must go on
@@ -305,9 +315,9 @@ def walk_epochs(run: Run, epochs: Iterable[T], log: Callable[[Values], object]) 
             try:
                 yield epoch
             except GeneratorExit:
-                _log(run.epoch_end(report=not run.left_early), log)
+                _log(run, run.epoch_end(report=not run.left_early), log)
                 raise
-            _log(run.epoch_end(), log)
+            _log(run, run.epoch_end(), log)
     finally:
         run.close()
 
@@ -346,6 +356,6 @@ def paused(run: Run) -> Iterator[None]:
             run.resume()
 
 
-def _log(values: Values, log: Callable[[Values], object]) -> None:
-    if values:
+def _log(run: Run, values: Values, log: Callable[[Values], object]) -> None:
+    if values and run.first:
         log(values)

@@ -50,7 +50,8 @@ def epochs(
         monitor: Measures each epoch. Defaults to the monitor of the first callback that has one,
             or else to a new one.
         log: Called after each epoch with a dictionary: `zeus/epoch_time`, the seconds of training
-            in it, and `zeus/epoch_energy`, its joules, if they could be measured.
+            in it, and `zeus/epoch_energy`, its joules on all processes, if they could be measured.
+            Of processes that are joined by `torch.distributed`, only the first one calls it.
     """
     run = Run(callbacks, monitor)
     with _entered(run):
