@@ -18,7 +18,7 @@ from zeus.device._base import Cpu, CpuDriver, DeviceSet, Gpu, GpuDriver, GpuIden
 from zeus.device._node import Node, simulated_node
 from zeus.errors import CapabilityError, Reason
 from zeus.monitor import ZeusMonitor
-from zeus.monitor._power import CpuDomain, Pace, PowerDomain, PowerMonitor
+from zeus.monitor._power import CpuDomain, PowerDomain, PowerMonitor
 from zeus.testing import SimulatedNode
 
 INSTANT, AVERAGE, MEMORY = PowerDomain
@@ -313,13 +313,6 @@ def test_quick_looks_are_bounded():
         node.clock.sleep(0.05)
     assert len(driver.reads) <= 51 + 5 / 0.1
     assert instants(monitor)
-
-
-def test_thrift_stretches_a_chosen_period_but_not_one_asked_for():
-    assert Pace(0.1).pause(3.0) == pytest.approx(0.3)
-    assert Pace(0.1, obeyed=True).pause(3.0) == pytest.approx(0.1)
-    assert Pace(0.001).period == 0.01
-    assert Pace(0.001, obeyed=True).period == 0.001
 
 
 def test_lateness_does_not_add_up():
