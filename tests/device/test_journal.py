@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
-import signal
-import stat
-import subprocess
-import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +17,8 @@ from zeus.clock import MonotonicClock
 from zeus.device._hold import knob_setter
 from zeus.device._journal import Journal, recover
 from zeus.device._node import Node
-from zeus.device._records import Entry, GpuRecord, Stacks, recorded_gpus, recorded_stacks
+from zeus.device._records import Entry, GpuRecord, Stacks, recorded_gpus
 from zeus.errors import CapabilityError, KnobError, Reason
-from zeus.state import _files as state
-from zeus.state._files import boot_id, process_start, state_directory, write_atomically
-from zeus.state._locks import locked
 
 KEY = "GPU-stand-in"
 
@@ -189,13 +180,6 @@ def test_a_lost_record_does_not_lose_a_change() -> None:
     assert knobs.values["power_limit"] == 250.0
 
 
-def test_keys_with_odd_characters_have_files_of_their_own() -> None:
-    paths = {journal_path(key) for key in ("0000:3b:00.0", "0000:3b:00.1", "GPU-a", "GPU-b/c")}
-    assert len(paths) == 4
-    assert all(path.parent == state_directory() / "holds" for path in paths)
-    assert all(path.suffix == ".json" for path in paths)
-
-
 # --- Recovery -------------------------------------------------------------------------------------
 
 
@@ -320,81 +304,7 @@ def test_a_record_that_may_not_be_opened_is_a_problem_not_a_crash(
     assert "Permission denied" in problems[0].error.detail
 
 
-# --- Damage ---------------------------------------------------------------------------------------
-
-GOOD = _fields(gone(120.0, 187.5))
-DAMAGED = {
-    "cut short": '{"version": 1, "knobs": {"power_li',
-    "empty": "",
-    "no object": "[]",
-    "null": "null",
-    "other version": '{"version": 99, "knobs": {}}',
-    "no knobs": '{"version": 1}',
-    "knobs as a list": '{"version": 1, "knobs": []}',
-    "stack as a number": '{"version": 1, "knobs": {"power_limit": 3}}',
-    "entry as a text": '{"version": 1, "knobs": {"power_limit": ["x"]}}',
-    "missing field": '{"version": 1, "knobs": {"power_limit": [{"value": 1.0}]}}',
-    "text for watts": json.dumps(
-        {"version": 1, "knobs": {"power_limit": [{**GOOD, "previous": "lots"}]}}
-    ),
-    "three clocks": json.dumps(
-        {"version": 1, "knobs": {"graphics_clock": [{**GOOD, "previous": [1, 2, 3]}]}}
-    ),
-    "not a number": json.dumps(
-        {"version": 1, "knobs": {"power_limit": [{**GOOD, "previous": float("nan")}]}}
-    ),
-    "endless": json.dumps(
-        {"version": 1, "knobs": {"power_limit": [{**GOOD, "previous": 10**400}]}}
-    ),
-    "nested deeply": '{"version": 1, "knobs": ' + "[" * 100_000,
-    "a number of many digits": '{"version": 1, "knobs": ' + "9" * 10_000 + "}",
-    "unknown knob": json.dumps({"version": 1, "knobs": {"fan_speed": [GOOD]}}),
-    "no text": b"\xff\xfe\x00",
-    "huge": b" " * (2 << 20),
-    "text for a process": json.dumps(
-        {"version": 1, "knobs": {"power_limit": [{**GOOD, "pid": "me"}]}}
-    ),
-}
-
-
-@pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED.keys())
-def test_a_record_that_cannot_be_read_is_kept_and_its_gpu_left_alone(text: str | bytes) -> None:
-    path = journal_path(KEY)
-    raw = text if isinstance(text, bytes) else text.encode()
-    path.write_bytes(raw)
-    gpu, driver = stand_in()
-    driver.limit = 200.0
-    ended, (problem,) = Node(MonotonicClock(), [driver]).restore()
-    assert ended == 0
-    assert problem.error.reason is Reason.UNREADABLE
-    assert str(path) in problem.error.detail
-    with pytest.raises(CapabilityError, match="unreadable record"):
-        gpu.hold(power_limit=120).acquire()
-    assert driver.limit == 200.0
-    found, (unreadable,) = recorded_stacks()
-    assert (found, unreadable.path) == ({}, path)
-    assert unreadable.why
-    assert path.read_bytes() == raw
-
-
-def test_something_else_in_the_place_of_a_record_keeps_nobody_waiting() -> None:
-    os.mkfifo(journal_path(KEY))
-    _, (unreadable,) = recorded_stacks()
-    assert "not a regular file" in unreadable.why
-
-
-def test_a_hold_whose_record_became_unreadable_puts_back_what_nobody_changed() -> None:
-    gpu, driver = stand_in()
-    path = journal_path(KEY)
-    with gpu.hold(power_limit=120):
-        path.write_text('{"version": 99, "knobs": {}}')
-    assert driver.limit == 250.0
-    path.unlink()
-    with gpu.hold(power_limit=120):
-        path.write_text('{"version": 99, "knobs": {}}')
-        driver.limit = 140.0  # by the one who wrote it
-    assert driver.limit == 140.0
-    assert json.loads(path.read_text())["version"] == 99
+# --- Other versions, and nonsense -----------------------------------------------------------------
 
 
 def test_what_a_later_version_notes_is_kept() -> None:
@@ -419,126 +329,3 @@ def test_a_limit_that_is_no_number_is_refused_not_set() -> None:
     with pytest.raises(KnobError, match="number of watts"):
         knob_setter(driver)("power_limit", None)
     assert driver.limit == 250.0
-
-
-# --- Files and processes --------------------------------------------------------------------------
-
-
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch) -> None:
-    path = tmp_path / "file"
-    write_atomically(path, "old")
-    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("no")))
-    with pytest.raises(OSError, match="no"):
-        write_atomically(path, "new")
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_lock_ends_with_its_block_even_if_a_child_was_forked_inside(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    with locked(path):
-        ready, tell = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(tell)
-            os.read(ready, 1)  # lives on, with a copy of the open file
-            os._exit(0)
-    try:
-        with path.open() as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    finally:
-        os.close(tell)
-        os.close(ready)
-        os.waitpid(child, 0)
-
-
-def test_a_lock_keeps_others_out_until_its_end(tmp_path: Path) -> None:
-    log: list[str] = []
-
-    def second() -> None:
-        with locked(tmp_path / "lock"):
-            log.append("second")
-
-    with locked(tmp_path / "lock"):
-        thread = threading.Thread(target=second)
-        thread.start()
-        thread.join(0.05)
-        log.append("first")
-    thread.join(30)
-    assert log == ["first", "second"]
-
-
-def test_processes_are_known_by_when_they_started() -> None:
-    assert process_start(os.getpid()) == process_start(os.getpid())
-    assert process_start(os.getpid()) is not None
-    assert process_start(2**22 + 1) is None
-    assert boot_id() == boot_id() != ""
-
-
-def test_a_process_that_ended_unnoticed_is_gone() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
-    )
-    started = process_start(process.pid)
-    assert started
-    process.send_signal(signal.SIGKILL)
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # a zombie from here on
-    assert process_start(process.pid) is None
-    process.communicate()
-
-
-def test_a_process_with_an_odd_name_is_found() -> None:
-    name = "a) S 1 ("
-    code = (
-        "import ctypes; ctypes.CDLL(None).prctl(15, b'" + name + "', 0, 0, 0); print('', flush=1)"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code + "; input()"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    before = process_start(process.pid)
-    process.stdout.readline()
-    assert process_start(process.pid) == before
-    process.communicate("\n")
-
-
-# --- Where it is kept -----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.delenv("ZEUS_STATE_DIR")
-    monkeypatch.setattr("zeus.device._record_places.SHARED_PLACES", ())
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(state.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
-    (tmp_path / "temporary").mkdir()
-    return tmp_path
-
-
-def test_state_is_kept_in_the_users_directory(unset: Path) -> None:
-    assert state_directory() == unset / "home" / "zeus"
-    assert stat.S_IMODE(state_directory().stat().st_mode) == 0o700
-
-
-def test_accounts_without_a_home_have_a_directory_of_their_own(unset: Path) -> None:
-    (unset / "home").write_text("no directory")
-    own = unset / "temporary" / f"zeus-{os.getuid()}"
-    assert state_directory() == own
-    assert stat.S_IMODE(own.stat().st_mode) == 0o700
-
-
-def test_a_directory_that_others_can_write_is_not_trusted(unset: Path) -> None:
-    # Whoever writes a record decides what a privileged process sets later.
-    (unset / "home").write_text("no directory")
-    trap = unset / "temporary" / f"zeus-{os.getuid()}"
-    trap.mkdir()
-    trap.chmod(0o777)
-    with pytest.raises(PermissionError, match="ZEUS_STATE_DIR"):
-        state_directory()
-    trap.rmdir()
-    (unset / "elsewhere").mkdir()
-    trap.symlink_to(unset / "elsewhere")
-    with pytest.raises(PermissionError, match="ZEUS_STATE_DIR"):
-        state_directory()
-    assert recorded_gpus() == set()

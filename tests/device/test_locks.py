@@ -17,7 +17,6 @@ from tests.device.clients import SPEC, Client, Clients
 
 from zeus.device._node import simulated_node
 from zeus.device._records import GpuRecord
-from zeus.state._locks import LockTimeoutError, locked
 
 STOPPED = """
 from contextlib import ExitStack
@@ -118,30 +117,6 @@ def test_a_hold_that_cannot_be_ended_is_ended_when_the_other_goes_on(
     assert holding.end() == 0
     assert "the end of this process tries again" in holding.errors
     assert limit() == before
-
-
-def test_a_lock_that_is_not_free_in_time_is_an_error_that_names_its_holder(tmp_path: Path) -> None:
-    ready, tell = os.pipe()
-    child = os.fork()
-    if child == 0:
-        with locked(tmp_path / "lock"):
-            os.write(tell, b".")
-            signal.pause()
-        os._exit(0)
-    os.read(ready, 1)
-    try:
-        with (
-            pytest.raises(LockTimeoutError, match=f"by process {child}"),
-            locked(tmp_path / "lock"),
-        ):
-            pass
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(ready)
-        os.close(tell)
-    with locked(tmp_path / "lock"):
-        pass
 
 
 def test_what_killed_writers_left_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:

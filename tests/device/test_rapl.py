@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from pathlib import Path
 
 import pytest
@@ -478,10 +477,7 @@ def test_a_process_forked_in_the_middle_of_a_reading_can_read(powercap, monkeypa
     thread = threading.Thread(target=cpu.energy)
     thread.start()
     inside.wait()
-    with warnings.catch_warnings():
-        # Newer Pythons warn of exactly what is tried here.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
+    child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # not the deadline of this test
         signal.alarm(120)

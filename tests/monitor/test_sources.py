@@ -154,7 +154,6 @@ def test_a_helper_in_whose_driver_a_call_hangs_is_left_behind(sources):
     assert helper not in sources._helpers
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_in_a_forked_child_the_helper_is_the_parents(sources):
     (source,) = sources.of(current_node().gpus)
     child = os.fork()
