@@ -21,7 +21,7 @@ import numpy as np
 from zeus.optimizer.batch_size.job._job_batch import Ints, Role, Rows, Trials
 from zeus.optimizer.batch_size.policies._zeus import ZeusPolicy
 from zeus.optimizer.batch_size.policies._zeus_state import ZeusState
-from zeus.replay._engine import Job, replay
+from zeus.replay._jobs import Job, replay
 from zeus.replay._table import JobTable, job_table
 from zeus.replay._traces import load_traces
 from zeus.replay._workloads import WORKLOADS
@@ -31,8 +31,8 @@ CAUSES = ("default", "profiles", "given up", "cut off", "explored", "exploited",
 
 def jobs_of(table: JobTable, policy: str, seeds: Sequence[int]) -> list[Job]:
     """As often as in the paper: twice as often as there are configurations."""
-    runs = 2 * len(table.batch_sizes) * len(table.power_limits)
-    return [Job(table.spec(policy, seed), [table], [0] * runs, seed) for seed in seeds]
+    runs = [0] * table.recurrences
+    return [Job(table.spec(policy, seed), [table], runs, seed) for seed in seeds]
 
 
 class KnowsEpochs(ZeusPolicy):

@@ -4,7 +4,7 @@ What was developed on what: the shape of the policy was found by looking at all 
 workloads on both GPUs and at their other targets, with seeds below 20,000, and at made-up GPUs 0,
 1, 2, 5 to 8 and, with fewer batch sizes, 20 to 23; its assumptions (`policies/assumptions.py`) by
 some 600 trials on those. So no workload here is unseen. What is unseen are the seeds (from 20,000
-on) and the made-up GPUs (40 to 43, see `zeus.replay._synthetic`). How much it matters that all
+on) and the made-up GPUs (40 to 43, see `replay_scenarios.py`). How much it matters that all
 workloads were seen: assumptions searched anew, from random ones in 100 trials, on DeepSpeech2, BERT
 QA and ShuffleNet reached 0.32 of the paper's regret on the other three, where those of the product
 reached 0.26; searched on the other three, 0.37 on these, where those of the product reached 0.28
@@ -49,14 +49,13 @@ from typing import Any
 import numpy as np
 from harness import QUICK, Bench, say
 from replay_causes import KnowsEpochs, bound
+from replay_scenarios import bent, common, drifting, moving, overlapping
 from rows import Row, row
 
 from zeus._student import student_factor
 from zeus.errors import TraceError
 from zeus.optimizer.batch_size.policies._paper import PaperPolicy, PaperState
-from zeus.replay._engine import Job, Result, replay
-from zeus.replay._scenarios import common, drifting, moving, overlapping
-from zeus.replay._synthetic import bent
+from zeus.replay._jobs import Job, Result, replay
 from zeus.replay._table import JobTable, job_table
 from zeus.replay._traces import Traces, load_traces
 from zeus.replay._workloads import WORKLOADS, Workload, workload_named
@@ -89,12 +88,8 @@ class PublishedPaper(PaperPolicy):
 # --- replaying -----------------------------------------------------------------------------------
 
 
-def runs_of(table: JobTable) -> int:
-    return 2 * len(table.batch_sizes) * len(table.power_limits)
-
-
 def plain(table: JobTable, policy: str, seed: int) -> Job:
-    return Job(table.spec(policy, seed), [table], [0] * runs_of(table), seed)
+    return Job(table.spec(policy, seed), [table], [0] * table.recurrences, seed)
 
 
 def regrets(tables: Sequence[JobTable], policy: str, seeds: range, slots: int = 1) -> np.ndarray:
@@ -285,7 +280,7 @@ def drift(traces: Traces, seeds: range) -> Iterator[Row]:
 def overlap(tables: Sequence[JobTable], seeds: range) -> Iterator[Row]:
     """Submissions before earlier ones have ended, four at once on average; see above."""
     workloads = [table.workload for table in tables]
-    runs = [runs_of(table) for table in tables]
+    runs = [table.recurrences for table in tables]
 
     def found(policy: str, regular: bool) -> np.ndarray:
         groups = overlapping(tables, seeds, runs, at_once=4.0, regular=regular)
@@ -317,7 +312,7 @@ def known_epochs(tables: Sequence[JobTable], seeds: range, paper: np.ndarray) ->
     say("replay: what is left without learning")
 
     def left(table: JobTable) -> float:
-        groups = overlapping([table], seeds, [runs_of(table)], at_once=4.0)
+        groups = overlapping([table], seeds, [table.recurrences], at_once=4.0)
         sums = run_groups(groups, [table], "zeus", {}, instead=KnowsEpochs(table))
         return float((sums.runs - sums.jobs).mean())
 
@@ -348,7 +343,7 @@ def migration(traces: Traces, seeds: range) -> Iterator[Row]:
                 continue
             for workload in WORKLOADS:
                 tables = [job_table(traces, gpu, workload) for gpu in (start, end)]
-                before, after = map(runs_of, tables)
+                before, after = (table.recurrences for table in tables)
                 jobs = [moving(tables, "zeus", seed, before=before, after=after) for seed in seeds]
                 there = jobs[0].tables[1]
                 cost = replay(jobs, history=True).history["cost"][:, before:]

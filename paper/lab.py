@@ -196,7 +196,7 @@ class Lab:
         names = [workload.name for workload in self.workloads(model)]
         tables = [self.table(name, model, eta) for name in names]
         jobs = [
-            Job(table.spec(policy, seed, beta=beta), [table], [0] * recurrences(table), seed)
+            Job(table.spec(policy, seed, beta=beta), [table], [0] * table.recurrences, seed)
             for table in tables
             for seed in range(self.seeds)
         ]
@@ -205,7 +205,7 @@ class Lab:
         for place, (name, table) in enumerate(zip(names, tables, strict=True)):
             rows = slice(place * self.seeds, (place + 1) * self.seeds)
             part = {
-                field: history[field][rows, : recurrences(table)]
+                field: history[field][rows, : table.recurrences]
                 for field in ("cost", "energy", "time", "trials", "arm", "power")
             }
             found[name] = Runs(table, **part)
@@ -215,7 +215,7 @@ class Lab:
     def trials(self, name: str, policy: str, seed: int) -> list[Trial]:
         """Return every trial of one job, in order, including those that missed the target."""
         table = self.table(name)
-        job = Job(table.spec(policy, seed), [table], [0] * recurrences(table), seed)
+        job = Job(table.spec(policy, seed), [table], [0] * table.recurrences, seed)
         witness = _Witness(policy_named(policy))
         replay([job], policy=witness)
         found: list[Trial] = []
@@ -224,11 +224,6 @@ class Lab:
             found.append(replace(trial, recurrence=recurrence))
             recurrence += trial.converged
         return found
-
-
-def recurrences(table: JobTable) -> int:
-    """Return the recurrences of a job: enough for grid search to finish and use its result."""
-    return 2 * len(table.batch_sizes) * len(table.power_limits)
 
 
 def geometric_mean(values: Sequence[float] | Floats) -> float:

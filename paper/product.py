@@ -23,7 +23,7 @@ from zeus.optimizer.batch_size.job._job_batch import (
 from zeus.optimizer.batch_size.policies._base import Policy
 from zeus.optimizer.batch_size.policies._paper import PaperPolicy, PaperState
 from zeus.optimizer.batch_size.policies._registry import policy_named
-from zeus.replay._engine import Job, replay
+from zeus.replay._jobs import Job, replay
 from zeus.replay._table import JobTable, job_table
 from zeus.replay._traces import Traces, TrainingRow, load_traces
 from zeus.replay._workloads import WORKLOADS, Workload

@@ -9,7 +9,7 @@ from tests.replay.tables import VALLEY, table
 
 from paper.ablation import WithoutJitProfiling, WithoutPruning
 from zeus.optimizer.batch_size.policies._paper import PaperPolicy
-from zeus.replay._engine import Job, replay
+from zeus.replay._jobs import Job, replay
 
 
 class Seen:

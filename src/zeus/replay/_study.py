@@ -6,18 +6,17 @@ and energy of the default, which follow from the traces.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from zeus.replay._engine import Job, Result, replay
-from zeus.replay._table import JobTable
+from zeus.replay._jobs import Job, Result, replay
+from zeus.replay._table import JobTable, relative
 
 # More jobs at once are no faster and only take memory.
-_MAX_LANES = 2048
+_MAX_JOBS = 2048
 
 
 @dataclass(frozen=True)
@@ -62,13 +61,6 @@ class Record:
         """Return plain values for JSON."""
         return asdict(self)
 
-    def converged_cost(self, table: JobTable) -> float:
-        """Return the expected cost of the last configuration over that of the oracle's."""
-        arm = table.batch_sizes.index(self.last_batch_size)
-        limit = table.power_limits.index(self.last_power_limit)
-        expected = table.expected_epochs[arm] * table.epoch_cost[arm, limit]
-        return float(expected / table.optimum.cost)
-
 
 def study(
     tables: Sequence[JobTable],
@@ -91,55 +83,43 @@ def study(
         options: Fields of the specification: `beta`, `window`, `pruning_rounds`.
     """
     jobs = [
-        (table, Job(table.spec(policy, seed, **options), [table], [0] * _runs(table, recurrences),
-                    seed))
+        Job(table.spec(policy, seed, **options), [table], [0] * count, seed)
         for table in tables
+        for count in [table.recurrences if recurrences is None else recurrences]
         for seed in seeds
-    ]  # fmt: skip
+    ]
     records: list[Record] = []
-    for first in range(0, len(jobs), _MAX_LANES):
-        chunk = jobs[first : first + _MAX_LANES]
+    for first in range(0, len(jobs), _MAX_JOBS):
+        chunk = jobs[first : first + _MAX_JOBS]
 
         def report(share: float, first: int = first, size: int = len(chunk)) -> None:
             if progress is not None:
                 progress((first + share * size) / len(jobs))
 
-        result = replay([job for _, job in chunk], progress=report)
-        records += _records(chunk, policy, result)
+        records += _records(chunk, replay(chunk, progress=report))
     return records
 
 
-def _runs(table: JobTable, recurrences: int | None) -> int:
-    if recurrences is not None:
-        return recurrences
-    return 2 * len(table.batch_sizes) * len(table.power_limits)
-
-
-def _records(
-    chunk: Sequence[tuple[JobTable, Job]], policy: str, result: Result
-) -> Iterator[Record]:
-    for row, (table, job) in enumerate(chunk):
+def _records(jobs: Sequence[Job], result: Result) -> Iterator[Record]:
+    for row, job in enumerate(jobs):
+        table = job.tables[0]
         energy, time = table.default_expectation()
         runs = int(result.recurrences[row])
         best = table.optimum
         yield Record(
             gpu=table.gpu,
             workload=table.workload,
-            policy=policy,
+            policy=job.spec.policy,
             seed=job.seed,
             recurrences=runs,
             trials=int(result.trials[row]),
-            eta_last5_vs_default=_ratio(np.nanmean(result.last_energy[row]), energy),
-            tta_last5_vs_default=_ratio(np.nanmean(result.last_time[row]), time),
+            eta_last5_vs_default=relative(np.nanmean(result.last_energy[row]), energy),
+            tta_last5_vs_default=relative(np.nanmean(result.last_time[row]), time),
             cumulative_regret=float(result.regret[row]),
-            cumulative_eta_vs_default=_ratio(result.energy[row], energy * runs),
-            cumulative_tta_vs_default=_ratio(result.time[row], time * runs),
+            cumulative_eta_vs_default=relative(result.energy[row], energy * runs),
+            cumulative_tta_vs_default=relative(result.time[row], time * runs),
             last_batch_size=table.batch_sizes[int(result.last_arm[row])],
             last_power_limit=table.power_limits[int(result.last_power[row])],
             optimal_batch_size=table.batch_sizes[best.arm],
             optimal_power_limit=table.power_limits[best.power],
         )
-
-
-def _ratio(value: Any, reference: float) -> float | None:
-    return float(value) / reference if math.isfinite(reference) else None

@@ -6,19 +6,17 @@ without a power trace does not fit the GPU and cannot be chosen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from zeus.errors import TraceError
 from zeus.frontier._cost import zeus_cost
+from zeus.optimizer.batch_size.job._job_batch import Floats, Ints
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.replay._traces import Traces
 from zeus.replay._workloads import Workload
-
-Floats = NDArray[np.float64]
 
 # Tolerance for comparing targets, which are decimal numbers: 0.1 + 0.2 is not 0.3.
 _SAME = 1e-9
@@ -84,15 +82,15 @@ class JobTable:
         return zeus_cost(self.energy, self.time, self.max_power, self.eta_knob)
 
     @cached_property
-    def best_power(self) -> NDArray[np.int64]:
+    def best_power(self) -> Ints:
         """Index of the best power limit, by batch size."""
-        best: NDArray[np.int64] = np.nanargmin(self.epoch_cost, axis=1)
+        best: Ints = np.nanargmin(self.epoch_cost, axis=1)
         return best
 
     @cached_property
-    def runs(self) -> NDArray[np.int64]:
+    def runs(self) -> Ints:
         """Number of recorded runs, by batch size."""
-        counts: NDArray[np.int64] = (~np.isnan(self.epochs)).sum(axis=1)
+        counts: Ints = (~np.isnan(self.epochs)).sum(axis=1)
         return counts
 
     @cached_property
@@ -128,6 +126,14 @@ class JobTable:
             )
         return Optimum(int(arm), int(power), float(costs[arm, power]))
 
+    @property
+    def recurrences(self) -> int:
+        """Recurrences of a job in the paper: twice the number of configurations.
+
+        They are enough for grid search to finish and to use its result.
+        """
+        return 2 * len(self.batch_sizes) * len(self.power_limits)
+
     def default_expectation(self) -> tuple[float, float]:
         """Return expected joules and seconds of the default; infinite if it misses the target."""
         limit = int(np.flatnonzero(~np.isnan(self.time[self.default]))[-1])
@@ -154,21 +160,10 @@ class JobTable:
             **values,  # type: ignore[arg-type]
         )
 
-    def restricted(self, batch_sizes: tuple[int, ...]) -> JobTable:
-        """Return a table of only some batch sizes; the default is the nearest remaining one."""
-        kept = [i for i, size in enumerate(self.batch_sizes) if size in batch_sizes]
-        if not kept:
-            raise TraceError(f"{self.workload} on {self.gpu} has none of {batch_sizes}")
-        log = np.log([self.batch_sizes[i] for i in kept])
-        default = int(np.abs(log - np.log(self.batch_sizes[self.default])).argmin())
-        return replace(
-            self,
-            batch_sizes=tuple(self.batch_sizes[i] for i in kept),
-            default=default,
-            epochs=self.epochs[kept],
-            time=self.time[kept],
-            power=self.power[kept],
-        )
+
+def relative(value: float, reference: float) -> float | None:
+    """Return a ratio; `None` if the reference is infinite, as of a default that never converges."""
+    return float(value) / reference if np.isfinite(reference) else None
 
 
 def job_table(

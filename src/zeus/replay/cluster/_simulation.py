@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from zeus.optimizer.batch_size.job._job_batch import Floats, Ints
-from zeus.replay._table import JobTable
+from zeus.replay._table import JobTable, relative
 from zeus.replay.cluster._assignment import Assignment, Scale, assigned
 from zeus.replay.cluster._engines import run_tasks
 from zeus.replay.cluster._groups import Sums
@@ -169,8 +169,8 @@ def _records(
             unreached=int(sums.unreached[groups].sum()),
             energy=energy,
             time=time,
-            energy_vs_default=_ratio(energy, math.fsum(default[:, 0])),
-            time_vs_default=_ratio(time, math.fsum(default[:, 1])),
+            energy_vs_default=relative(energy, math.fsum(default[:, 0])),
+            time_vs_default=relative(time, math.fsum(default[:, 1])),
             cumulative_regret=math.fsum(sums.runs[groups]) - jobs,
             overlapping_jobs=int(sums.overlapping[groups].sum()),
             most_at_once=int(sums.most_at_once[groups].max()),
@@ -179,7 +179,3 @@ def _records(
     for number in np.argsort(assignment.mean_runtime):
         yield record(tables[number].workload, np.flatnonzero(assignment.table == number))
     yield record(ALL_WORKLOADS, np.arange(trace.groups))
-
-
-def _ratio(value: float, reference: float) -> float | None:
-    return value / reference if math.isfinite(reference) else None

@@ -12,7 +12,7 @@ from zeus.errors import JobLogError
 from zeus.optimizer.batch_size.job._events import Decided, Ended, EpochReported, GpuModel, Profiled
 from zeus.optimizer.batch_size.job._job_batch import OPTIMIZED, Role
 from zeus.optimizer.batch_size.policies._job_state import JobState, fingerprint
-from zeus.replay._engine import Job, replay
+from zeus.replay._jobs import Job, replay
 from zeus.replay._table import JobTable
 
 POLICIES = ["zeus", "paper", "grid", "default"]

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.replay_scenarios import blended, common, drifting, moving, overlapping
 from tests.replay.tables import VALLEY, table
 
-from zeus.replay._engine import Job, replay
-from zeus.replay._scenarios import blended, common, drifting, moving, overlapping
+from zeus.replay._jobs import Job, replay
 from zeus.replay.cluster._groups import run_groups
 
 LARGE = {8: [20], 16: [14], 32: [10], 64: [8, 9], 128: [7], 256: [7, 8], 512: [7]}

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.replay.naive import story
 from tests.replay.tables import VALLEY, table
 
-from zeus.replay._engine import Job, replay
 from zeus.replay._event_loop import MAX_ATTEMPTS
+from zeus.replay._jobs import Job, replay
 
 POLICIES = ("default", "grid", "paper", "zeus")
 FIGURES = ("trials", "unreached", "cost", "energy", "time", "regret", "last_arm", "last_power")

@@ -1,8 +1,10 @@
-"""Jobs whose environment changes, and jobs whose recurrences overlap.
+"""Synthetic GPUs, jobs whose environment changes, and jobs whose recurrences overlap.
 
-Built from recorded traces. Data drift: the number of epochs at each batch size comes from one trace
-after another, or is interpolated between two. A change of GPU: from some recurrence on, the same
-training runs on another model. Overlap: recurrences are submitted before earlier ones have ended.
+Built from recorded traces. Synthetic GPUs: power traces, distorted in the ways in which GPUs
+differ; a policy that was overfitted to the GPUs it was developed on does worse there. Data drift:
+the number of epochs at each batch size comes from one trace after another, or is interpolated
+between two. A change of GPU: from some recurrence on, the same training runs on another model.
+Overlap: recurrences are submitted before earlier ones have ended.
 """
 
 from __future__ import annotations
@@ -12,9 +14,42 @@ from dataclasses import replace
 
 import numpy as np
 
-from zeus.replay._engine import Job
+from zeus.errors import TraceError
+from zeus.replay._jobs import Job
 from zeus.replay._table import JobTable
 from zeus.replay.cluster._groups import Groups
+
+
+def bent(table: JobTable, number: int) -> JobTable:
+    """Return a table of the same workload on a synthetic GPU.
+
+    Four things change: how speed depends on the batch size (a slope, and a fixed cost of each
+    step), how much a low power limit slows it down, how much power a light load draws, and the
+    range of the power limits.
+
+    Args:
+        table: Table of a recorded GPU.
+        number: Number of the synthetic GPU; the same GPU for every workload.
+    """
+    generator = np.random.default_rng([number, sum(map(ord, table.gpu))])
+    slope = generator.uniform(-0.2, 0.2)
+    overhead = np.exp(generator.uniform(np.log(0.02), np.log(0.5)))
+    stiffness = generator.uniform(0.5, 1.5)
+    scale = np.exp(generator.uniform(np.log(0.6), np.log(1.6)))
+    idle = generator.uniform(0.0, 0.15)
+    relative = np.array(table.batch_sizes)[:, None] / table.batch_sizes[table.default]
+    time = table.time * relative**slope * (1 + overhead / relative) / (1 + overhead)
+    fastest = np.nanmin(time, axis=1, keepdims=True)
+    time = fastest * (time / fastest) ** stiffness
+    power = scale * ((1 - idle) * table.power + idle * table.max_power)
+    return replace(
+        table,
+        gpu=f"{table.gpu}~{number}",
+        power_limits=tuple(float(scale * limit) for limit in table.power_limits),
+        max_power=float(scale * table.max_power),
+        time=time,
+        power=power,
+    )
 
 
 def blended(table: JobTable, other: JobTable, share: float) -> JobTable:
@@ -45,6 +80,23 @@ def _ranked(epochs: np.ndarray, runs: int) -> np.ndarray:
     return ranked
 
 
+def restricted(table: JobTable, batch_sizes: tuple[int, ...]) -> JobTable:
+    """Return a table of only some batch sizes; the default is the nearest remaining one."""
+    kept = [i for i, size in enumerate(table.batch_sizes) if size in batch_sizes]
+    if not kept:
+        raise TraceError(f"{table.workload} on {table.gpu} has none of {batch_sizes}")
+    log = np.log([table.batch_sizes[i] for i in kept])
+    default = int(np.abs(log - np.log(table.batch_sizes[table.default])).argmin())
+    return replace(
+        table,
+        batch_sizes=tuple(table.batch_sizes[i] for i in kept),
+        default=default,
+        epochs=table.epochs[kept],
+        time=table.time[kept],
+        power=table.power[kept],
+    )
+
+
 def common(tables: Sequence[JobTable]) -> list[JobTable]:
     """Restrict tables to the batch sizes that all of them have.
 
@@ -53,7 +105,7 @@ def common(tables: Sequence[JobTable]) -> list[JobTable]:
     sizes = tuple(
         size for size in tables[0].batch_sizes if all(size in table.batch_sizes for table in tables)
     )
-    kept = [table.restricted(sizes) for table in tables]
+    kept = [restricted(table, sizes) for table in tables]
     return [replace(table, default=kept[0].default) for table in kept]
 
 
