@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -72,17 +72,6 @@ def _one_stage_per_rank(name: str, shape: Shape) -> None:
         )
 
 
-def _alternating(shape: Shape, rank: int) -> list[Step]:
-    """Return the 1F1B order of one rank."""
-    ahead = min(shape.devices - 1 - rank, shape.microbatches)
-    steps = [Step(FORWARD, rank, microbatch) for microbatch in range(ahead)]
-    for microbatch in range(shape.microbatches):
-        if microbatch + ahead < shape.microbatches:
-            steps.append(Step(FORWARD, rank, microbatch + ahead))
-        steps.append(Step(BACKWARD, rank, microbatch))
-    return steps
-
-
 def gpipe(shape: Shape) -> Order:
     """All forwards, then all backwards."""
     _one_stage_per_rank("gpipe", shape)
@@ -96,7 +85,8 @@ def gpipe(shape: Shape) -> Order:
 def one_forward_one_backward(shape: Shape) -> Order:
     """1F1B: the fewest warm-up forwards that keep the last rank busy, then one of each in turn."""
     _one_stage_per_rank("1f1b", shape)
-    return [_alternating(shape, rank) for rank in range(shape.devices)]
+    rounds = _Rounds("1f1b", shape)
+    return [list(rounds.alternating(rank, 1, BACKWARD)) for rank in range(shape.devices)]
 
 
 def interleaved(shape: Shape) -> Order:
@@ -106,16 +96,7 @@ def interleaved(shape: Shape) -> Order:
     ranks; their number must be a multiple of the number of rounds.
     """
     rounds = _Rounds("interleaved 1F1B", shape)
-    order = []
-    for rank in range(shape.devices):
-        ahead = rounds.ahead(rank, 2)
-        steps = [rounds.step(rank, number, FORWARD) for number in range(ahead)]
-        for number in range(rounds.total):
-            if number + ahead < rounds.total:
-                steps.append(rounds.step(rank, number + ahead, FORWARD))
-            steps.append(rounds.step(rank, number, BACKWARD))
-        order.append(steps)
-    return order
+    return [list(rounds.alternating(rank, 2, BACKWARD)) for rank in range(shape.devices)]
 
 
 class _Rounds:
@@ -134,11 +115,19 @@ class _Rounds:
         self._length = shape.microbatches // count
         self.total = shape.microbatches * shape.chunks
 
-    def ahead(self, rank: int, per_rank: int) -> int:
-        """Return the warm-up forwards of a rank: `per_rank` more for each rank that follows."""
+    def alternating(self, rank: int, per_rank: int, backward: str) -> Iterator[Step]:
+        """Yield a rank's forwards and backwards: after the warm-up, one of each in turn.
+
+        The warm-up has `per_rank` more forwards for each rank that follows.
+        """
         shape = self._shape
         ahead = (shape.chunks - 1) * self._length + per_rank * (shape.devices - 1 - rank)
-        return min(ahead, self.total)
+        for number in range(min(ahead, self.total)):
+            yield self.step(rank, number, FORWARD)
+        for number in range(self.total):
+            if number + ahead < self.total:
+                yield self.step(rank, number + ahead, FORWARD)
+            yield self.step(rank, number, backward)
 
     def step(self, rank: int, number: int, instruction: str) -> Step:
         """Return the stage and microbatch of a rank's n-th instruction of this kind."""
@@ -156,10 +145,11 @@ def early_recomputation(shape: Shape) -> Order:
     The last rank's backward follows its forward at once, so it has nothing to recompute.
     """
     _one_stage_per_rank("1f1b-recompute", shape)
+    rounds = _Rounds("1f1b-recompute", shape)
     order = []
     for rank in range(shape.devices):
         steps = []
-        for step in _alternating(shape, rank):
+        for step in rounds.alternating(rank, 1, BACKWARD):
             if step.instruction == BACKWARD and rank < shape.devices - 1:
                 steps.append(step._replace(instruction=RECOMPUTATION))
             steps.append(step)
@@ -177,16 +167,14 @@ def zero_bubble(shape: Shape) -> Order:
     rounds = _Rounds("zero-bubble", shape)
     order = []
     for rank in range(shape.devices):
-        ahead = rounds.ahead(rank, 1)
-        steps = [rounds.step(rank, number, FORWARD) for number in range(ahead)]
-        for number in range(rounds.total):
-            if number + ahead < rounds.total:
-                steps.append(rounds.step(rank, number + ahead, FORWARD))
-            steps.append(rounds.step(rank, number, BACKWARD_INPUT))
-            if number >= rank:
-                steps.append(rounds.step(rank, number - rank, BACKWARD_WEIGHT))
-        put_off = range(max(rounds.total - rank, 0), rounds.total)
-        order.append(steps + [rounds.step(rank, number, BACKWARD_WEIGHT) for number in put_off])
+        weights = (rounds.step(rank, number, BACKWARD_WEIGHT) for number in range(rounds.total))
+        steps, gradients = [], 0
+        for step in rounds.alternating(rank, 1, BACKWARD_INPUT):
+            steps.append(step)
+            gradients += step.instruction == BACKWARD_INPUT
+            if step.instruction == BACKWARD_INPUT and gradients > rank:
+                steps.append(next(weights))
+        order.append([*steps, *weights])
     return order
 
 
