@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from zeus.cli._terminal import Console
 from zeus.device import Node
@@ -34,6 +35,17 @@ class RecordedHold:
     def knob_name(self) -> str:
         """Return the name of the knob for messages."""
         return _NAMES[self.knob]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the hold in the form of JSON."""
+        entry = self.entry
+        return {
+            "gpu": self.gpu,
+            "knob": self.knob,
+            "value": entry.value,
+            "previous": entry.previous,
+            "pid": entry.pid,
+        }
 
 
 def recorded_holds() -> tuple[list[RecordedHold], list[UnreadableRecord]]:

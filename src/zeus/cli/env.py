@@ -128,16 +128,7 @@ class Report:
                 }
                 for problem in node.problems
             ],
-            "holds": [
-                {
-                    "gpu": hold.gpu,
-                    "knob": hold.knob,
-                    "value": hold.entry.value,
-                    "previous": hold.entry.previous,
-                    "pid": hold.entry.pid,
-                }
-                for hold in self.holds
-            ],
+            "holds": [hold.to_dict() for hold in self.holds],
             "records": _records_kept(),
             "unreadable": [record.to_dict() for record in self.unreadable],
             "frameworks": _frameworks(),

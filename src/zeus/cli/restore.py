@@ -63,17 +63,7 @@ class _Line:
     cure: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        entry = self.hold.entry
-        return {
-            "gpu": self.hold.gpu,
-            "name": self.name,
-            "knob": self.hold.knob,
-            "value": entry.value,
-            "previous": entry.previous,
-            "pid": entry.pid,
-            "note": self.note,
-            "cure": self.cure,
-        }
+        return self.hold.to_dict() | {"name": self.name, "note": self.note, "cure": self.cure}
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Self, TypeVar
 
 from zeus.errors import WindowError
 from zeus.monitor._measurement import Measurement
@@ -14,14 +15,53 @@ from zeus.monitor._measurement import Measurement
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class ScopeMonitor(Protocol):
-    """The part of a monitor that a scope needs."""
+class ScopeMonitor(ABC):
+    """A monitor whose windows can be blocks of code. A ``with`` block closes it at its end."""
 
+    @abstractmethod
     def open_scope(self, name: str, sync_execution: bool) -> object:
-        """Begin a window that is identified by the returned token."""
+        """Begin a window that is identified by the returned token instead of its name."""
 
+    @abstractmethod
     def close_scope(self, token: object, sync_execution: bool, cancel: bool) -> Measurement | None:
-        """End the window with a token."""
+        """End the window with a token; `None` if `reset_windows` has discarded it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop measuring. No window can follow."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def window(
+        self,
+        name: str,
+        sync_execution: bool = True,
+        callback: Callable[[Measurement], None] | None = None,
+    ) -> WindowScope:
+        """Return a window for a ``with`` or ``async with`` statement, or a decorator.
+
+        Any number of windows of one name may be open at once, in several threads or tasks::
+
+            with monitor.window("epoch") as w:
+                train()
+            print(w.measurement)
+
+            @monitor.window("step")
+            def step(batch): ...
+
+            step(batch)
+            print(step.measurements[-1])
+
+        Args:
+            name: Its name in the log.
+            sync_execution: Wait for the accelerator at both ends.
+            callback: Called with each measurement.
+        """
+        return WindowScope(self, name, sync_execution, callback)
 
 
 class WindowScope:

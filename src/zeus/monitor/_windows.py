@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from zeus.monitor._measurement import GPU, Measurement, Reading
 from zeus.monitor._pacing import HANG_TIMEOUT, HORIZON
 from zeus.monitor._sampler import sampler_of
 from zeus.monitor._samples import Energy
-from zeus.monitor._scopes import WindowScope
+from zeus.monitor._scopes import ScopeMonitor
 from zeus.monitor._sync import synchronizer
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class _Window:
         self.provisional: tuple[float, tuple[Reading, ...]] | None = None
 
 
-class ZeusMonitor:
+class ZeusMonitor(ScopeMonitor):
     """Measures windows on this machine's GPUs, CPUs and memory.
 
     Windows may nest and overlap, and may be begun and ended from any thread.
@@ -201,33 +201,6 @@ class ZeusMonitor:
 
     # --- extensions -------------------------------------------------------------------------
 
-    def window(
-        self,
-        name: str,
-        sync_execution: bool = True,
-        callback: Callable[[Measurement], None] | None = None,
-    ) -> WindowScope:
-        """Return a window for a ``with`` or ``async with`` statement, or a decorator.
-
-        Any number of windows of one name may be open at once, in several threads or tasks::
-
-            with monitor.window("epoch") as w:
-                train()
-            print(w.measurement)
-
-            @monitor.window("step")
-            def step(batch): ...
-
-            step(batch)
-            print(step.measurements[-1])
-
-        Args:
-            name: Its name in the log.
-            sync_execution: Wait for the accelerator at both ends.
-            callback: Called with each measurement.
-        """
-        return WindowScope(self, name, sync_execution, callback)
-
     def open_scope(self, name: str, sync_execution: bool) -> object:
         """Begin a window that is identified by the returned token instead of its name.
 
@@ -346,12 +319,6 @@ class ZeusMonitor:
         self._sampler.leave(self)
         if self._log is not None:
             self._log.close()
-
-    def __enter__(self) -> ZeusMonitor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # --- internal ---------------------------------------------------------------------------
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Self
 
 from zeus.errors import WindowError
 from zeus.monitor._log import LoggedWindow, read_log
 from zeus.monitor._measurement import GPU, Measurement, Reading
 from zeus.monitor._samples import Method
-from zeus.monitor._scopes import WindowScope
+from zeus.monitor._scopes import ScopeMonitor
 
 
-class ReplayMonitor:
+class ReplayMonitor(ScopeMonitor):
     """Replaces a `ZeusMonitor` and returns the windows of its log, in order of their ends.
 
     A window that is cancelled or forgotten was never logged and so takes nothing from the log.
@@ -94,15 +92,6 @@ class ReplayMonitor:
         with self._lock:
             self._open.clear()
 
-    def window(
-        self,
-        name: str,
-        sync_execution: bool = True,
-        callback: Callable[[Measurement], None] | None = None,
-    ) -> WindowScope:
-        """A window as a ``with`` block, an ``async with`` block or a decorator."""
-        return WindowScope(self, name, sync_execution, callback)
-
     def open_scope(self, name: str, sync_execution: bool) -> object:  # noqa: ARG002
         """Begin a window that is identified by the returned token instead of its name."""
         token = object()
@@ -122,12 +111,6 @@ class ReplayMonitor:
     def close(self) -> None:
         """Forget all open windows."""
         self.reset_windows()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _end(self, key: object, cancel: bool) -> Measurement | None:
         with self._lock:
