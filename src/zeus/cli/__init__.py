@@ -20,9 +20,9 @@ from typing import Any
 from zeus import __version__
 from zeus.cli._parser import Parser, UsageError, did_you_mean
 
-FAILED, USED_WRONGLY = 1, 2
+FAILED, USAGE_ERROR = 1, 2
 _INTERRUPTED = 128 + signal.SIGINT
-_READER_LEFT = 128 + signal.SIGPIPE
+_PIPE_CLOSED = 128 + signal.SIGPIPE
 _MAX_MESSAGE = 1_000  # characters
 
 COMMANDS = {
@@ -70,11 +70,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        return _READER_LEFT
+        return _PIPE_CLOSED
     except Exception as error:
         return _report(error)
     finally:
-        _give_up_broken_streams()
+        _redirect_broken_streams()
 
 
 def _run(words: list[str]) -> int:
@@ -84,7 +84,7 @@ def _run(words: list[str]) -> int:
         return end.code if isinstance(end.code, int) else FAILED
     if module is None:
         build_parser().print_help(sys.stderr)
-        return USED_WRONGLY
+        return USAGE_ERROR
     with _log_to_stderr(quiet=command == "restore"):
         return int(module.run(arguments))
 
@@ -154,9 +154,9 @@ def _report(error: Exception) -> int:
     text = _one_line(error) if expected else f"unexpected {type(error).__name__}: {error}"
     if not expected:
         text += " (set ZEUS_DEBUG=1 to see the traceback)"
-    complain(text)
+    print_message(text)
     wrong = isinstance(error, UsageError | UnknownDeviceError | SimulationError | TraceError)
-    return USED_WRONGLY if wrong else FAILED
+    return USAGE_ERROR if wrong else FAILED
 
 
 def _one_line(error: Exception) -> str:
@@ -168,7 +168,7 @@ def _one_line(error: Exception) -> str:
     return text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]}…"
 
 
-def complain(text: str, kind: str = "error") -> None:
+def print_message(text: str, kind: str = "error") -> None:
     """Print one line on stderr; ignore errors such as a closed terminal."""
     from zeus.cli._terminal import Console  # noqa: PLC0415
 
@@ -176,7 +176,7 @@ def complain(text: str, kind: str = "error") -> None:
         Console(sys.stderr).print(f"zeus: {kind}: {text}")
 
 
-def _give_up_broken_streams() -> None:
+def _redirect_broken_streams() -> None:
     """Redirect broken streams to /dev/null.
 
     The interpreter flushes its streams at exit; an error there would change the exit code.
@@ -187,9 +187,9 @@ def _give_up_broken_streams() -> None:
                 stream.flush()
         except (OSError, ValueError):
             with contextlib.suppress(OSError, ValueError):
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, stream.fileno())
-                os.close(nowhere)
+                devnull = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(devnull, stream.fileno())
+                os.close(devnull)
 
 
 @contextlib.contextmanager
@@ -202,7 +202,7 @@ def _log_to_stderr(quiet: bool) -> Iterator[None]:
             text = record.getMessage()
             if record.exc_info and record.exc_info[1] is not None:
                 text += f" ({record.exc_info[1]!r})"
-            complain(text, record.levelname.lower())
+            print_message(text, record.levelname.lower())
 
     logger = logging.getLogger("zeus")
     # `zeus restore` reports itself what the library would warn about.

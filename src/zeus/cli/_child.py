@@ -28,14 +28,14 @@ class StartError(Exception):
 
 
 @dataclass(frozen=True)
-class Ended:
+class ExitStatus:
     """Exit code of a program, and the signal that killed it, if any."""
 
     exit_code: int
     signal: str | None
 
     @classmethod
-    def of(cls, returncode: int) -> Ended:
+    def of(cls, returncode: int) -> ExitStatus:
         """Convert a return code of `subprocess`, where -N is signal N."""
         if returncode >= 0:
             return cls(returncode, None)
@@ -84,7 +84,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._waiting: list[int] = []
 
-    def run(self) -> Ended:
+    def run(self) -> ExitStatus:
         """Start the program and wait for it to exit; raise `StartError` if it cannot be started."""
         with self._signals():
             try:
@@ -96,7 +96,7 @@ class Child:
             self._process = process
             for number in self._waiting:
                 self._forward(number, None)
-            return Ended.of(process.wait())
+            return ExitStatus.of(process.wait())
 
     def _forward(self, number: int, _: FrameType | None) -> None:
         self.signals.append(number)
@@ -105,7 +105,7 @@ class Child:
         else:
             self._process.send_signal(number)
 
-    def _notice(self, number: int, _: FrameType | None) -> None:
+    def _record(self, number: int, _: FrameType | None) -> None:
         self.signals.append(number)
 
     @contextlib.contextmanager
@@ -116,7 +116,7 @@ class Child:
         by the program.
         """
         # Signals from the keyboard reach the program directly.
-        from_terminal = self._notice if _in_foreground() else self._forward
+        from_terminal = self._record if _in_foreground() else self._forward
         handlers: dict[str, _Handler] = {
             **dict.fromkeys(_FORWARDED, self._forward),
             **dict.fromkeys(_FROM_TERMINAL, from_terminal),

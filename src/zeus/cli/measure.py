@@ -14,8 +14,8 @@ import json
 import sys
 from typing import Any
 
-from zeus.cli import FAILED, complain
-from zeus.cli._child import Child, Ended, StartError, inherited_files
+from zeus.cli import FAILED, print_message
+from zeus.cli._child import Child, ExitStatus, StartError, inherited_files
 from zeus.cli._output import PreparedFile, prepared
 from zeus.cli._parser import UsageError, add_gpus_option, add_json_output_options, indices
 from zeus.cli._terminal import Console
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             ended = Child(arguments.program, files).run()
         except StartError as error:
-            complain(f"{error}")
+            print_message(f"{error}")
             return error.code
         measurement = monitor.end_window("measure")
         monitor.settle()  # wait a tenth of a second for the last readings
@@ -95,12 +95,12 @@ def _written(output: PreparedFile, record: dict[str, Any], measurement: Measurem
         output.write(json.dumps(record | measurement.to_dict()))
     except OSError as error:
         # The exit code of the program takes precedence over this error.
-        complain(f"the measurement could not be written: {error.strerror}")
+        print_message(f"the measurement could not be written: {error.strerror}")
         return False
     return True
 
 
-def _print_report(measurement: Measurement, ended: Ended) -> None:
+def _print_report(measurement: Measurement, ended: ExitStatus) -> None:
     console = Console(sys.stderr)
     if ended.signal is not None:
         title = f"killed by {ended.signal}: "

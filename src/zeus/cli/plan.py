@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zeus.cli import FAILED, complain
+from zeus.cli import FAILED, print_message
 from zeus.cli import _objectives as objectives
 from zeus.cli._output import PreparedFile
 from zeus.cli._parser import UsageError, add_json_output_options, number, whole_number
@@ -132,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read the profile, solve, select a plan, write files, print."""
     with _usage_errors():
         kind = None if arguments.figure is None else kind_of(arguments.figure)
-    objective, wish = _objective(arguments)
+    objective, goal = _objective(arguments)
     _check_files(arguments)
     with contextlib.ExitStack() as stack:
         files = {
@@ -147,7 +147,7 @@ def run(arguments: argparse.Namespace) -> int:
         solution = solve(pipeline, arguments.plans)
         selection = objective.select(solution.frontier)
         if not selection.feasible:
-            complain(selection.note)
+            print_message(selection.note)
             return FAILED
         before = pipeline.at_highest_frequency()
         plan: Plan = selection.point.knob
@@ -163,7 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json != "-":
         console = Console(sys.stdout)
         lines = _report_lines(console, profile, before, solution, plan)
-        lines += [f"Selected: {wish}.", *filter(None, [selection.note])]
+        lines += [f"Selected: {goal}.", *filter(None, [selection.note])]
         if others:
             lines += _comparison_lines(compare(solution.frontier, others), arguments.compare)
         saved = (arguments.json, arguments.figure, arguments.trace)

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zeus.cli import FAILED as EXIT_FAILED
-from zeus.cli import complain
+from zeus.cli import print_message
 from zeus.cli._child import Child, StartError, inherited_files
 from zeus.cli._output import prepared
 from zeus.cli._parser import (
@@ -174,7 +174,7 @@ def _recur(
         try:
             trials = launcher.recur()
         except StartError as error:
-            complain(f"{error}")
+            print_message(f"{error}")
             return recurrences, error.code
         recurrences.append(trials)
         last = trials[-1]
@@ -182,7 +182,7 @@ def _recur(
             _explain(file, trials)
             return recurrences, last.exit_code or EXIT_FAILED
         if last.exit_code:
-            complain(f"the target was reached, but the command ended with {_end(last)}")
+            print_message(f"the target was reached, but the command ended with {_end(last)}")
             return recurrences, last.exit_code
     return recurrences, 0
 
@@ -224,7 +224,7 @@ def _explain(file: JobFile, trials: Sequence[TrialEnd]) -> None:
     """Print why the target was not reached."""
     spec, last = file.spec, trials[-1]
     if last.outcome == "cancelled":
-        complain(f"job {spec.name!r}: {last.note}; this trial is not counted")
+        print_message(f"job {spec.name!r}: {last.note}; this trial is not counted")
         return
     known = [trial for trial in trials if trial.metric is not None]
     best = ""
@@ -233,7 +233,7 @@ def _explain(file: JobFile, trials: Sequence[TrialEnd]) -> None:
         top = choose(known, key=lambda trial: trial.metric or 0.0)
         best = f"; the best was {top.metric:.6g} with batch size {top.batch_size}"
     tried = ", ".join(f"{trial.batch_size} ({trial.note})" for trial in trials)
-    complain(
+    print_message(
         f"job {spec.name!r} did not reach its target {spec.target_metric:g} in "
         f"{plural(len(trials), 'attempt')}{best}. Batch sizes tried: "
         f"{tried}. If no run can reach it, change `target_metric`, `max_epochs` or `batch_sizes`, "

@@ -278,8 +278,8 @@ def _gpu_table(console: Console, gpus: Sequence[GpuReading], columns: int | None
     if not gpus:
         return []
     dropped = {"energy"} if all(gpu.energy is None for gpu in gpus) else set()
-    for victim in ("", *_DISPENSABLE):
-        dropped.add(victim)
+    for name in ("", *_DISPENSABLE):
+        dropped.add(name)
         chosen = [column for column in _COLUMNS if column.name not in dropped]
         lines, needed = _laid_out(console, gpus, chosen)
         if columns is None or needed <= columns:

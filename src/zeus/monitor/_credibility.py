@@ -39,13 +39,13 @@ class Credibility:
         if self._time < _JUDGED_AFTER or self._drawn < _JUDGED_ABOVE:
             return False
         ratio = self._counted / self._drawn
-        believed = _CREDIBLE[0] < ratio < _CREDIBLE[1]
+        credible = _CREDIBLE[0] < ratio < _CREDIBLE[1]
         before, self.note = (
             self.note,
             ""
-            if believed
+            if credible
             else (
                 f"the energy counter is not credible: it counts {ratio:.2f} times the metered power"
             ),
         )
-        return bool(before) == believed
+        return bool(before) == credible

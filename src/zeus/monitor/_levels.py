@@ -57,7 +57,7 @@ class Integral:
         self.variance = variance
 
 
-class Sizes(NamedTuple):
+class Terms(NamedTuple):
     """Precomputed terms of pieces, for their covariance with other pieces.
 
     Attributes:
@@ -78,12 +78,12 @@ class Sizes(NamedTuple):
     first: int
     last: int
 
-    def levels(self, other: Sizes) -> float:
+    def levels(self, other: Terms) -> float:
         """Return the covariance of the energies due to uncertain levels, in joules squared."""
         weights = other.weights
         return sum([length * weights[at] for at, length in self.lengths.items()])
 
-    def covariance(self, other: Sizes) -> float:
+    def covariance(self, other: Terms) -> float:
         """Return the covariance of the energies, in joules squared."""
         total = self.levels(other)
         total += self.slow * other.slow  # the same for all that is near enough to be compared
@@ -179,7 +179,7 @@ class Levels:
         slow, _, fast = self._noise[at] or self._learned_noise(at, names)
         return (slow * length) ** 2 + fast * length
 
-    def sizes(self, pieces: Sequence[Piece]) -> Sizes:
+    def terms(self, pieces: Sequence[Piece]) -> Terms:
         """Precompute the terms for covariances with other pieces."""
         lengths: dict[int, float] = {}
         segments = {}
@@ -197,7 +197,7 @@ class Levels:
         weights = [
             sum([row[at] * part for at, part in lengths.items()]) for row in self._covariance
         ]
-        return Sizes(expected, lengths, weights, slow, segments, min(segments), max(segments))
+        return Terms(expected, lengths, weights, slow, segments, min(segments), max(segments))
 
     def _learned_noise(self, at: int, names: Names) -> tuple[float, float, float]:
         """Return the standard deviation of the slow ripple and two variances.
@@ -240,12 +240,12 @@ class Levels:
         self.fast.forget(names)
         self.slow.forget(names)
 
-    def place(self, names: Names) -> int:
+    def index_of(self, names: Names) -> int:
         """Return the index of a known name."""
         return self._index[names]
 
     def add_names(self, pieces: Sequence[Piece]) -> None:
-        """Give every name its index, so that sizes of several pieces have the same dimensions."""
+        """Give every name its index, so that terms of several pieces have the same dimensions."""
         for piece in pieces:
             if piece.names not in self._index:
                 self._add(piece.names)
@@ -277,18 +277,18 @@ class Levels:
         self.add_names(pieces)
         for piece in pieces:
             self._used[piece.names] = piece.end
-        sizes = self.sizes(pieces)
-        variance = sizes.covariance(sizes) + measured.variance
-        surprise = measured.joules - sizes.expected
-        self._learn_deviations(measured, surprise, variance, sizes.levels(sizes))
+        terms = self.terms(pieces)
+        variance = terms.covariance(terms) + measured.variance
+        surprise = measured.joules - terms.expected
+        self._learn_deviations(measured, surprise, variance, terms.levels(terms))
         self._last = pieces[-1].names
         if surprise * surprise > _SURPRISE**2 * variance:
             # Power has changed, as after a change of a knob.
-            for at in sizes.lengths:
+            for at in terms.lengths:
                 self._covariance[at][at] += surprise**2 / (measured.end - measured.begin) ** 2
-        sizes = self.sizes(pieces)
-        variance = sizes.covariance(sizes) + measured.variance
-        weights = sizes.weights
+        terms = self.terms(pieces)
+        variance = terms.covariance(terms) + measured.variance
+        weights = terms.weights
         for at, weight in enumerate(weights):
             gain = weight / variance
             self._mean[at] += gain * surprise
@@ -296,8 +296,8 @@ class Levels:
             for to, other in enumerate(weights):
                 row[to] -= gain * other
         whole = measured.end - measured.begin
-        slow = (sizes.slow / whole) ** 2
-        for at, length in sizes.lengths.items():
+        slow = (terms.slow / whole) ** 2
+        for at, length in terms.lengths.items():
             varies = _FOLLOW * (self._deviation[at] + slow)
             moved = max((_DRIFT * self._mean[at]) ** 2, varies)
             self._covariance[at][at] += moved * length / whole
@@ -384,16 +384,16 @@ def conditioned(
     everything = [*(one.pieces for one in measured), *targets]
     for pieces in everything:
         levels.add_names(pieces)
-    levels.shrink({levels.place(piece.names) for pieces in everything for piece in pieces})
-    sizes = [levels.sizes(one.pieces) for one in measured]
+    levels.shrink({levels.index_of(piece.names) for pieces in everything for piece in pieces})
+    terms = [levels.terms(one.pieces) for one in measured]
     factor: list[list[float]] = []  # Cholesky
     scaled: list[float] = []
     for i, one in enumerate(measured):
-        size = sizes[i]
+        size = terms[i]
         row: list[float] = []
         for j in range(i):
             below = factor[j]
-            row.append((size.covariance(sizes[j]) - _dot(row, below)) / below[j])
+            row.append((size.covariance(terms[j]) - _dot(row, below)) / below[j])
         own = size.covariance(size) + one.variance
         row.append(math.sqrt(max(own - _dot(row, row), 1e-12)))
         factor.append(row)
@@ -403,9 +403,9 @@ def conditioned(
         if not target:
             found.append(Posterior(0.0, 0.0, 0.0))
             continue
-        size = levels.sizes(target)
+        size = levels.terms(target)
         weights: list[float] = []
-        for i, other in enumerate(sizes):
+        for i, other in enumerate(terms):
             weights.append((size.covariance(other) - _dot(weights, factor[i])) / factor[i][i])
         mean = size.expected + _dot(weights, scaled)
         whole = size.covariance(size)

@@ -51,21 +51,21 @@ class Pace:
 
     Args:
         period: Seconds between polls.
-        obeyed: Whether the user set this period, so that nothing may change it.
+        fixed: Whether the user set this period, so that nothing may change it.
         learns: Whether to learn how often the sensor's value changes, from some quick polls at the
             beginning, and then to poll twice as often as that.
     """
 
-    def __init__(self, period: float, *, obeyed: bool = False, learns: bool = False) -> None:
-        self.period = period if obeyed else max(period, _FASTEST)
-        self._obeyed = obeyed
-        self._quick_polls_left = _QUICK_POLLS if learns and not obeyed else 0
+    def __init__(self, period: float, *, fixed: bool = False, learns: bool = False) -> None:
+        self.period = period if fixed else max(period, _FASTEST)
+        self._fixed = fixed
+        self._quick_polls_left = _QUICK_POLLS if learns and not fixed else 0
         self._last_value: float | None = None
         self._changes: list[float] = []
 
     def pause(self, backoff: float) -> float:
         """Return the seconds to the next poll."""
-        if self._obeyed:
+        if self._fixed:
             return self.period
         return (_FASTEST if self._quick_polls_left else self.period) * backoff
 

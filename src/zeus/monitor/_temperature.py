@@ -40,7 +40,7 @@ class TemperatureMonitor(SensorMonitor):
     ) -> None:
         super().__init__(gpu_indices, update_period, max_samples_per_gpu, node)
         for gpu in self.gpus:
-            pace = Pace(update_period or _PERIOD, obeyed=update_period is not None)
+            pace = Pace(update_period or _PERIOD, fixed=update_period is not None)
             self._add_gpu_sensor(_TEMPERATURE, gpu, _temperature, pace)
         self._start()
 

@@ -18,7 +18,7 @@ from zeus.state._files import write_atomically
 from zeus.state._locks import locked
 from zeus.store import Tokens
 from zeus.store._tokens import new_secret
-from zeus.transport._local_token import kept_token, local_token_path
+from zeus.transport._local_token import local_token_path, stored_token
 
 _NOTE = "of the user who runs zeus serve on this machine"
 
@@ -47,7 +47,7 @@ def ensure_local_token(tokens: Tokens, now: float) -> tuple[str, Path]:
 
 
 def _ensure(path: Path, tokens: Tokens, now: float) -> str:
-    kept = kept_token()
+    kept = stored_token()
     known = None if kept is None else tokens.find(kept.secret)
     if kept is not None and kept.private:
         if known is None:

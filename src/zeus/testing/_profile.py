@@ -149,13 +149,13 @@ class RecordedProfile:
         return time
 
     def _between(self, limit: float, values: Sequence[float]) -> float:
-        for place, high in enumerate(self.limits):
+        for index, high in enumerate(self.limits):
             if limit <= high:
-                if place == 0:
+                if index == 0:
                     return values[0]
-                low = self.limits[place - 1]
+                low = self.limits[index - 1]
                 share = (limit - low) / (high - low)
-                return values[place - 1] + share * (values[place] - values[place - 1])
+                return values[index - 1] + share * (values[index] - values[index - 1])
         return values[-1]
 
 
@@ -172,9 +172,9 @@ class ProfileNode(SimulatedNode):
     def __init__(self, profile: RecordedProfile, *, clock: Clock | None = None) -> None:
         super().__init__(f"{profile.gpu}x{profile.gpus}", clock=clock)
         self.profile = profile
-        for place, gpu in enumerate(self.gpus):
+        for index, gpu in enumerate(self.gpus):
             driver = simulated_driver(gpu)
-            driver.model = _recorded_model(driver.model, profile, place)
+            driver.model = _recorded_model(driver.model, profile, index)
             driver.set_power_limit(profile.limits[-1])
 
 

@@ -35,10 +35,10 @@ def checked_token(name: str, token: str | None) -> str | None:
     if not isinstance(token, str):
         raise TokenError(f"{name} must be a string, but got one of type {type(token).__name__}")
     token = token.strip()
-    for place, character in enumerate(token, 1):
+    for position, character in enumerate(token, 1):
         if not "!" <= character <= "~":
             raise TokenError(
-                f"{name} must be printable ASCII without spaces, but character {place} of "
+                f"{name} must be printable ASCII without spaces, but character {position} of "
                 f"{len(token)} is {_kind(character)}"
             )
     return token or None

@@ -139,5 +139,5 @@ class HttpClient:
 def _without_secrets(url: object) -> str:
     """Return a URL without password, query and fragment, any of which may be a secret."""
     head, found, tail = str(url).partition("://")
-    place = (tail if found else head).partition("#")[0].partition("?")[0].rpartition("@")[2]
-    return f"{head}://{place}" if found else place
+    address = (tail if found else head).partition("#")[0].partition("?")[0].rpartition("@")[2]
+    return f"{head}://{address}" if found else address

@@ -19,7 +19,7 @@ _MAX_BYTES = 4096
 
 
 @dataclass(frozen=True)
-class KeptToken:
+class StoredToken:
     """Content of the token file.
 
     Attributes:
@@ -36,7 +36,7 @@ def local_token_path() -> Path:
     return state_directory() / FILE
 
 
-def kept_token() -> KeptToken | None:
+def stored_token() -> StoredToken | None:
     """Return the token in the file; `None` if there is no valid one."""
     with contextlib.suppress(OSError, ValueError):
         # Neither follow a symbolic link nor block on a pipe without a writer.
@@ -45,11 +45,11 @@ def kept_token() -> KeptToken | None:
             status = os.fstat(file.fileno())
             text = file.read(_MAX_BYTES).decode("ascii").strip()
         if stat.S_ISREG(status.st_mode) and text.isprintable() and text and " " not in text:
-            return KeptToken(text, status.st_uid == os.geteuid() and not status.st_mode & 0o077)
+            return StoredToken(text, status.st_uid == os.geteuid() and not status.st_mode & 0o077)
     return None
 
 
 def local_token() -> str | None:
     """Return the token for a server on this machine, if this user has a private one."""
-    kept = kept_token()
+    kept = stored_token()
     return kept.secret if kept is not None and kept.private else None

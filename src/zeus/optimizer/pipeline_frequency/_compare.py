@@ -51,15 +51,15 @@ def _positive(cells: Mapping[str, str], name: str, where: str) -> float:
     return value
 
 
-def compare(frontier: Frontier, places: Sequence[tuple[float, float]]) -> Comparison:
+def compare(frontier: Frontier, others: Sequence[tuple[float, float]]) -> Comparison:
     """Compare our energy with theirs at each of their points (s, J)."""
     fastest = frontier.fastest.time
     # By rising time and falling energy, the last plan that is fast enough is the best.
     points = sorted(frontier.pareto(), key=lambda point: point.time)
     ratios, at = [], 0
-    reachable = sorted(place for place in places if place[0] >= fastest)
+    reachable = sorted(other for other in others if other[0] >= fastest)
     for time, energy in reachable:
         while at + 1 < len(points) and points[at + 1].time <= time:
             at += 1
         ratios.append(points[at].energy / energy)
-    return Comparison(tuple(ratios), len(places) - len(reachable))
+    return Comparison(tuple(ratios), len(others) - len(reachable))

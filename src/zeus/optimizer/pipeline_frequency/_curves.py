@@ -156,12 +156,12 @@ def _floor(value: float, bits: int) -> int:
 def _hull(ticks: Sequence[int], costs: Sequence[int]) -> list[int]:
     """Return the indices of the corners of the lower convex hull, computed exactly."""
     corners: list[int] = []
-    for place in range(len(ticks)):
+    for index in range(len(ticks)):
         while len(corners) > 1:
             before, last = corners[-2], corners[-1]
-            falls = (costs[before] - costs[last]) * (ticks[place] - ticks[before])
-            if falls > (costs[before] - costs[place]) * (ticks[last] - ticks[before]):
+            falls = (costs[before] - costs[last]) * (ticks[index] - ticks[before])
+            if falls > (costs[before] - costs[index]) * (ticks[last] - ticks[before]):
                 break
             corners.pop()
-        corners.append(place)
+        corners.append(index)
     return corners

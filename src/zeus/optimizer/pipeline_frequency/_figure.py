@@ -22,7 +22,7 @@ _PANEL = 300.0  # height of the frontier's plot
 _BELOW = 60.0  # space below a plot, for its labels
 _LETTERS = {"backward_input": "B", "backward_weight": "W", "communication": "→"}
 
-Place = tuple[float, float]
+_Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Others:
 
     Attributes:
         name: Its source, for the legend.
-        places: Its times (s) and energies (J).
+        points: Its times (s) and energies (J).
     """
 
     name: str = ""
-    places: Sequence[Place] = ()
+    points: Sequence[_Point] = ()
 
 
 _NO_OTHERS = Others()
@@ -246,19 +246,19 @@ class _Frontier:
         self.ours = [(point.time, point.energy) for point in solution.frontier]
         self.bound = solution.continuous.corners()
         # Points slower than the one of minimum energy are useless.
-        least = min((energy for _, energy in others.places), default=0.0)
-        useful = [time for time, energy in others.places if energy <= least]
+        least = min((energy for _, energy in others.points), default=0.0)
+        useful = [time for time, energy in others.points if energy <= least]
         last = max([self.ours[-1][0], *useful])
-        self.others = sorted(place for place in others.places if place[0] <= last)
+        self.others = sorted(point for point in others.points if point[0] <= last)
         self.others_name = others.name
-        places = [*self.ours, *self.bound, *self.others, self.before]
-        times, energies = [time for time, _ in places], [energy for _, energy in places]
+        points = [*self.ours, *self.bound, *self.others, self.before]
+        times, energies = [time for time, _ in points], [energy for _, energy in points]
         plot = frame.plot
         self.x = Axis.over(times, time_unit(max(times)), plot.left, plot.right)
         self.y = Axis.over(energies, energy_unit(max(energies)), plot.bottom, plot.top)
 
-    def at(self, place: Place) -> Place:
-        return self.x.place(place[0]), self.y.place(place[1])
+    def at(self, point: _Point) -> _Point:
+        return self.x.place(point[0]), self.y.place(point[1])
 
     def shapes(self) -> Iterator[Shape]:
         lines = [(f"plans ({len(self.ours)})", self.ours, Path((), "line", 2.2))]
@@ -286,5 +286,5 @@ class _Frontier:
         chosen = self.plan.time, self.plan.energy
         yield Mark(*self.at(chosen), 5.5, "chosen", self.words(str(self.plan), chosen))
 
-    def words(self, label: str, place: Place) -> str:
-        return f"{label}: {self.x.unit.text(place[0])}, {self.y.unit.text(place[1])}"
+    def words(self, label: str, point: _Point) -> str:
+        return f"{label}: {self.x.unit.text(point[0])}, {self.y.unit.text(point[1])}"

@@ -343,7 +343,7 @@ class _Builder:
         if len(self._steps) < sum(map(len, order)):
             raise PipelineError("a schedule must run every step once, but one occurs twice")
         self._done: dict[Step, tuple[int, float]] = {}
-        self._place = [0] * len(order)
+        self._next = [0] * len(order)
         self._free = [0.0] * len(order)
 
     def run(self) -> None:
@@ -357,20 +357,20 @@ class _Builder:
             for other in (rank, *waiting.pop(step, ())):
                 self._offer(other, ready, waiting)
         for rank, steps in enumerate(self._order):
-            if self._place[rank] < len(steps):
+            if self._next[rank] < len(steps):
                 raise PipelineError(
                     f"the schedule cannot be followed: rank {rank} waits forever before "
-                    f"{steps[self._place[rank]]}"
+                    f"{steps[self._next[rank]]}"
                 )
 
     def _offer(
         self, rank: int, ready: list[tuple[float, int]], waiting: dict[Step, list[int]]
     ) -> None:
         """Queue the rank's next step as ready, or as waiting for another step."""
-        if self._place[rank] == len(self._order[rank]):
+        if self._next[rank] == len(self._order[rank]):
             return
         start = self._free[rank]
-        for other in self._inputs(self._order[rank][self._place[rank]]):
+        for other in self._inputs(self._order[rank][self._next[rank]]):
             if other not in self._done:
                 waiting[other].append(rank)
                 return
@@ -378,8 +378,8 @@ class _Builder:
         heapq.heappush(ready, (start, rank))
 
     def _add(self, rank: int) -> Step:
-        step = self._order[rank][self._place[rank]]
-        self._place[rank] += 1
+        step = self._order[rank][self._next[rank]]
+        self._next[rank] += 1
         stage, microbatch = step.stage, step.microbatch
         if step.instruction == FORWARD and stage == 0 and self._data_loading:
             self._pipeline.add_fixed(

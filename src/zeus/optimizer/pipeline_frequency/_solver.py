@@ -43,26 +43,26 @@ class Continuous:
         self._ticks = found.breakpoint_ticks
         self._slopes = found.breakpoint_slopes
         self._costs = [sum(curves.curves[number].least_cost for number in curves.of_operation)]
-        for place in range(len(self._ticks) - 1):
-            fall = self._ticks[place] - self._ticks[place + 1]
-            self._costs.append(self._costs[-1] + self._slopes[place] * fall)
+        for index in range(len(self._ticks) - 1):
+            fall = self._ticks[index] - self._ticks[index + 1]
+            self._costs.append(self._costs[-1] + self._slopes[index] * fall)
         self.fastest = self._seconds(len(self._ticks) - 1)
         # While saving a tick costs no more than waiting for it, a shorter iteration saves energy.
         waiting = math.ldexp(self._waiting, curves.slope_bits)
         last = len(self._ticks) - 1
-        best = next((place for place in range(last) if self._slopes[place] > waiting), last)
+        best = next((index for index in range(last) if self._slopes[index] > waiting), last)
         self.least_energy = self._seconds(best)
 
-    def _seconds(self, place: int) -> float:
-        return math.ldexp(self._ticks[place], -self._tick_bits)
+    def _seconds(self, index: int) -> float:
+        return math.ldexp(self._ticks[index], -self._tick_bits)
 
     def corners(self) -> list[tuple[float, float]]:
         """Return its corners (s, J), from the fastest to the one of minimum energy."""
         found: list[tuple[float, float]] = []
-        for place in range(len(self._ticks) - 1, -1, -1):
-            time = self._seconds(place)
+        for index in range(len(self._ticks) - 1, -1, -1):
+            time = self._seconds(index)
             if not found or time > found[-1][0]:  # corners only ticks apart are one
-                found.append((time, self._energy(self._costs[place], time)))
+                found.append((time, self._energy(self._costs[index], time)))
             if time >= self.least_energy:
                 break
         return found
@@ -77,10 +77,10 @@ class Continuous:
         # Round up, so that rounding of the time cannot raise the bound.
         ticks = int(math.ldexp(time, self._tick_bits)) + 1
         ticks = min(max(ticks, self._ticks[-1]), self._ticks[0])
-        place = bisect.bisect_left(self._ticks, -ticks, key=lambda tick: -tick)
-        cost = self._costs[place]
-        if self._ticks[place] < ticks:
-            cost -= self._slopes[place - 1] * (ticks - self._ticks[place])
+        index = bisect.bisect_left(self._ticks, -ticks, key=lambda tick: -tick)
+        cost = self._costs[index]
+        if self._ticks[index] < ticks:
+            cost -= self._slopes[index - 1] * (ticks - self._ticks[index])
         return self._energy(cost, time)
 
     def _energy(self, cost: int, time: float) -> float:
