@@ -29,23 +29,14 @@ _DEFAULT_BATCH_SIZES = {  # from table 1 of the Zeus paper
 
 @dataclass(frozen=True)
 class Saved:
-    """A frontier and its origin; `None` where unknown.
+    """A frontier and its origin; `None` where unknown."""
 
-    Attributes:
-        frontier: With the maximum power of all GPUs together, if known.
-        gpu: Product name.
-        gpus: Number of GPUs.
-        knob: "power_limit" or "graphics_clock".
-        job: Name of the job.
-        batch_size: Batch size of the job.
-    """
-
-    frontier: Frontier
-    gpu: str | None = None
-    gpus: int | None = None
-    knob: str | None = None
-    job: str | None = None
-    batch_size: int | None = None
+    frontier: Frontier  # with the maximum power of all GPUs together, if known
+    gpu: str | None = None  # product name
+    gpus: int | None = None  # number of GPUs
+    knob: str | None = None  # "power_limit" or "graphics_clock"
+    job: str | None = None  # name of the job
+    batch_size: int | None = None  # batch size of the job
 
     @property
     def title(self) -> str:

@@ -39,28 +39,19 @@ class ProcessReading:
 
 @dataclass(frozen=True)
 class GpuReading:
-    """Reading of one GPU. Unavailable values are `None`; `problem` is the reason if all are.
-
-    Attributes:
-        power: Watts.
-        power_is_average: Whether that is a mean over about a second, for lack of instant power.
-        energy: Joules since the first snapshot.
-        energy_is_integrated: Whether energy is integrated power, for lack of a counter.
-        power_limit: Watts.
-        utilization: 0 to 1.
-        temperature: Degrees Celsius.
-    """
+    """Reading of one GPU. Unavailable values are `None`; `problem` is the reason if all are."""
 
     index: int
     name: str
     key: str
-    power: float | None = None
+    power: float | None = None  # watts
+    # Whether that is a mean over about a second, for lack of instant power
     power_is_average: bool = False
-    energy: float | None = None
-    energy_is_integrated: bool = False
-    power_limit: float | None = None
-    utilization: float | None = None
-    temperature: float | None = None
+    energy: float | None = None  # joules since the first snapshot
+    energy_is_integrated: bool = False  # whether energy is integrated power, for lack of a counter
+    power_limit: float | None = None  # watts
+    utilization: float | None = None  # 0 to 1
+    temperature: float | None = None  # degrees Celsius
     memory: MemoryUse | None = None
     clocks: CurrentClocks | None = None
     graphics_clock_lock: ClockRange | None = None

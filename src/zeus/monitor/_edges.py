@@ -22,17 +22,11 @@ _MAX_PIECES = 64  # per time span; if there are more, they are merged by name
 
 
 class Piece(NamedTuple):
-    """A part of a segment.
+    """A part of a segment."""
 
-    Attributes:
-        segment: Number of the segment; negative for merged parts of many segments.
-        names: Windows that are open in it.
-        begin: First instant, in seconds; `end` is the last.
-    """
-
-    segment: int
-    names: Names
-    begin: float
+    segment: int  # number of the segment; negative for merged parts of many segments
+    names: Names  # windows that are open in it
+    begin: float  # first instant, in seconds; `end` is the last
     end: float
 
 

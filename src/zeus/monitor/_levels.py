@@ -58,24 +58,15 @@ class Integral:
 
 
 class Terms(NamedTuple):
-    """Precomputed terms of pieces, for their covariance with other pieces.
+    """Precomputed terms of pieces, for their covariance with other pieces."""
 
-    Attributes:
-        expected: Prior mean in joules, without measurements of these pieces.
-        lengths: Seconds by level.
-        weights: Covariance of each level with the energy of the pieces.
-        slow: Joules of the slow ripple, as a standard deviation.
-        segments: By number: begin, end, variance of the deviation, and variance of the fast ripple
-            per second.
-        first: Number of the first segment; `last` is that of the last.
-    """
-
-    expected: float
-    lengths: dict[int, float]
-    weights: list[float]
-    slow: float
+    expected: float  # prior mean in joules, without measurements of these pieces
+    lengths: dict[int, float]  # seconds by level
+    weights: list[float]  # covariance of each level with the energy of the pieces
+    slow: float  # joules of the slow ripple, as a standard deviation
+    # By number: begin, end, variance of the deviation, and variance of the fast ripple per second
     segments: dict[int, tuple[float, float, float, float]]
-    first: int
+    first: int  # number of the first segment; `last` is that of the last
     last: int
 
     def levels(self, other: Terms) -> float:
@@ -358,17 +349,11 @@ def _step_variance(width: float) -> float:
 
 
 class Posterior(NamedTuple):
-    """An energy, given the measurements.
+    """An energy, given the measurements."""
 
-    Attributes:
-        mean: In joules.
-        variance: In joules squared.
-        shared: The part of the variance due to uncertain levels, which other windows share.
-    """
-
-    mean: float
-    variance: float
-    shared: float
+    mean: float  # in joules
+    variance: float  # in joules squared
+    shared: float  # the part of the variance due to uncertain levels, which other windows share
 
 
 def conditioned(

@@ -32,17 +32,11 @@ _LOST = 0.5  # of a period: beyond, refreshes can no longer be counted
 
 
 class _Fit(NamedTuple):
-    """Overlap of an observed bracket with an expected one.
+    """Overlap of an observed bracket with an expected one."""
 
-    Attributes:
-        share: Share of the expected bracket that overlaps.
-        number: Which refresh is expected there, counted from the last one.
-        low: Begin of the intersection; `high` is its end.
-    """
-
-    share: float
-    number: int
-    low: float
+    share: float  # share of the expected bracket that overlaps
+    number: int  # which refresh is expected there, counted from the last one
+    low: float  # begin of the intersection; `high` is its end
     high: float
 
 

@@ -41,17 +41,11 @@ _GAIN_MEMORY = 100.0  # readings
 
 
 class Candidate(NamedTuple):
-    """A possible response of a meter.
+    """A possible response of a meter."""
 
-    Attributes:
-        window: Seconds over which a reading is averaged.
-        lag: Seconds by which it is late.
-        live: Whether it covers the time before the poll, rather than before the last refresh.
-    """
-
-    window: float
-    lag: float
-    live: bool
+    window: float  # seconds over which a reading is averaged
+    lag: float  # seconds by which it is late
+    live: bool  # whether it covers the time before the poll, rather than before the last refresh
 
     @property
     def instant(self) -> bool:

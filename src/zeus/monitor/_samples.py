@@ -18,70 +18,43 @@ class Method(StrEnum):
 
 
 class Energy(NamedTuple):
-    """Energy of a window, with its method and uncertainty.
+    """Energy of a window, with its method and uncertainty."""
 
-    Attributes:
-        joules: The energy; `None` if unavailable.
-        method: How it was obtained.
-        uncertainty: Joules; about 19 of 20 windows lie within. Covers what the sensors did not
-            show, not their calibration.
-        note: Why it is unavailable, or which fallback was used.
-        shared: Joules of the uncertainty that all windows of the same name have in common, so that
-            a mean over many of them does not reduce it.
-    """
-
-    joules: float | None
-    method: Method
+    joules: float | None  # the energy; `None` if unavailable
+    method: Method  # how it was obtained
+    # Joules; about 19 of 20 windows lie within. Covers what the sensors did not show, not their
+    # calibration.
     uncertainty: float | None = None
-    note: str = ""
+    note: str = ""  # why it is unavailable, or which fallback was used
+    # Joules of the uncertainty that all windows of the same name have in common, so that a mean
+    # over many of them does not reduce it
     shared: float = 0.0
 
 
 class SensorStatus(NamedTuple):
-    """Which sensors of a GPU can be read, and the reasons if not.
+    """Which sensors of a GPU can be read, and the reasons if not."""
 
-    Attributes:
-        counter: Whether there is an energy counter.
-        power: Whether there is a power meter.
-        averaged: Whether power is a mean over about a second, as there is no better meter.
-        counter_note: Why there is no counter.
-        trouble: Why the GPU currently does not respond at all.
-    """
-
-    counter: bool = True
-    power: bool = True
+    counter: bool = True  # whether there is an energy counter
+    power: bool = True  # whether there is a power meter
+    # Whether power is a mean over about a second, as there is no better meter
     averaged: bool = False
-    counter_note: str = ""
-    trouble: CapabilityError | None = None
+    counter_note: str = ""  # why there is no counter
+    trouble: CapabilityError | None = None  # why the GPU currently does not respond at all
 
 
 class Refresh(NamedTuple):
-    """A change of a sensor's value. Instants in seconds of the monotonic clock.
+    """A change of a sensor's value. Instants in seconds of the monotonic clock."""
 
-    Attributes:
-        low: The sensor was refreshed after this instant
-        high: and before this one.
-        since: The last poll that showed the previous value.
-        polled: The poll that showed this value.
-        value: Joules of a counter, watts of a power meter.
-    """
-
-    low: float
-    high: float
-    since: float
-    polled: float
-    value: float
+    low: float  # the sensor was refreshed after this instant
+    high: float  # and before this one
+    since: float  # the last poll that showed the previous value
+    polled: float  # the poll that showed this value
+    value: float  # joules of a counter, watts of a power meter
 
 
 class Poll(NamedTuple):
-    """One poll: its instant and values.
+    """One poll: its instant and values."""
 
-    Attributes:
-        instant: In seconds of the monotonic clock.
-        joules: Value of the counter; NaN if not read.
-        watts: Value of the power meter; NaN if not read.
-    """
-
-    instant: float
-    joules: float
-    watts: float
+    instant: float  # in seconds of the monotonic clock
+    joules: float  # value of the counter; NaN if not read
+    watts: float  # value of the power meter; NaN if not read

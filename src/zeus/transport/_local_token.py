@@ -20,15 +20,10 @@ _MAX_BYTES = 4096
 
 @dataclass(frozen=True)
 class StoredToken:
-    """Content of the token file.
+    """Content of the token file."""
 
-    Attributes:
-        secret: The token.
-        private: Whether this user owns the file and no other user can read it.
-    """
-
-    secret: str
-    private: bool
+    secret: str  # the token
+    private: bool  # whether this user owns the file and no other user can read it
 
 
 def local_token_path() -> Path:

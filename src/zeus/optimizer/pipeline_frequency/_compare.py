@@ -15,15 +15,11 @@ from zeus.optimizer.pipeline_frequency._tables import number, rows
 
 @dataclass(frozen=True)
 class Comparison:
-    """Our energies relative to those of another frontier.
+    """Our energies relative to those of another frontier."""
 
-    Attributes:
-        ratios: Our energy over theirs, at each of their times that our plans can reach.
-        unreachable: Number of their times that are shorter than our fastest plan.
-    """
-
+    # Our energy over theirs, at each of their times that our plans can reach
     ratios: tuple[float, ...]
-    unreachable: int
+    unreachable: int  # number of their times that are shorter than our fastest plan
 
     @property
     def mean(self) -> float:

@@ -20,44 +20,28 @@ _BITS = 59  # sums of all operations stay below 2 to this power
 
 @dataclass(frozen=True)
 class Curve:
-    """The options of one kind of operation.
+    """The options of one kind of operation."""
 
-    Attributes:
-        options: Useful options, by rising time and falling cost.
-        ticks: Time of each option in ticks, rising.
-        energies: Joules of each option, over all GPUs that run it.
-        busy: GPU-seconds of each option.
-        costs: Joules of each option beyond those of waiting for its time.
-        corner_ticks: Corners of the lower convex hull in ticks, rising.
-        corner_slopes: Slope from the previous corner to each, falling; the first is 0.
-        least_cost: Cost of the last option, in whole units.
-    """
-
-    options: tuple[Option, ...]
-    ticks: tuple[int, ...]
-    energies: tuple[float, ...]
-    busy: tuple[float, ...]
-    costs: tuple[float, ...]
-    corner_ticks: tuple[int, ...] = ()
+    options: tuple[Option, ...]  # useful options, by rising time and falling cost
+    ticks: tuple[int, ...]  # time of each option in ticks, rising
+    energies: tuple[float, ...]  # joules of each option, over all GPUs that run it
+    busy: tuple[float, ...]  # GPU-seconds of each option
+    costs: tuple[float, ...]  # joules of each option beyond those of waiting for its time
+    corner_ticks: tuple[int, ...] = ()  # corners of the lower convex hull in ticks, rising
+    # Slope from the previous corner to each, falling; the first is 0
     corner_slopes: tuple[int, ...] = ()
-    least_cost: int = 0
+    least_cost: int = 0  # cost of the last option, in whole units
 
 
 @dataclass(frozen=True)
 class Curves:
-    """The curves of a whole pipeline.
+    """The curves of a whole pipeline."""
 
-    Attributes:
-        curves: The distinct curves.
-        of_operation: Index of each operation's curve.
-        tick_bits: A second has 2 to this power ticks.
-        slope_bits: A watt has 2 to this power units of slope. A tick at a slope of one unit costs
-            one unit of cost.
-    """
-
-    curves: tuple[Curve, ...]
-    of_operation: tuple[int, ...]
-    tick_bits: int
+    curves: tuple[Curve, ...]  # the distinct curves
+    of_operation: tuple[int, ...]  # index of each operation's curve
+    tick_bits: int  # A second has 2 to this power ticks
+    # A watt has 2 to this power units of slope. A tick at a slope of one unit costs one unit of
+    # cost.
     slope_bits: int
 
 

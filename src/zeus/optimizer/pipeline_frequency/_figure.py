@@ -27,15 +27,10 @@ _Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Others:
-    """A frontier from another source, to compare with.
+    """A frontier from another source, to compare with."""
 
-    Attributes:
-        name: Its source, for the legend.
-        points: Its times (s) and energies (J).
-    """
-
-    name: str = ""
-    points: Sequence[_Point] = ()
+    name: str = ""  # its source, for the legend
+    points: Sequence[_Point] = ()  # its times (s) and energies (J)
 
 
 _NO_OTHERS = Others()

@@ -13,14 +13,10 @@ from zeus.optimizer.pipeline_frequency._profile import Option
 
 @dataclass(frozen=True, slots=True)
 class Menu:
-    """The pipeline that plans are for, and the options that they choose from.
+    """The pipeline that plans are for, and the options that they choose from."""
 
-    Attributes:
-        pipeline: The pipeline, which cannot be changed any more.
-        options: Useful options of each operation, by rising time; operations share the tuples.
-    """
-
-    pipeline: Pipeline
+    pipeline: Pipeline  # the pipeline, which cannot be changed any more
+    # Useful options of each operation, by rising time; operations share the tuples
     options: tuple[tuple[Option, ...], ...]
 
 
