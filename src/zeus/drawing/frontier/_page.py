@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from zeus.drawing._colours import VARIABLES
 from zeus.drawing._looks import RING
+from zeus.drawing._markup import Content, Markup, escaped, join, tag, trusted
 from zeus.drawing._pages import document, resource
 from zeus.drawing._shapes import Frame, Mark, Shape, Text
 from zeus.drawing._svg import element, text_element, view_box
-from zeus.drawing._text import safe
+from zeus.drawing._table import Column, table
 from zeus.drawing._units import energy_unit, time_unit
 from zeus.drawing.frontier._layout import Plot, beaten_text, lay_out, reasons
 from zeus.drawing.frontier._tables import (
@@ -66,20 +68,19 @@ class _Page:
         # By time, as in the table and for the arrow keys; with points that only a choice has.
         points = dict.fromkeys((*frontier, *(choice.point for choice in choices.values())))
         self.order = {point: index for index, point in enumerate(points)}
-        self.points = sorted(points, key=lambda point: (point.time, point.energy))
+        self.points = by_time(points)
         self.index = {point: index for index, point in enumerate(self.points)}
 
     def document(self) -> str:
-        pictures = self.pictures()
+        wide, narrow = self.picture(_WIDE), self.picture(_NARROW)
+        summary = f"{count(self.frontier)}. Changes are against {self.label(self.reference)}."
         parts = {
-            "title": safe(self.title),
-            "summary": safe(
-                f"{count(self.frontier)}. Changes are against {self.label(self.reference)}."
-            ),
+            "title": escaped(self.title),
+            "summary": escaped(summary),
             "slider": self.slider(),
             "explanation": self.explanation(),
-            "charts": "\n".join(self.chart(picture, name) for name, picture in pictures.items()),
-            "legend": self.legend(pictures["wide"].outside),
+            "charts": join(self.chart(wide, "wide"), self.chart(narrow, "narrow"), between="\n"),
+            "legend": self.legend(wide.outside),
             "objectives": self.objectives(),
             "points": self.table_of_points(),
             "data": self.data(),
@@ -94,67 +95,64 @@ class _Page:
 
     def slider(self) -> str:
         if self.max_power is None:
-            return f'<p class="note">There is no slider over η: {safe(self.why_not)}.</p>'
+            return _note(f"There is no slider over η: {self.why_not}.")
         return _part("slider.html").format(eta=f"{self.eta_knob:g}")
 
     def explanation(self) -> str:
         if self.max_power is None:
             return ""
         watts = f"{self.max_power:.6g} W"
-        return (
-            f'<p class="note">The slider chooses the minimum cost η · energy + (1 − η) · {watts} · '
-            f"time, where {watts} is the maximum power of all GPUs. Costs that differ by no more "
-            "than their uncertainty and 0.1 % tie; then the faster is chosen.</p>"
+        return _note(
+            f"The slider chooses the minimum cost η · energy + (1 − η) · {watts} · time, where "
+            f"{watts} is the maximum power of all GPUs. Costs that differ by no more than their "
+            "uncertainty and 0.1 % tie; then the faster is chosen."
         )
 
-    def pictures(self) -> dict[str, Plot]:
-        choices = reasons(self.choices)
-
-        def plot(frame: Frame) -> Plot:
-            return lay_out(
-                self.frontier,
-                choices,
-                self.title,
-                reference=self.reference,
-                frame=frame,
-                interactive=True,
-            )
-
-        return {"wide": plot(_WIDE), "narrow": plot(_NARROW)}
-
-    def chart(self, picture: Plot, name: str) -> str:
-        return "\n".join(
-            [
-                f'<svg class="{name}" viewBox="{view_box(picture)}" role="group" '
-                f'aria-label="{safe(picture.name)}; arrow keys go from point to point">',
-                *map(self.shape, picture.shapes),
-                "</svg>",
-            ]
+    def picture(self, frame: Frame) -> Plot:
+        return lay_out(
+            self.frontier,
+            reasons(self.choices),
+            self.title,
+            reference=self.reference,
+            frame=frame,
+            interactive=True,
         )
 
-    def shape(self, shape: Shape) -> str:
+    def chart(self, picture: Plot, name: str) -> Markup:
+        return tag(
+            "svg",
+            join("", *map(self.shape, picture.shapes), "", between="\n"),
+            class_=name,
+            viewBox=view_box(picture),
+            role="group",
+            aria_label=f"{picture.name}; arrow keys go from point to point",
+        )
+
+    def shape(self, shape: Shape) -> Markup:
         if isinstance(shape, Mark) and isinstance(shape.about, Point):
             return self.mark(shape, shape.about)
         if isinstance(shape, Text) and isinstance(shape.about, Point):
             data = f' class="label" data-point="{self.index[shape.about]}"'
-            return text_element(shape, VARIABLES, data)
-        return element(shape, VARIABLES)
+            return trusted(text_element(shape, VARIABLES, data))
+        return trusted(element(shape, VARIABLES))
 
-    def mark(self, mark: Mark, point: Point) -> str:
-        place = f'cx="{mark.x:.1f}" cy="{mark.y:.1f}"'
-        kind: str = "other" if mark.kind == "chosen" else mark.kind
-        if any(choice.point == point for choice in self.choices.values()):
-            kind += " picked"
-        if mark.plain:
-            kind += " plain"
-        return (
-            f'<g class="mark {kind}" data-point="{self.index[point]}" tabindex="-1" '
-            f'role="img" aria-label="{safe(mark.tooltip)}">'
-            f'<circle class="ring" {place} r="{max(mark.radius, 3.5) + RING:g}"/>'
-            f'<circle class="dot" {place} r="{mark.radius:g}"/></g>'
+    def mark(self, mark: Mark, point: Point) -> Markup:
+        kinds: list[str] = ["other" if mark.kind == "chosen" else mark.kind]
+        kinds += ["picked"] * any(choice.point == point for choice in self.choices.values())
+        kinds += ["plain"] * mark.plain
+        place = {"cx": f"{mark.x:.1f}", "cy": f"{mark.y:.1f}"}
+        return tag(
+            "g",
+            tag("circle", class_="ring", **place, r=f"{max(mark.radius, 3.5) + RING:g}"),
+            tag("circle", class_="dot", **place, r=f"{mark.radius:g}"),
+            class_=" ".join(["mark", *kinds]),
+            data_point=self.index[point],
+            tabindex=-1,
+            role="img",
+            aria_label=mark.tooltip,
         )
 
-    def legend(self, outside: int) -> str:
+    def legend(self, outside: int) -> Markup:
         best = len(self.frontier.pareto())
         beaten = len(self.frontier) - best
         entries = [("best", f"on the frontier ({best})")]
@@ -164,46 +162,60 @@ class _Page:
             entries.append(("best chosen", "chosen by the slider"))
         if self.choices:
             entries.append(("best picked", f"chosen by an{self.other} objective"))
-        return "\n".join(
-            f'<li><svg viewBox="-10 -10 20 20" aria-hidden="true"><g class="mark {kind}">'
-            f'<circle class="ring" r="8.5"/><circle class="dot" r="4.5"/></g></svg>{text}</li>'
-            for kind, text in entries
-        )
 
-    def objectives(self) -> str:
+        def sample(kind: str) -> Markup:
+            circles = tag("circle", class_="ring", r=8.5), tag("circle", class_="dot", r=4.5)
+            mark = tag("g", *circles, class_=f"mark {kind}")
+            return tag("svg", mark, viewBox="-10 -10 20 20", aria_hidden="true")
+
+        return join(*(tag("li", sample(kind), text) for kind, text in entries), between="\n")
+
+    def objectives(self) -> Markup:
         if not self.choices:
-            return ""
-        body = []
-        for name, selection in self.choices.items():
-            kept = "" if selection.feasible else " (not kept)"
-            first = safe((name or "chosen") + kept)
-            first = re.sub("(?<=[a-z])(?=[A-Z])", "<wbr>", first)  # for phones
-            if selection.note:
-                first += f'<p class="note">{safe(selection.note)}</p>'
-            point = selection.point
-            others = map(safe, (self.label(point), *compared(point, self.reference)))
-            body.append((f'data-point="{self.index[point]}"', [first, *others]))
-        columns = {"objective": "objective", "choice": "choice", "time-change": "time",
-                   "energy-change": "energy"}  # fmt: skip
-        title = f"Choices of {self.other} objectives".replace("  ", " ")
-        return f"<h2>{title}</h2>\n{_table('objectives', columns.items(), body)}"
+            return join()
 
-    def table_of_points(self) -> str:
-        columns = [
-            each for each in columns_of(self.frontier, self.reference) if each.name != "best"
-        ]
+        def objective(named: tuple[str, Selection]) -> Markup:
+            name, selection = named
+            words = (name or "chosen") + ("" if selection.feasible else " (not kept)")
+            parts = re.split("(?<=[a-z])(?=[A-Z])", words)  # phones may break them
+            note = _note(selection.note) if selection.note else None
+            return join(join(*parts, between=tag("wbr")), note)
+
+        def change(which: int) -> Callable[[tuple[str, Selection]], str]:
+            return lambda named: compared(named[1].point, self.reference)[which]
+
+        columns: Sequence[Column[tuple[str, Selection]]] = (
+            Column("objective", objective),
+            Column("choice", lambda named: self.label(named[1].point), "choice", number=True),
+            Column("time", change(0), number=True),
+            Column("energy", change(1), number=True),
+        )
+        title = f"Choices of {self.other} objectives".replace("  ", " ")
+        listed = table(
+            "Table of objectives",
+            columns,
+            self.choices.items(),
+            attributes=lambda named: {"data_point": self.index[named[1].point]},
+        )
+        return join(tag("h2", title), tag("div", listed, id="objectives"), between="\n")
+
+    def table_of_points(self) -> Markup:
         best = set(self.frontier.pareto())
-        body = [
-            (
-                f'class="{"best" if point in best else "beaten"}" data-point="{self.index[point]}"',
-                [_cell(each.cell(point)) for each in columns],
-            )
-            for point in by_time(self.frontier)
-        ]
-        table = _table("points", ((each.name, each.title) for each in columns), body)
-        if len(body) <= _MANY:
-            return f"<h2>All points</h2>\n{table}"
-        return f"<details><summary>All {len(body)} points</summary>\n{table}</details>"
+        listed = table(
+            "Table of points",
+            [
+                replace(each, title=each.title.replace("Δ ", "Δ\u00a0"), cell=_with_off(each.cell))
+                for each in columns_of(self.frontier, self.reference)
+                if each.name != "best"
+            ],
+            by_time(self.frontier),
+            kind=lambda point: "best" if point in best else "beaten",
+            attributes=lambda point: {"data_point": self.index[point]},
+        )
+        inner, number = tag("div", listed, id="points"), len(self.frontier)
+        if number <= _MANY:
+            return join(tag("h2", "All points"), inner, between="\n")
+        return tag("details", tag("summary", f"All {number} points"), inner)
 
     def data(self) -> str:
         """Return the data of the script as JSON; texts are formatted already."""
@@ -252,39 +264,18 @@ class _Page:
         return json.dumps(content, allow_nan=False).replace("<", "\\u003c")
 
 
-def _table(
-    name: str, columns: Iterable[tuple[str, str]], body: Iterable[tuple[str, Sequence[str]]]
-) -> str:
-    """Return a table.
-
-    Args:
-        name: Its `id`.
-        columns: Class and title of each column; the first has the row headers.
-        body: Attributes and cells (HTML) of each row.
-    """
-    columns = list(columns)
-    head = "".join(
-        f'<th scope="col" class="{kind}">{safe(title).replace("Δ ", "Δ&nbsp;")}</th>'
-        for kind, title in columns
-    )
-    lines = []
-    for attributes, (first, *others) in body:
-        cells = "".join(
-            f'<td class="{kind}">{cell}</td>'
-            for (kind, _), cell in zip(columns[1:], others, strict=True)
-        )
-        lines.append(f'<tr {attributes}><th scope="row">{first}</th>{cells}</tr>\n')
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Table of {name}">\n'
-        f'<table id="{name}"><thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{''.join(lines)}</tbody></table></div>"
-    )
+def _note(text: str) -> Markup:
+    return tag("p", text, class_="note")
 
 
-def _cell(text: str) -> str:
-    """Return a value, with its uncertainty in an element that phones hide."""
-    value, sign, uncertainty = safe(text).partition(" ± ")
-    return f'{value}<span class="off">{sign}{uncertainty}</span>' if sign else value
+def _with_off(cell: Callable[[Point], Content]) -> Callable[[Point], Content]:
+    """Return the same for a cell with its uncertainty in an element that phones hide."""
+
+    def split(point: Point) -> Content:
+        value, sign, uncertainty = str(cell(point)).partition(" ± ")
+        return join(value, tag("span", sign, uncertainty, class_="off") if sign else None)
+
+    return split
 
 
 def _max_power(frontier: Frontier) -> tuple[float | None, str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from zeus.drawing._table import Column
 from zeus.drawing._units import Unit, energy_unit, time_unit
 from zeus.frontier import Frontier, Point
 
@@ -59,24 +59,11 @@ def count(frontier: Frontier) -> str:
     return f"{points} point{'s' if points != 1 else ''}, {len(frontier.pareto())} on the frontier"
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of a frontier's table.
+def columns_of(frontier: Frontier, reference: Point | None = None) -> list[Column[Point]]:
+    """Return the columns of a frontier's table, with the same unit and decimals in all rows.
 
-    Attributes:
-        name: Its name: "knob", "time", "energy", "power", "time-change", "energy-change", "latency"
-            (of each percentile), or "best" (a * for points on the frontier).
-        title: Its heading.
-        cell: Returns its text for a point.
-    """
-
-    name: str
-    title: str
-    cell: Callable[[Point], str]
-
-
-def columns_of(frontier: Frontier, reference: Point | None = None) -> list[Column]:
-    """Return the columns of a frontier's table, which share units and decimals over all points.
+    They are named knob, time, energy, power, time-change, energy-change, latency (one for each
+    percentile) and best, which has a * for points on the frontier. Their cells are plain text.
 
     Args:
         frontier: Frontier to show.
@@ -90,25 +77,28 @@ def columns_of(frontier: Frontier, reference: Point | None = None) -> list[Colum
         time_unit, [seconds for point in frontier for seconds in point.latencies.values()]
     )
 
-    def percentile(name: str) -> Column:
+    def number(name: str, title: str, cell: Callable[[Point], str]) -> Column[Point]:
+        return Column(title, cell, name, number=True, optional=name == "power")
+
+    def percentile(name: str) -> Column[Point]:
         def cell(point: Point) -> str:
             seconds = point.latencies.get(name)
             return "-" if seconds is None else latency.show(seconds, None, latencies)
 
-        return Column("latency", f"{name} ({latency.name})", cell)
+        return number("latency", f"{name} ({latency.name})", cell)
 
     knob = frontier.knob_name + (f" ({frontier.knob_unit})" if frontier.knob_unit else "")
     return [
-        Column("knob", knob, lambda p: knob_label(p.knob)),
-        Column("time", f"time ({time.name})",
+        Column(knob, lambda p: knob_label(p.knob), "knob"),
+        number("time", f"time ({time.name})",
                lambda p: time.show(p.time, p.time_uncertainty, times)),
-        Column("energy", f"energy ({energy.name})",
+        number("energy", f"energy ({energy.name})",
                lambda p: energy.show(p.energy, p.energy_uncertainty, energies)),
-        Column("power", "power (W)", lambda p: f"{p.average_power:.1f}"),
-        Column("time-change", "Δ time", lambda p: compared(p, base)[0]),
-        Column("energy-change", "Δ energy", lambda p: compared(p, base)[1]),
+        number("power", "power (W)", lambda p: f"{p.average_power:.1f}"),
+        number("time-change", "Δ time", lambda p: compared(p, base)[0]),
+        number("energy-change", "Δ energy", lambda p: compared(p, base)[1]),
         *map(percentile, dict.fromkeys(name for point in frontier for name in point.latencies)),
-        Column("best", "", lambda p: "*" if p in best else ""),
+        Column("", lambda p: "*" if p in best else "", "best"),
     ]  # fmt: skip
 
 
@@ -118,9 +108,9 @@ def _scale(unit_of: Callable[[float], Unit], values: Sequence[float]) -> tuple[U
     return unit, unit.decimals(values)
 
 
-def by_time(frontier: Frontier) -> list[Point]:
-    """Return the points in the order of a table: by rising time, then energy."""
-    return sorted(frontier, key=lambda point: (point.time, point.energy))
+def by_time(points: Iterable[Point]) -> list[Point]:
+    """Return points in the order of a table: by rising time, then energy."""
+    return sorted(points, key=lambda point: (point.time, point.energy))
 
 
 def rows(frontier: Frontier, reference: Point | None = None) -> list[tuple[str, ...]]:
@@ -128,7 +118,7 @@ def rows(frontier: Frontier, reference: Point | None = None) -> list[tuple[str, 
     columns = columns_of(frontier, reference)
     return [
         tuple(column.title for column in columns),
-        *(tuple(column.cell(point) for column in columns) for point in by_time(frontier)),
+        *(tuple(str(column.cell(point)) for column in columns) for point in by_time(frontier)),
     ]
 
 

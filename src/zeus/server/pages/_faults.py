@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from zeus.drawing._markup import join, tag
 from zeus.server.pages._layout import heading, respond
-from zeus.server.pages._markup import join, tag
 
 _MACHINES = ("/api/", "/metrics", "/healthz", "/openapi.json")
 _TITLES = {

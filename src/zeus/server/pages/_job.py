@@ -8,7 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from zeus.drawing._captions import Sample
+from zeus.drawing._markup import Content, Markup, join, tag
 from zeus.drawing._shapes import Kind
+from zeus.drawing._table import Column, table
 from zeus.drawing.frontier import by_time, columns_of, lay_out
 from zeus.errors import FrontierError, TokenError
 from zeus.frontier import Frontier, Point
@@ -30,10 +32,8 @@ from zeus.server.pages._layout import (
     respond,
     section,
 )
-from zeus.server.pages._markup import Content, Markup, join, tag
 from zeus.server.pages._outcomes import WORDS, kind_of
 from zeus.server.pages._plotting import HALF, SMALL, WIDE, drawn, figure, words
-from zeus.server.pages._table import Column, table
 from zeus.server.pages._units import ago, counted, digits, grouped, joules, percent, seconds, watts
 
 _REFRESH = 5.0  # seconds, while a trial runs
@@ -337,11 +337,7 @@ class _Page:
             else words(f"An epoch costs {joules(profile.epoch_cost)}.")
         )
         size = profile.batch_size
-        columns: list[Column[Point]] = [
-            Column(each.title, each.cell, number=each.name != "knob")
-            for each in columns_of(frontier)
-            if each.name in _SHOWN
-        ]
+        columns = [each for each in columns_of(frontier) if each.name in _SHOWN]
         listed = table(f"Power limits at batch size {size}", columns, by_time(frontier))
         unfolded = details("Show as a table", listed, name=f"limits-{size}")
         return tag("div", title, tag("figure", drawn(picture)), cost, unfolded)

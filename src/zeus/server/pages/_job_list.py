@@ -8,11 +8,11 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
+from zeus.drawing._markup import Content, Markup, join, tag
+from zeus.drawing._table import Column, table
 from zeus.optimizer.batch_size.storage._overview import JobEntry, Overviews
 from zeus.server.pages._layout import aside, heading, notice, pager, respond
-from zeus.server.pages._markup import Content, Markup, join, tag
 from zeus.server.pages._outcomes import outcome
-from zeus.server.pages._table import Column, table
 from zeus.server.pages._units import NONE, ago, counted, grouped
 
 _PATH = "/jobs"

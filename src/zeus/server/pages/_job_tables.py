@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from zeus.drawing._markup import Content, Markup, join, tag
+from zeus.drawing._table import Column, table
 from zeus.optimizer.batch_size.api._api import ProfileInfo, TrialInfo
 from zeus.optimizer.batch_size.job._events import CONVERGED, GpuModel
 from zeus.optimizer.batch_size.policies._base import ArmStatus
@@ -15,9 +17,7 @@ from zeus.optimizer.batch_size.storage._history import Total
 from zeus.optimizer.batch_size.storage._overview import Overview
 from zeus.server.pages._job_charts import CROWD, standing_label
 from zeus.server.pages._layout import aside, details, properties, unbroken
-from zeus.server.pages._markup import Content, Markup, join, tag
 from zeus.server.pages._outcomes import outcome
-from zeus.server.pages._table import Column, table
 from zeus.server.pages._units import (
     NONE,
     UNKNOWN,

@@ -1,7 +1,7 @@
 """The frame of every page, and the blocks that pages are built of.
 
-A page is a plain function that builds its content from `tag`s (see `markup`, which escapes every
-text) and of the blocks below, and hands it to `respond`:
+A page is a plain function that builds its content from `tag`s (of `zeus.drawing._markup`, which
+escapes every text), tables (`zeus.drawing._table`) and the blocks below, and hands it to `respond`:
 
     def show(request: Request) -> Response:
         columns = [Column("name", lambda plan: plan.name),
@@ -15,13 +15,12 @@ text) and of the blocks below, and hands it to `respond`:
 
     routes = [Route("/pipelines", show)]
 
-A new part of the site needs an entry in `SECTIONS`, its first path segment in `PAGES` (only pages
-accept the cookie of `sign_in`), and its routes in `pages.routes`. Errors need nothing: any
-`ZeusError` or `HTTPException` that a page raises becomes an error page (`faults`).
+A new part of the site needs an entry in `SECTIONS`, and its routes in `pages.routes`. Errors need
+nothing: any `ZeusError` or `HTTPException` that a page raises becomes an error page (`faults`).
 
-`table` lists items, `units` formats quantities, `plotting` draws charts. Colors are the variables
-of the style sheet: --paper, --ink, --muted, --grid, --axis, --line, --other, --chosen, --panel,
---row, --bad. Inline styles and scripts are forbidden by the Content-Security-Policy of every page.
+`units` formats quantities, `plotting` draws charts. Colors are the variables of the style sheet:
+--paper, --ink, --muted, --grid, --axis, --line, --other, --chosen, --panel, --row, --bad. Inline
+styles and scripts are forbidden by the Content-Security-Policy of every page.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from zeus import __version__
+from zeus.drawing._markup import Content, Markup, join, tag, trusted
 from zeus.server.pages import _assets as assets
-from zeus.server.pages._markup import Content, Markup, join, tag, trusted
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Section:
 SECTIONS = (Section("Jobs", "/jobs"), Section("Pipelines", "/pipelines"))
 
 #: First path segments of pages, the only paths that accept the cookie.
-PAGES = frozenset({"jobs", "pipelines"})
+_PAGES = frozenset(section.path.strip("/") for section in SECTIONS)
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
@@ -69,7 +68,7 @@ HEADERS: Mapping[str, str] = {
 
 def is_page(path: str) -> bool:
     """Return whether a path is that of a page."""
-    return path == "/" or (path[:1] == "/" and path[1:].partition("/")[0] in PAGES)
+    return path == "/" or (path[:1] == "/" and path[1:].partition("/")[0] in _PAGES)
 
 
 def respond(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from zeus.drawing._markup import Markup, tag
 from zeus.drawing._shapes import Kind
 from zeus.optimizer.batch_size.job._events import CANCELLED, CONVERGED, EXPIRED, FAILED, STOPPED
 from zeus.optimizer.batch_size.storage import RUNNING
-from zeus.server.pages._markup import Markup, tag
 from zeus.server.pages._plotting import sample
 
 KINDS: dict[str, Kind] = {

@@ -11,6 +11,8 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
+from zeus.drawing._markup import Content, Markup, join, tag
+from zeus.drawing._table import Column, table
 from zeus.drawing.frontier import lay_out
 from zeus.errors import ServerError, UnknownJobError
 from zeus.frontier import Frontier, Point
@@ -21,9 +23,7 @@ from zeus.optimizer.pipeline_frequency.job._planning import Planned
 from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.server.pages._job import check_scope
 from zeus.server.pages._layout import facts, heading, notice, respond, section
-from zeus.server.pages._markup import Content, Markup, join, tag
 from zeus.server.pages._plotting import WIDE, drawn, figure, words
-from zeus.server.pages._table import Column, table
 from zeus.server.pages._units import NONE, ago, counted, digits, joules, percent, seconds, watts
 
 PATH = "/pipelines"

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from zeus.drawing._captions import Sample, swatch
 from zeus.drawing._colours import VARIABLES
+from zeus.drawing._markup import Content, Markup, join, tag, trusted
 from zeus.drawing._shapes import Frame, Picture
 from zeus.drawing._svg import element, view_box
-from zeus.server.pages._markup import Content, Markup, join, tag, trusted
 
 #: The whole width of a page, half of it, and a phone.
 WIDE = Frame(860, 300, 74, 14, 14, 56, (12, 6))

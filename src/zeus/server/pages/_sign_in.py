@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
 
+from zeus.drawing._markup import Content, join, tag
 from zeus.server.pages._layout import HEADERS, is_page, notice, respond
-from zeus.server.pages._markup import Content, join, tag
 from zeus.store._tokens import page_pass
 from zeus.transport._local_token import FILE
 

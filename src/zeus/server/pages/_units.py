@@ -9,8 +9,8 @@ import math
 import time
 from collections.abc import Iterable
 
+from zeus.drawing._markup import Markup, tag
 from zeus.drawing._units import energy_unit, time_unit
-from zeus.server.pages._markup import Markup, tag
 
 UNKNOWN = "unknown"
 NONE = "\u2013"  # where there is no value to know

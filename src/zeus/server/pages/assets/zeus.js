@@ -80,10 +80,4 @@
     form.elements.code.value = code;
     form.submit();
   }
-
-  // --- selects that submit at once --------------------------------------------------------------
-
-  for (const select of document.querySelectorAll("select[data-submit]")) {
-    select.addEventListener("change", () => select.form.requestSubmit());
-  }
 })();

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from zeus.server.pages._markup import Content, Markup, tag
+from zeus.drawing._markup import Content, Markup, tag
 
 Item = TypeVar("Item")
 
@@ -18,19 +18,22 @@ class Column(Generic[Item]):
     Attributes:
         title: Its heading.
         cell: Returns its content for an item.
+        name: Its class in the style sheet, if it needs one of its own.
         number: Whether its cells are numbers, which are aligned to the right.
         optional: Whether it is hidden on phones.
     """
 
     title: str
     cell: Callable[[Item], Content]
+    name: str = ""
     number: bool = False
     optional: bool = False
 
     @property
     def classes(self) -> str | None:
-        """Classes of its elements, for the style sheet."""
-        return " ".join(["number"] * self.number + ["optional"] * self.optional) or None
+        """Classes of its elements."""
+        found = [self.name, "number" if self.number else "", "optional" if self.optional else ""]
+        return " ".join(filter(None, found)) or None
 
 
 def table(
@@ -39,6 +42,7 @@ def table(
     items: Iterable[Item],
     *,
     kind: Callable[[Item], str] = lambda _: "",
+    attributes: Callable[[Item], Mapping[str, object]] = lambda _: {},
 ) -> Markup:
     """Return a table that scrolls horizontally where it is too wide.
 
@@ -46,7 +50,8 @@ def table(
         caption: Label for screen readers.
         columns: Its columns; the first has the row headers.
         items: What its rows show.
-        kind: Returns the class of an item's row: "muted", "chosen" or none.
+        kind: Returns the class of an item's row, such as "muted" or "chosen"; empty for none.
+        attributes: Returns further attributes of an item's row.
     """
     titles = (tag("th", each.title, scope="col", class_=each.classes) for each in columns)
     first, *others = columns
@@ -56,6 +61,7 @@ def table(
             tag("th", first.cell(item), scope="row", class_=first.classes),
             *(tag("td", each.cell(item), class_=each.classes) for each in others),
             class_=kind(item) or None,
+            **attributes(item),
         )
         for item in items
     )

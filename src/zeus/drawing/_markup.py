@@ -1,7 +1,7 @@
 """HTML builders that escape all text by default.
 
-Names of jobs and GPUs, notes and tokens are untrusted. So pages are built from `tag`s, not strings;
-`tag` escapes every text except what `tag`, `join` and `trusted` return.
+Names of work, jobs and GPUs, notes and tokens are untrusted. So pages are built from `tag`s, not
+strings; `tag` escapes every text except what `tag`, `join` and `trusted` return.
 """
 
 from __future__ import annotations
