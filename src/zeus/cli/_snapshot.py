@@ -182,7 +182,7 @@ class _Queries:
             if error.reason in (Reason.LOST, Reason.HANGS):
                 self.lost = error  # further queries would hang as well
             return None
-        self.answers += 1
+        self.answers += answer is not None  # a driver that reports no lock says nothing by that
         return answer
 
     @property

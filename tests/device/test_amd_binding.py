@@ -1,4 +1,4 @@
-"""The AMD back end where there is no library, binding, driver or GPU."""
+"""AMD's binding: where there is none, one of another release, or a driver that does not start."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import pytest
 from tests.device.amd_clients import Ask
 
 from simulated_drivers import AmdGpuSpec, AmdSmiStatus
+
+from zeus.device._amd_binding import NOT_FILLED_IN, SuppressUnsupported, filled_in, implausible
+from zeus.device._base import Capability, unsupported
+from zeus.errors import CapabilityError, Reason
 
 FIND = """
 drivers, problems = discover()
@@ -119,3 +123,27 @@ def test_a_machine_without_gpus_is_no_problem(simulate, ask: Ask) -> None:
 
 def test_the_module_does_not_import_the_binding(run: Ask) -> None:
     assert run("answer('amdsmi' in sys.modules)") is False
+
+
+# --- What it answers with -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [0, 1, 65_534, 2**63])
+def test_a_field_has_its_value(value: int) -> None:
+    assert filled_in(Capability.TEMPERATURE, value) == value
+
+
+@pytest.mark.parametrize("value", [*NOT_FILLED_IN, "", "42"])
+def test_a_field_that_is_not_filled_in_has_none(value: int | str) -> None:
+    with pytest.raises(CapabilityError, match="this part does not report it") as refused:
+        filled_in(Capability.TEMPERATURE, value)
+    assert refused.value.reason is Reason.UNSUPPORTED
+
+
+def test_only_what_is_missing_is_passed_over() -> None:
+    with SuppressUnsupported():
+        raise unsupported(Capability.MEMORY)
+    with pytest.raises(CapabilityError, match="-3 W"), SuppressUnsupported():
+        raise implausible(Capability.AVERAGE_POWER, "-3 W")
+    with pytest.raises(ZeroDivisionError), SuppressUnsupported():
+        raise ZeroDivisionError
