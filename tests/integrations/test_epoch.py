@@ -1,10 +1,8 @@
-"""Time and energy of an epoch, from pieces and processes."""
+"""Time and energy of an epoch, from all processes."""
 
 from __future__ import annotations
 
-import pytest
-
-from zeus.integrations._epoch import joined, values_of
+from zeus.integrations._epoch import values_of
 from zeus.monitor import Measurement
 from zeus.monitor._measurement import CPU, GPU, Reading
 from zeus.monitor._samples import Method
@@ -17,22 +15,6 @@ def reading(energy, domain=GPU, index=0, key="", note=""):
 
 def piece(time, *readings):
     return Measurement.of(time, readings)
-
-
-def test_pieces_follow_each_other():
-    whole = joined([piece(1.0, reading(10.0), reading(5.0, CPU)), piece(2.0, reading(20.0))])
-    assert whole.time == 3.0
-    assert whole.gpu_energy == {0: 30.0}
-    assert whole.cpu_energy == {0: 5.0}
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_energy_of_which_a_piece_is_missing_is_not_known(order):
-    pieces = [piece(1.0, reading(10.0)), piece(1.0, reading(None, note="lost"))]
-    whole = joined(pieces[::order])
-    assert whole.gpu_energy == {}
-    assert [each.note for each in whole.unavailable] == ["lost"]
-    assert values_of([whole]) == {"zeus/epoch_time": 2.0}
 
 
 def test_processes_add_up_and_the_slowest_counts():

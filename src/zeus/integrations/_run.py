@@ -11,16 +11,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Self, TypeVar
 
-from zeus.errors import MissingExtraError, RanksError, RunError, WindowError
-from zeus.integrations._epoch import Values, joined, values_of
+from zeus.errors import MissingExtraError, RanksError, RunError
+from zeus.integrations._epoch import Values, values_of
 from zeus.integrations._watch import Watch
-from zeus.monitor import Measurement, ZeusMonitor
+from zeus.monitor import ZeusMonitor
 from zeus.optimizer.callback import Callback
 from zeus.optimizer.training._ranks import Ranks, job_ranks
+from zeus.optimizer.training._training_meter import TrainingMeter
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class Run:
         self.epoch_end(report=False)
         self._in_epoch, self.left_early = True, False
         self._tell("on_epoch_begin")
-        self._opened.start_measuring()
+        self._opened.meter.begin()
 
     def step_begin(self) -> None:
         """Begin a step, or continue it with the next part of its batch."""
@@ -133,7 +134,7 @@ class Run:
             return False
         self.step_end()
         self._paused = True
-        self._opened.stop_measuring()
+        self._opened.meter.end()
         self._tell("pause")
         return True
 
@@ -143,7 +144,7 @@ class Run:
             return
         self._paused = False
         self._tell("resume")
-        self._opened.start_measuring()
+        self._opened.meter.begin()
 
     def epoch_end(self, *, report: bool = True) -> Values:
         """End the epoch.
@@ -160,7 +161,7 @@ class Run:
         self.step_end()
         self.resume()
         self._in_epoch = False
-        self._opened.stop_measuring()
+        self._opened.meter.end()
         self._tell("on_epoch_end")
         return self._opened.take_values(report=report)
 
@@ -196,11 +197,9 @@ class _Means:
         for callback in reversed(self.callbacks):
             self._end.callback(callback.close)
         self.open = True
-        self._monitor = monitor
         self._ranks: Ranks | None = None
         self._reporting = True
-        self._window: object | None = None
-        self._pieces: list[Measurement] = []
+        self.meter = TrainingMeter(monitor, "epoch", logged=True)
         self._watch: Watch | None = None
         # Two threads may try to end the run; the second one waits until the first is done.
         self._lock = threading.RLock()
@@ -210,35 +209,22 @@ class _Means:
         """Rank of this process among those that share their values; 0 before they do."""
         return 0 if self._ranks is None else self._ranks.rank
 
-    def start_measuring(self) -> None:
-        """Open a window: training follows."""
-        with suppress(WindowError):  # the monitor is closed; training must go on
-            self._window = self._monitor.open_scope("epoch", True)
-
-    def stop_measuring(self) -> None:
-        """Close the window: what follows is not training."""
-        window, self._window = self._window, None
-        piece = None if window is None else self._monitor.close_scope(window, True, False)
-        if piece is not None:  # else the monitor's windows were reset
-            # Computed now: the samples for it may be gone by the end of a long evaluation.
-            self._pieces.append(Measurement.of(piece.time, piece.readings))
-
     def take_values(self, *, report: bool) -> Values:
         """Return what all processes of the job have measured since the last call."""
-        pieces, self._pieces = self._pieces, []
+        epoch = self.meter.take()
         if not (report and self._reporting):
             return {}
         try:
             if self._ranks is None:
                 self._ranks = job_ranks(_RANK_TIMEOUT)
             # Also by a process without measurements: the others wait for it.
-            said = self._ranks.share(joined(pieces) if pieces else None)
+            epochs = self._ranks.share(epoch)
         except RanksError as error:
             self._reporting = False
             logger.warning("time and energy of epochs are no longer logged: %s", error)
             return {}
-        epochs = [epoch for epoch in said if epoch is not None]
-        return values_of(epochs) if epochs else {}
+        measured = [each for each in epochs if each is not None]
+        return values_of(measured) if measured else {}
 
     def watch(self, frame: FrameType) -> None:
         """End the run when a function that the calling thread is running has been left."""
@@ -257,9 +243,7 @@ class _Means:
                 return
             self.open = False
             self._unwatch()
-            window, self._window = self._window, None
-            if window is not None:
-                self._monitor.close_scope(window, False, True)
+            self.meter.discard()
             self._end.close()
 
     def _left(self, watch: Watch) -> None:

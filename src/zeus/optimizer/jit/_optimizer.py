@@ -34,6 +34,7 @@ from zeus.frontier import (
 from zeus.frontier._base import entry_of
 from zeus.frontier._point import freeze
 from zeus.monitor import ZeusMonitor
+from zeus.monitor._sums import gpu_energy
 from zeus.optimizer.jit._drift import MISMATCH, look, watch
 from zeus.optimizer.jit._report import Report, Spent, reference_point
 from zeus.optimizer.jit._runner import Program, Runner, TroubleElsewhere
@@ -43,7 +44,7 @@ from zeus.optimizer.jit._setting_sweep import SettingSweep
 from zeus.optimizer.training._knob_controller import KnobController
 from zeus.optimizer.training._knobs import GpuKnobInfo, Knob, Ladder
 from zeus.optimizer.training._profiles import Profile, ProfileFile, ProfileKey
-from zeus.optimizer.training._ranks import Alone, Ranks, job_ranks
+from zeus.optimizer.training._ranks import Alone, Ranks, job_ranks, merged
 from zeus.optimizer.training._step_optimizer import StepOptimizer
 from zeus.optimizer.training._training_meter import TrainingMeter
 from zeus.state._files import job_wide, state_directory
@@ -140,7 +141,7 @@ class JitOptimizer(StepOptimizer):
         self._raise_limit = raise_limit
         self._rank_timeout = rank_timeout
         self._file = _profile_file(profile_path, job)
-        self._ledger = TrainingMeter(monitor)
+        self._meter = TrainingMeter(monitor)
         self._ranks: Ranks = Alone()
         self._grip: KnobController | None = None
         self._ladder: Ladder | None = None
@@ -183,13 +184,14 @@ class JitOptimizer(StepOptimizer):
 
     def report(self) -> Report:
         """Compare the run so far with the same run at the previous setting and the chosen one."""
-        self._ledger.balance()
+        self._meter.restart()
+        spent = self._meter.total()
         return Report.of(
             Spent(
                 {None: self._steps} if self._runner is None else self._runner.tally(self._steps),
                 self._profiling,
-                self._ledger.time,
-                self._ledger.energy,
+                spent.time,
+                gpu_energy(spent),
             ),
             self._frontier,
             self._selection,
@@ -207,7 +209,7 @@ class JitOptimizer(StepOptimizer):
         """Begin an epoch."""
         if self._closed:
             return
-        self._ledger.begin()
+        self._meter.begin()
         if self._idle and not self._over:
             self._guarded(self._wake)
 
@@ -216,7 +218,7 @@ class JitOptimizer(StepOptimizer):
         if self._steps == self._wake_at and self._idle and not self._over:
             self._guarded(self._wake)
         if not self._idle:
-            self._ledger.begin()  # for loops that report steps only
+            self._meter.begin()  # for loops that report steps only
             self._guarded(self._step)
 
     def on_step_end(self) -> None:
@@ -232,12 +234,12 @@ class JitOptimizer(StepOptimizer):
         """Pause: other work than training follows."""
         if self._runner is not None and not self._idle:
             self._guarded(self._runner.interrupt)
-        self._ledger.end()
+        self._meter.end()
 
     def resume(self) -> None:
         """Continue training."""
         if not self._closed:
-            self._ledger.begin()
+            self._meter.begin()
 
     def close(self) -> None:
         """Restore the previous setting, and log how much the run has saved."""
@@ -319,7 +321,7 @@ class JitOptimizer(StepOptimizer):
         for rank, answer in enumerate(answers):
             if answer.trouble:
                 raise TroubleElsewhere(self._ranks.told(rank, answer.trouble))
-        self._ladder = Ladder({key: card for said in answers for key, card in said.cards.items()})
+        self._ladder = Ladder(merged(answer.cards for answer in answers))
         refusal = next(
             (
                 self._ranks.told(rank, answer.refusal)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -21,6 +21,7 @@ from zeus.optimizer.jit._late import late_time
 from zeus.optimizer.jit._segment import Idle, Segment, SegmentResult
 from zeus.optimizer.training._knob_controller import KnobController
 from zeus.optimizer.training._ranks import Ranks
+from zeus.optimizer.training._training_meter import TrainingMeter
 
 _VAGUE = 0.02  # of the energy of a segment: from this uncertainty on, wait for the next tick
 _TICK = 0.1  # seconds between ticks of an energy counter, on most GPUs
@@ -82,7 +83,7 @@ class Runner:
         """Stop at step count `step`; the caller restores the previous setting."""
         self._tally, self._since = self.tally(step), step
         self._stretch = self._setting = None
-        self._stay.interrupt(sync_execution=False)
+        self._stay.discard()
         self._monitor.change_setting("")
 
     def tally(self, step: int) -> Counter[Any]:
@@ -121,12 +122,11 @@ class Runner:
         except (CapabilityError, OSError) as error:
             # Measured at another setting than it would be recorded under.
             self._trouble = self._trouble or str(error)
-        mine = self._stay.said(self._trouble)
-        answers = self._ranks.share(mine)
-        for rank, answer in enumerate(answers):
-            if answer.trouble:
-                raise TroubleElsewhere(self._ranks.told(rank, answer.trouble))
-        return self._stay.last_of(stretch.steps, answers)
+        reports = self._ranks.share(self._stay.report(self._trouble))
+        for rank, report in enumerate(reports):
+            if report.trouble:
+                raise TroubleElsewhere(self._ranks.told(rank, report.trouble))
+        return self._stay.last_of(stretch.steps, reports)
 
 
 class _Stay:
@@ -144,83 +144,76 @@ class _Stay:
         self._monitor = monitor
         self._setting = setting
         monitor.change_setting(setting)
-        self._window: object | None = None
-        self._pieces: list[Measurement] = []
+        self._meter = TrainingMeter(monitor, "profile")
         self._stamps: list[float] = []  # when the steps of the window began
         self._step_times: list[float] = []  # seconds, of the segment so far
-        self._trouble = ""
         self._before = SegmentResult(0, 0.0, 0.0)  # sum of the previous segments
         self._late = 0.0
 
     def step_begin(self) -> None:
         """Begin a step."""
-        if self._window is None:
-            self._window = self._monitor.open_scope("profile", True)
+        if not self._meter.open:
+            self._meter.begin()
             self._stamps = []
         self._stamps.append(self._monitor.node.clock.now())
 
-    def interrupt(self, *, sync_execution: bool = True) -> None:
+    def interrupt(self) -> None:
         """Exclude the work that follows from the stay."""
-        window, self._window = self._window, None
-        if window is None:
-            return
-        piece = self._monitor.close_scope(window, sync_execution, True)
-        if piece is None:
-            self._trouble = "the monitor's windows were reset during profiling"
-            return
-        self._pieces.append(piece)
-        self._take_stamps()
+        if self._meter.open:
+            self._meter.end()
+            self._take_stamps()
+
+    def discard(self) -> None:
+        """End the stay without a result."""
+        self._meter.discard()
 
     def _take_stamps(self) -> None:
         now = self._monitor.node.clock.now()
         self._step_times += [end - begin for begin, end in pairwise([*self._stamps, now])]
         self._stamps = []
 
-    def said(self, trouble: str) -> _RankReport:
+    def report(self, trouble: str) -> _RankReport:
         """Return the time and energy of the stay so far, in this process."""
-        pieces = [*self._pieces]
-        if self._window is not None:
-            so_far = self._monitor.peek_scope(self._window, True)
-            if so_far is None:
-                self._trouble = "the monitor's windows were reset during profiling"
-            else:
-                self._take_stamps()
-                pieces.append(self._settled(so_far, pieces))
+        so_far = self._meter.peek()
+        if so_far is not None:
+            self._take_stamps()
+            if self._is_vague(so_far):
+                self._wait_for_tick()
+                so_far = None
         self._late += late_time(self._step_times)
         self._step_times = []
-        return _RankReport.of(pieces, self._late, trouble or self._trouble)
+        measured = self._meter.total(so_far)
+        return _RankReport(trouble or _unmeasured(measured), self._late, measured)
 
-    def _settled(self, so_far: Measurement, pieces: Sequence[Measurement]) -> Measurement:
-        """Return the window's measurement, one counter tick later if it is too uncertain.
+    def _is_vague(self, so_far: Measurement) -> bool:
+        """Return whether the open window would be known much better after a counter tick.
 
         Power after the last tick is assumed to be the mean of the window. That holds for many
         short steps, but not for the end of a long one, where the GPU may idle.
         """
-        energy = sum(piece.energy or 0.0 for piece in (so_far, *pieces))
         alike = max(self._step_times) < _TICK < so_far.time / _SOME_TICKS
+        energy = self._meter.total(so_far).energy or 0.0
         if alike or (so_far.uncertainty or 0.0) <= _VAGUE * energy:
-            return so_far
+            return False
         gpus = [reading.method for reading in so_far.readings if reading.domain == GPU]
-        if all(method is Method.INTEGRATED for method in gpus):
-            return so_far  # no counter that could tick; waiting would only change the load
-        self.interrupt()
-        piece = self._pieces.pop()
+        # Without a counter that could tick, waiting would only change the load.
+        return any(method is not Method.INTEGRATED for method in gpus)
+
+    def _wait_for_tick(self) -> None:
+        self._meter.end()
         self._monitor.change_setting("idle")
         self._monitor.settle(_LONGEST_WAIT)
         self._monitor.change_setting(self._setting)
-        self._pieces.append(piece)
-        return piece
 
-    def last_of(self, steps: int, answers: Sequence[_RankReport]) -> SegmentResult:
-        """Return the time and energy of the last segment, from the results of all processes."""
-        whole = _together(self._before.steps + steps, answers)
+    def last_of(self, steps: int, reports: Sequence[_RankReport]) -> SegmentResult:
+        """Return the time and energy of the last segment, from the reports of all processes."""
+        whole = _together(self._before.steps + steps, reports)
         before, self._before = self._before, whole
         time = whole.time - before.time
-        energy = whole.energy - before.energy
         return SegmentResult(
             steps,
             time,
-            energy,
+            whole.energy - before.energy,
             math.hypot(whole.uncertainty, before.uncertainty),
             whole.highest_power,
             min(max(whole.late - before.late, 0.0), time),
@@ -230,54 +223,36 @@ class _Stay:
 
 @dataclass(frozen=True)
 class _RankReport:
-    """Results of a segment that a process sends to the others.
+    """A stay so far, as a process reports it to the others.
 
     Attributes:
         trouble: Why it cannot continue, or an empty string.
-        time: Seconds.
-        late: Seconds of it by which single steps were late.
-        energies: Joules and their uncertainty, by the GPU's key in the job.
+        late: Seconds by which single steps were late.
+        measured: Time and energies.
     """
 
     trouble: str
-    time: float
     late: float
-    energies: dict[str, tuple[float, float]]
-
-    @classmethod
-    def of(cls, pieces: Iterable[Measurement], late: float, trouble: str) -> _RankReport:
-        """Sum consecutive pieces."""
-        time = 0.0
-        energies: dict[str, tuple[float, float]] = {}
-        for piece in pieces:
-            time += piece.time
-            for reading in piece.readings:
-                if reading.domain != GPU:
-                    continue
-                if reading.energy is None:
-                    trouble = trouble or (
-                        f"the energy of {reading.device} cannot be measured: {reading.note}"
-                    )
-                    continue
-                joules, off = energies.get(reading.key, (0.0, 0.0))
-                energies[reading.key] = (
-                    joules + reading.energy,
-                    math.hypot(off, reading.uncertainty or 0.0),
-                )
-        return cls(trouble, time, late, energies)
+    measured: Measurement
 
 
-def _together(steps: int, answers: Sequence[_RankReport]) -> SegmentResult:
-    time, late = max((answer.time, answer.late) for answer in answers)
-    energies: dict[str, tuple[float, float]] = {}
-    for answer in answers:
-        for key, energy in answer.energies.items():
-            energies[key] = max(energy, energies.get(key, energy))  # seen twice, it counts once
+def _unmeasured(measured: Measurement) -> str:
+    for reading in measured.readings:
+        if reading.domain == GPU and reading.energy is None:
+            device = f"the energy of {reading.device} cannot be measured: " * bool(reading.device)
+            return f"{device}{reading.note}"
+    return ""
+
+
+def _together(steps: int, reports: Sequence[_RankReport]) -> SegmentResult:
+    whole = Measurement.combined(report.measured for report in reports)
+    gpus = [reading for reading in whole.readings if reading.domain == GPU]
+    energies = [reading.energy or 0.0 for reading in gpus]
     return SegmentResult(
         steps,
-        time,
-        math.fsum(joules for joules, _ in energies.values()),
-        math.hypot(*(off for _, off in energies.values())),
-        max((joules / time for joules, _ in energies.values()), default=0.0),
-        late,
+        whole.time,
+        math.fsum(energies),
+        math.hypot(*(reading.uncertainty or 0.0 for reading in gpus)),
+        max((energy / whole.time for energy in energies), default=0.0),
+        max((report.measured.time, report.late) for report in reports)[1],
     )

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from zeus.errors import RanksError
+
+T = TypeVar("T")
 
 
 class Ranks(Protocol):
@@ -103,6 +106,11 @@ class TorchRanks:
             f"all {self.size} processes must take part within {self._timeout:g} s, but not all "
             f"did ({first_line})"
         )
+
+
+def merged(by_rank: Iterable[Mapping[str, T]]) -> dict[str, T]:
+    """Merge what processes report by GPU key: a GPU that several of them see counts once."""
+    return {key: value for each in by_rank for key, value in each.items()}
 
 
 def job_ranks(timeout: float) -> Ranks:

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from zeus.errors import CapabilityError, RanksError, RunError
 from zeus.frontier._cost import zeus_cost
-from zeus.monitor import ZeusMonitor
-from zeus.optimizer.training._ranks import Alone, Ranks, job_ranks
+from zeus.monitor import Measurement, ZeusMonitor
+from zeus.monitor._sums import gpu_energy, since
+from zeus.optimizer.training._ranks import Alone, Ranks, job_ranks, merged
 from zeus.optimizer.training._step_optimizer import StepOptimizer
 from zeus.optimizer.training._training_meter import TrainingMeter
 from zeus.state._files import job_wide
@@ -146,8 +147,8 @@ class TrainingRun:
         self._rank_timeout = rank_timeout
         self._ranks: Ranks = Alone()
         self._max_power: float | None = None
-        self._ledgers = {part: TrainingMeter(monitor) for part in ("train", "evaluation", "total")}
-        self._before: dict[str, _Own] = {}
+        self._meters = {part: TrainingMeter(monitor) for part in ("train", "evaluation", "total")}
+        self._before: dict[str, Measurement] = {}
         self._begun = self._finished = False
         self._in_epoch = False
         self._steps = 0
@@ -180,13 +181,13 @@ class TrainingRun:
 
     def evaluation(self, batches: Iterable[T]) -> Iterator[T]:
         """Yield batches that are not trained on, also in the middle of training."""
-        ledger = self._ledgers["evaluation"]
+        meter = self._meters["evaluation"]
         amid_training = self.pause_training()
-        ledger.begin()
+        meter.begin()
         try:
             yield from batches
         finally:
-            ledger.end()
+            meter.end()
             if amid_training:
                 self.resume_training()
 
@@ -206,7 +207,7 @@ class TrainingRun:
     def begin_training(self) -> None:
         """Begin the training part of an epoch: steps follow."""
         self.optimizer.on_epoch_begin()
-        self._ledgers["train"].begin()
+        self._meters["train"].begin()
 
     def begin_step(self) -> None:
         """Begin a step."""
@@ -219,7 +220,7 @@ class TrainingRun:
 
     def pause_training(self) -> bool:
         """Pause for other work between steps; returns whether training was in progress."""
-        train = self._ledgers["train"]
+        train = self._meters["train"]
         if not train.open:
             return False
         train.end()
@@ -229,11 +230,11 @@ class TrainingRun:
     def resume_training(self) -> None:
         """Continue training after `pause_training`."""
         self.optimizer.resume()
-        self._ledgers["train"].begin()
+        self._meters["train"].begin()
 
     def end_training(self) -> None:
         """End the training part of an epoch: no step follows in it."""
-        self._ledgers["train"].end()
+        self._meters["train"].end()
         self.optimizer.on_epoch_end()
 
     def report_metric(self, metric: float) -> None:
@@ -265,8 +266,8 @@ class TrainingRun:
         self._finished = True
         self.outcome = self.outcome or Outcome.LEFT
         self._in_epoch = False
-        for ledger in self._ledgers.values():
-            ledger.end()
+        for meter in self._meters.values():
+            meter.end()
         self.optimizer.close()
         logger.info("%s after %d epochs; %s", self.outcome, len(self.history), self._told_cost())
 
@@ -330,7 +331,7 @@ class TrainingRun:
         """Time and energy of this process since the last completed epoch."""
         if not self._begun:
             return Share()
-        return _together([_Own.of(self._ledgers["total"]).since(self._before["total"])])
+        return _together([since(self._meters["total"].total(), self._before["total"])])
 
     def _would_exceed(self) -> bool:
         spent, coming = self.cost, self.predicted_cost()
@@ -376,22 +377,21 @@ class TrainingRun:
         if trouble:
             logger.warning("the cost of the run is unknown, so it cannot stop the run: %s", trouble)
         else:
-            powers = {key: watts for _, said in answers for key, watts in said.items()}
+            powers = merged(powers for _, powers in answers)
             self._max_power = math.fsum(powers.values())
 
     def _begin_epoch(self) -> None:
         self._in_epoch = True
         self._steps, self._metric = 0, None
         self._profiling_before = self.optimizer.profiling_steps
-        self._before = {part: _Own.of(ledger) for part, ledger in self._ledgers.items()}
-        self._ledgers["total"].begin()
+        self._before = {part: meter.total() for part, meter in self._meters.items()}
+        self._meters["total"].begin()
 
     def _end_epoch(self, number: int) -> None:
         self._in_epoch = False
-        self._ledgers["total"].end()
+        self._meters["total"].end()
         mine = {
-            part: _Own.of(ledger).since(self._before[part])
-            for part, ledger in self._ledgers.items()
+            part: since(meter.total(), self._before[part]) for part, meter in self._meters.items()
         }
         answers = self.share((self._metric, mine))
         job = {part: _together([shares[part] for _, shares in answers]) for part in mine}
@@ -418,33 +418,8 @@ class TrainingRun:
             logger.warning("from here on only this process is counted: %s", error)
 
 
-@dataclass(frozen=True)
-class _Own:
-    """This process's time (s) and energies (J, by the GPU's key in the job) of a part of a run."""
-
-    time: float
-    energies: dict[str, float] | None
-
-    @classmethod
-    def of(cls, ledger: TrainingMeter) -> _Own:
-        if ledger.energies is None:
-            return cls(ledger.time, None)
-        return cls(ledger.time, dict(ledger.energies))
-
-    def since(self, before: _Own) -> _Own:
-        time = self.time - before.time
-        if self.energies is None or before.energies is None:
-            return _Own(time, None)
-        energies = {key: joules - before.energies[key] for key, joules in self.energies.items()}
-        return _Own(time, energies)
-
-
-def _together(shares: list[_Own]) -> Share:
-    time = max(share.time for share in shares)
-    energies: dict[str, float] = {}
-    for share in shares:
-        if share.energies is None:
-            return Share(time, None)
-        for key, joules in share.energies.items():
-            energies[key] = max(joules, energies.get(key, 0.0))  # seen twice, it counts once
-    return Share(time, math.fsum(energies.values()))
+def _together(measurements: Sequence[Measurement]) -> Share:
+    whole = Measurement.combined(measurements)
+    # A process without a known GPU makes the sum unknown, as one of the job's GPUs is missing.
+    known = all(gpu_energy(each) is not None for each in measurements)
+    return Share(whole.time, gpu_energy(whole) if known else None)

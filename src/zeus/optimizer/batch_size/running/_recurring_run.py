@@ -35,7 +35,7 @@ from zeus.optimizer.batch_size.running._spool import REFUSALS
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.optimizer.training._fixed_limit import FixedPowerLimit
 from zeus.optimizer.training._profiles import Profile, ProfileFile, ProfileKey
-from zeus.optimizer.training._ranks import Ranks, job_ranks
+from zeus.optimizer.training._ranks import Ranks, job_ranks, merged
 from zeus.optimizer.training._training_run import Outcome, Share, Target, TrainingRun
 from zeus.state._files import job_wide, state_directory
 
@@ -80,7 +80,7 @@ class Gpus:
     @classmethod
     def together(cls, told: list[dict[str, tuple[str, float | None]]]) -> Gpus:
         """Combine the `cards` of all processes; a GPU that several see counts once."""
-        everything = {key: card for each in told for key, card in each.items()}
+        everything = merged(told)
         if not everything:
             return cls(NO_GPU, 1, 1.0, known=False)
         models = Counter(sorted(model for model, _ in everything.values()))
