@@ -11,6 +11,7 @@ import random
 import statistics
 import sys
 import time
+from typing import Any
 
 from worker import prepared
 
@@ -22,7 +23,7 @@ WAVES = "waves"
 
 # What happens, in turns: names of the windows that are open, watts (`None` to leave them), and
 # bounds of the length, in that of a window.
-SCENARIOS = {
+SCENARIOS: dict[str, list[tuple[tuple[str, ...], Any, tuple[float, float]]]] = {
     "inside": [((), 60.0, (0.5, 2.0)), (("step",), 300.0, (0.8, 1.2))],
     "alternating": [(("one",), 150.0, (0.8, 1.2)), (("other",), 300.0, (0.8, 1.2))],
     "steps": [
@@ -81,7 +82,9 @@ class Window:
 
     def __init__(self, name, begin, end):
         self.name, self.end = name, end
-        self.ended, self.spans, self.truths = None, (), ()
+        self.ended: Any = None
+        self.spans: tuple[tuple[float, float], ...] = ()
+        self.truths: Any = ()
         self.beginning = time.monotonic()
         begin()
         self.begun = time.monotonic()

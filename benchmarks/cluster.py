@@ -37,7 +37,7 @@ _EVERY = 0.2  # seconds between two looks at the memory
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def measured(command: list[str]) -> dict[str, float]:
+def measured(command: list[str]) -> dict[str, Any]:
     """Seconds, core-seconds, and the most bytes that the command and its children hold."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -87,7 +87,7 @@ def protocol(traces: Path, quick: bool) -> Iterator[Row]:
 
 def _rows(policy: str, took: dict[str, float], total: dict[str, Any], quick: bool) -> Iterator[Row]:
     case = f"{policy}, {total['jobs']} jobs, {WORKERS} workers"
-    more = {"load_average": os.getloadavg(), **took, "total": total}
+    more: dict[str, Any] = {"load_average": os.getloadavg(), **took, "total": total}
     yield row(
         "cluster", "replaying a cluster", case, "s", {OURS: took["seconds"]},
         target=None if quick else 30.0, **more,

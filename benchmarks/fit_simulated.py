@@ -67,18 +67,17 @@ def fit_job(rows, device, curve, dynamic_range):
             [np.log(time * np.exp(parameters[3]) / times), np.log(power / powers)]
         )
 
-    best = None
-    for activity, host in ((0.9, 0.05), (0.4, 0.5), (0.6, 0.2)):
-        start = [activity, 0.7, host, np.log(times[-1])]
-        fit = least_squares(
+    fits = [
+        least_squares(
             residual,
-            start,
+            [activity, 0.7, host, np.log(times[-1])],
             bounds=([0.01, 0, 0, -10], [1.6, 1, 0.99, 20]),
             loss="soft_l1",
             f_scale=0.05,
         )
-        if best is None or fit.cost < best.cost:
-            best = fit
+        for activity, host in ((0.9, 0.05), (0.4, 0.5), (0.6, 0.2))
+    ]
+    best = min(fits, key=lambda fit: fit.cost)
     return best.x, residual(best.x), best.cost
 
 

@@ -144,7 +144,7 @@ def bench_size(bench: Bench) -> Iterator[Row]:
             values[tool.name] = _core_size(tool) if tool.name == OURS else _environment_size(tool)
         except (OSError, subprocess.SubprocessError) as error:
             values[tool.name], errors[tool.name] = None, why(error)
-    more = {"errors": errors} if errors else {}
+    more: dict[str, Any] = {"errors": errors} if errors else {}
     yield row("size", "installed", "with what it needs", "MB", values, target=10.0, **more)
 
 

@@ -134,8 +134,9 @@ def _side_by_side(
     if unfinished:
         more["stopped_before_the_end"] = unfinished
     for measure, key in (("solving", "solving"), ("whole process", "cpu")):
-        cpu = {label: answer.get(key) for label, answer in answers.items()}
-        target = cpu[PEER] / 100 if cpu.get(PEER) and key == "solving" else None
+        cpu: dict[str, float | None] = {label: each.get(key) for label, each in answers.items()}
+        peer = cpu.get(PEER)
+        target = peer / 100 if peer and key == "solving" else None
         name = f"CPU time of the whole frontier, {measure}"
         yield row(TASK, name, case, "s", cpu, target=target, **more)
     if "plans" not in ours:
@@ -213,7 +214,7 @@ def _alone(own: Tool, recorded: Recorded, microbatches: int) -> Iterator[Row]:
         )
         return
     count = len(answer["plans"])
-    more = {"plans": {OURS: count}, "asked_for": 500}
+    more: dict[str, Any] = {"plans": {OURS: count}, "asked_for": 500}
     yield row(TASK, "CPU time", case, "s", {OURS: answer["cpu"]}, target=10, **more)
     yield row(TASK, "plans short of 500", case, "plans", {OURS: max(500 - count, 0)}, target=0)
     pairs = zip(answer["plans"], answer["bounds"], strict=True)

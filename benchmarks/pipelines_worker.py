@@ -83,7 +83,9 @@ def lowtime(options: dict) -> dict:
             ]
         )
         specs[key] = OperationSpec(choices, ExponentialModel(choices, search_strategy="best"))
-    graph, operations, numbers = nx.DiGraph(), [], {}
+    graph = nx.DiGraph()
+    operations: list[tuple] = []
+    numbers: dict[tuple, int] = {}
     for stage in range(stages):
         last = None
         for instruction, microbatch in order(stages, stage, options["microbatches"]):
@@ -113,7 +115,8 @@ def lowtime(options: dict) -> dict:
     plans, aside, finished = [], 0.0, True
     for result in PhillipsDessouky(graph).run():
         began = time.process_time()
-        ends, energy, busy = {}, 0.0, 0.0
+        ends: dict[int, float] = {}
+        energy, busy = 0.0, 0.0
         for number in sequence:
             stage, instruction, operation = operations[number]
             seconds, joules, _ = taken[stage, instruction][operation.assigned_knob]

@@ -62,8 +62,9 @@ class Truth:
 
     def __init__(self, scenario: Scenario) -> None:
         from simulated_drivers import parts
+        from zeus.device._simulated_models import MODELS
 
-        self.model = parts.MODELS[scenario.part]
+        self.model = MODELS[scenario.part]
         self._load = parts.load(self.model, **scenario.running)
         fastest = self._load(self.model.maximum_limit, self.model.highest_clock)
         self.seconds_at_speed_1 = scenario.step * fastest.speed

@@ -34,7 +34,7 @@ class Decision:
     steps: int
 
 
-def decide(node: Any, work: Any, objective: Any, **lengths: int) -> Decision:
+def decide(node: Any, work: Any, objective: Any, **lengths: Any) -> Decision:
     """Train until the optimizer has chosen."""
     from zeus.monitor import ZeusMonitor
     from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
@@ -50,6 +50,7 @@ def decide(node: Any, work: Any, objective: Any, **lengths: int) -> Decision:
             optimizer.on_step_end()
             steps += 1
         seconds = node.clock.now() - begun
+        assert optimizer.selection is not None
         chosen = float(optimizer.selection.point.knob)
         optimizer.close()
     return Decision(chosen, seconds, steps)

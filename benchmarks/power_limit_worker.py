@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 from contextlib import suppress
+from typing import Any
 
 ETA = 0.5
 SPIN = 0.0008  # seconds that are left to spin after sleeping, which is not that exact
@@ -40,7 +41,9 @@ class Ours:
 
     def chosen(self):
         """Watts."""
-        return float(self.optimizer.selection.point.knob)
+        selection = self.optimizer.selection
+        assert selection is not None
+        return float(selection.point.knob)
 
     def points(self):
         """Profiled limits as (watts, seconds and joules per step, uncertainty of each)."""
@@ -65,17 +68,18 @@ class PeerZeus:
 
     def __init__(self, lengths):
         from functools import partial
+        from importlib import import_module
 
         from zeus.monitor import ZeusMonitor
-        from zeus.optimizer import power_limit
-        from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer, ZeusCost
 
+        power_limit: Any = import_module("zeus.optimizer.power_limit")  # not ours
         power_limit.is_distributed = lambda: False
         power_limit.all_reduce = lambda values, **_: values
-        monitor = ZeusMonitor(gpu_indices=[0], cpu_indices=[])
+        monitor: Any = ZeusMonitor(gpu_indices=[0], cpu_indices=[])
         monitor.begin_window = partial(monitor.begin_window, sync_execution=False)
         monitor.end_window = partial(monitor.end_window, sync_execution=False)
-        self.optimizer = GlobalPowerLimitOptimizer(monitor, ZeusCost(ETA), **lengths)
+        objective = power_limit.ZeusCost(ETA)
+        self.optimizer = power_limit.GlobalPowerLimitOptimizer(monitor, objective, **lengths)
 
     def decided(self):
         """Whether it has chosen."""
@@ -99,7 +103,7 @@ class PeerZeus:
         ]
 
 
-TOOLS = {"ours": Ours, "zeus": PeerZeus}
+TOOLS: dict[str, Any] = {"ours": Ours, "zeus": PeerZeus}
 
 
 class Training:
@@ -183,7 +187,7 @@ def measure_power_limit(request):
     side = TOOLS[request["tool"]](request["lengths"])
     spin = SPIN_UNDISTURBED if real_time else SPIN
     training = Training(driver, request["step_seconds"], spin)
-    answer = {}
+    answer: dict[str, Any] = {}
     side.optimizer.on_epoch_begin()
     try:
         answer |= until_decided(side, training, request["budget"])

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,13 +100,11 @@ def _throughput(scratch: Path, server: Any, peer: Tool | None, amount: Amount) -
     for kind in ("SQLite", "PostgreSQL"):
         rounds = _Rounds(scratch, server, kind, amount)
         tools: dict[str, Callable[[int], dict[str, Any]]] = {
-            OURS: lambda turn, rounds=rounds: rounds.ours("ours", turn),
-            "ours, policy of the paper": lambda turn, rounds=rounds: rounds.ours(
-                "ours-paper", turn
-            ),
+            OURS: partial(rounds.ours, "ours"),
+            "ours, policy of the paper": partial(rounds.ours, "ours-paper"),
         }
         if peer is not None and not peer.error:
-            tools[PEER] = lambda turn, rounds=rounds: rounds.theirs(peer, turn)
+            tools[PEER] = partial(rounds.theirs, peer)
         found: dict[str, list[dict[str, Any]]] = {label: [] for label in tools}
         for turn in range(amount.turns):
             for label, run in tools.items():
@@ -124,6 +123,8 @@ def _throughput_rows(
     }
     milliseconds = {label: 1e3 / statistics.median(each) for label, each in rates.items()}
     target = milliseconds[PEER] / 5 if PEER in milliseconds else None
+    failed = peer is not None and peer.error
+    more: dict[str, Any] = {"errors": {PEER: failed}} if failed else {}
     yield row(
         TASK,
         "time of a round trip (decision and report), all clients together",
@@ -139,7 +140,7 @@ def _throughput_rows(
             for label, given in found.items()
         },
         wrong={label: sum(each["wrong"] for each in given) for label, given in found.items()},
-        **({"errors": {PEER: peer.error}} if peer is not None and peer.error else {}),
+        **more,
     )
     setup = {
         label: statistics.median(each["setup"] for each in given) for label, given in found.items()
@@ -241,6 +242,7 @@ def _await_port(process: subprocess.Popen[str], port: int) -> None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         if process.poll() is not None:
+            assert process.stderr is not None
             raise RuntimeError(f"no server: {process.stderr.read()[-2000:]}")
         time.sleep(0.01)
     raise RuntimeError("no server within a minute")
@@ -409,6 +411,7 @@ def _loading(store: Any) -> Iterator[Any]:
         import sqlite3
 
         connection: Any = sqlite3.connect(store.engine.url.database, isolation_level=None)
+        before: tuple[str, ...]
         before = ("PRAGMA synchronous = OFF", "PRAGMA wal_autocheckpoint = 100000")
         after: tuple[str, ...] = ("PRAGMA wal_checkpoint(TRUNCATE)",)
     else:

@@ -265,10 +265,10 @@ def drift(traces: Traces, seeds: range) -> Iterator[Row]:
         details.append(entry)
     workloads = [case[1] for case in cases]
     for rival in ("published", "paper"):
-        result = compared(np.array(found["zeus"]), np.array(found[rival]), workloads)
+        ratios = compared(np.array(found["zeus"]), np.array(found[rival]), workloads)
         yield row(
             "replay", f"drift: regret against the paper's policy ({rival})", "window of 10",
-            "ratio", {OURS: result["geometric_mean"]}, target=0.4, **result, cases=details,
+            "ratio", {OURS: ratios["geometric_mean"]}, target=0.4, **ratios, cases=details,
         )  # fmt: skip
     for policy, (missed, total) in unreached.items():
         yield row(

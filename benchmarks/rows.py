@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tools import OURS
@@ -18,7 +18,7 @@ def row(
     measure: str,
     case: str,
     unit: str,
-    values: dict[str, float | None],
+    values: Mapping[str, float | None],
     *,
     target: float | None = None,
     at_least: bool = False,

@@ -302,6 +302,7 @@ def run(job: Job, kind: type[Recorded] | type[Fitted], seed: int) -> tuple[Run, 
             if not optimizer.decided:
                 raise RuntimeError(optimizer.trouble or "no decision within the whole run")
             ended = node.clock.now(), node.exact_energy()
+            assert optimizer.selection is not None
             chosen = float(optimizer.selection.point.knob)
     return Run(chosen, Use(ended[0] - begun[0], ended[1] - begun[1]), done, deciding), work
 
@@ -364,10 +365,10 @@ class Verdict:
                 lambda run, of=of: of(run.use) / of(self._throughout(run.chosen, run)) - 1,
                 target=target,
             )
-        for what, of in (("time", seconds), ("energy", joules), ("cost", self.price)):
+        for what, part in (("time", seconds), ("energy", joules), ("cost", self.price)):
             yield self._row(
                 f"{what} of the whole run above that at the best limit",
-                lambda run, of=of: of(run.use) / of(self._throughout(self.best, run)) - 1,
+                lambda run, of=part: of(run.use) / of(self._throughout(self.best, run)) - 1,
             )
 
     def _choice(self) -> Iterator[Row]:

@@ -25,7 +25,7 @@ LATER = 0.3  # seconds after which the energy of a window is asked for
 class Ours:
     """Zeus from this repository."""
 
-    EDGES = {}  # noqa: RUF012  (options of both ends of a window)
+    EDGES: dict = {}  # noqa: RUF012  (options of both ends of a window)
 
     def __init__(self, **_):
         from zeus.monitor import ZeusMonitor
@@ -55,7 +55,7 @@ class Ours:
         """Joules of each GPU and by how many they may be off, `None` if the tool does not say."""
         return [(each.energy or 0.0, each.uncertainty) for each in measurement.readings]
 
-    def mean(self, name, _):
+    def mean(self, name, _joules):
         """Mean joules of the windows of a name, and by how many they may be off."""
         ask = getattr(self.monitor, "mean_energy", None)
         if ask is None:
@@ -91,7 +91,7 @@ class PeerZeus(Ours):
         """Joules of each GPU; it does not say by how many they may be off."""
         return [(joules, None) for joules in measurement.gpu_energy.values()]
 
-    def mean(self, _, joules):
+    def mean(self, _name, joules):
         """It has none of its own."""
         return sum(joules) / len(joules), None
 
@@ -138,7 +138,7 @@ class CodeCarbon:
         """Joules of all GPUs together; it does not say by how many they may be off."""
         return [(self.joules(task), None)]
 
-    def mean(self, _, joules):
+    def mean(self, _name, joules):
         """It has none of its own."""
         return sum(joules) / len(joules), None
 
@@ -148,7 +148,7 @@ class CodeCarbon:
         self.tracker.start()
 
 
-TOOLS = {"ours": Ours, "zeus": PeerZeus, "codecarbon": CodeCarbon}
+TOOLS: dict = {"ours": Ours, "zeus": PeerZeus, "codecarbon": CodeCarbon}
 
 
 def prepared(request):

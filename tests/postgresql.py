@@ -112,9 +112,10 @@ def _started(binaries: Path, folder: Path, account: dict[str, Any]) -> subproces
     options: dict[str, Any] = {**account, "cwd": folder, "env": {"LC_ALL": "C.UTF-8"}}
     if account:
         options["extra_groups"] = []
-    make = [binaries / "initdb", "-D", data, "-U", "zeus", "-A", "trust", "-E", "UTF8"]
-    done = subprocess.run(
-        [*make, "--no-sync", "--no-instructions"], capture_output=True, check=False, **options
+    make: list[str | Path] = [binaries / "initdb", "-D", data, "-U", "zeus", "-A", "trust"]
+    make += ["-E", "UTF8", "--no-sync", "--no-instructions"]
+    done: subprocess.CompletedProcess[bytes] = subprocess.run(
+        make, capture_output=True, check=False, **options
     )
     if done.returncode:
         raise RuntimeError(f"initdb fails: {done.stderr.decode(errors='replace').strip()[-500:]}")

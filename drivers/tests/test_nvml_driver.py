@@ -155,8 +155,8 @@ def test_old_segments_make_room_for_new_ones(simulate: Simulate) -> None:
 
 
 def test_power_usage_is_instant_or_an_average(simulate: Simulate) -> None:
-    gpu = GpuSpec(watts=50.0, sensors=Sensors(None, Sensor(), Sensor(window=1.0)))
-    sim, clients = simulate(gpu, replace(gpu, power_usage_is="average"), gpu)
+    spec = GpuSpec(watts=50.0, sensors=Sensors(None, Sensor(), Sensor(window=1.0)))
+    sim, clients = simulate(spec, replace(spec, power_usage_is="average"), spec)
     now = time.monotonic()
     for gpu in range(3):
         sim.schedule(gpu, [(now - 0.1, 250.0), (now + 600, 0.0)])

@@ -95,7 +95,7 @@ def test_counters_are_those_of_the_model(readings: Any) -> None:
         if counter is None:
             assert all(values[0] is None for _, _, values in found[name])
             continue
-        shown = {}
+        shown: dict[int, int] = {}
         for before, after, values in found[name]:
             number = same_refresh(counter, before, after, salt)
             if number is not None:

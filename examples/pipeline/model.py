@@ -28,9 +28,8 @@ class Layer(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The same shape: sample, place in the text, features."""
         parts = self.attention(self.norm(x)).unflatten(-1, (3, HEADS, WIDTH // HEADS))
-        attended = functional.scaled_dot_product_attention(
-            *parts.permute(2, 0, 3, 1, 4), is_causal=True
-        )
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.projection(attended.transpose(1, 2).flatten(-2))
         return x + self.network(x)
 

@@ -142,7 +142,7 @@ class Rank:
         wanted = {"target": y, "losses": losses} if self._stages[-1].is_last else {}
         self._schedule.step(*given, **wanted)
         if self._pipelines > 1:
-            gradients = [parameter.grad for parameter in self._parameters]
+            gradients = [each.grad for each in self._parameters if each.grad is not None]
             together = parameters_to_vector(gradients)
             dist.all_reduce(together, dist.ReduceOp.SUM, self._replicas)
             vector_to_parameters(together / self._pipelines, gradients)

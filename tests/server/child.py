@@ -37,6 +37,7 @@ class Server:
             text=True,
             env={**os.environ, "PYTHONWARNINGS": "error", "ZEUS_STATE_DIR": state},
         )
+        assert self.process.stdout is not None
         self.greeting = self.process.stdout.readline()
         found = re.search(r"serving on (http://(\S+):(\d+)) ", self.greeting)
         if found is None:

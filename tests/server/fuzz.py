@@ -30,6 +30,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_schema_conformance,
@@ -158,6 +159,7 @@ class _Fuzz:
 
     def run(self) -> Findings:
         for result in self._schema.get_all_operations():
+            assert isinstance(result, Ok), result
             operation = result.ok()
             cases = self._cases["/pipelines" in operation.path]
             for mode, share in (

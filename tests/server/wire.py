@@ -31,6 +31,7 @@ class HttpClient:
             if self._writer is None:
                 self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
             self._writer.write(head.encode() + content)
+            assert self._reader is not None
             answer = await self._reader.readuntil(b"\r\n\r\n")
             lines = answer.split(b"\r\n")
             length = next(

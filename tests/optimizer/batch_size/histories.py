@@ -80,14 +80,14 @@ def random_history(job: JobSpec, seed: int, length: int) -> list[Event]:
         log, at = brain.log, next(clock)
         gpu = chance.choice([A40, V100])
         dice = chance.random()
-        retryable = [n for n, trial in log.over.items() if trial.ended is not None]
+        retryable = {n: trial.ended for n, trial in log.over.items() if trial.ended is not None}
         if not log.open or (dice < 0.2 and len(log.open) < 4):
-            again = chance.choice(retryable) if retryable and chance.random() < 0.5 else None
+            again = chance.choice(list(retryable)) if retryable and chance.random() < 0.5 else None
             take(decided(brain, at, gpu, again))
             batch_size = log.open[log.trials].decided.batch_size
             needed[log.trials] = chance.choice([4, 6, 8, 40]) + batch_size // 64
         elif dice < 0.25:
-            lapsed = [n for n in retryable if log.over[n].ended.outcome == "expired"]
+            lapsed = [n for n, ended in retryable.items() if ended.outcome == "expired"]
             if lapsed:
                 take(Resumed(trial=chance.choice(lapsed), at=at))
         elif dice < 0.3:
