@@ -9,7 +9,6 @@ import pytest
 from tests.device.amd_clients import Ask
 
 from simulated_drivers import AmdGpuSpec, AmdSmiStatus
-
 from zeus.device._amd_binding import NOT_FILLED_IN, SuppressUnsupported, filled_in, implausible
 from zeus.device._base import Capability, unsupported
 from zeus.errors import CapabilityError, Reason
