@@ -370,28 +370,31 @@ class _Decisions:
 
     def decide(self, name: str | None = None) -> None:
         """Decide for a job; by default for a new one."""
+        from zeus.optimizer.batch_size.api._commands import CreateJob, Decide
+
         if name is None:
             name = f"new {len(self.times)}"
-            self._jobs.create(_spec(name))
+            self._jobs.do(CreateJob(spec=_spec(name)))
         began, used = time.perf_counter(), time.process_time()
-        self._jobs.decide(name, gpu="NVIDIA A40", max_power=300.0)
+        self._jobs.do(Decide(job=name, gpu="NVIDIA A40", max_power=300.0))
         self.cpu.append(time.process_time() - used)
         self.times.append(time.perf_counter() - began)
 
 
 def _fill(storage: str, count: int, trials: int) -> list[str]:
     """Copy a job with so many trials so many times; the names of the copies."""
+    from zeus.optimizer.batch_size.api._commands import CreateJob, Decide, ReportEpoch
     from zeus.optimizer.batch_size.storage._service import Jobs
     from zeus.store import Store
 
     store = Store(storage)
     jobs = Jobs(store)
-    jobs.create(_spec("template"))
+    jobs.do(CreateJob(spec=_spec("template")))
     chance = random.Random(0)
     for _ in range(trials):
-        decision = jobs.decide("template", gpu="NVIDIA A40", max_power=300.0)
+        decision = jobs.do(Decide(job="template", gpu="NVIDIA A40", max_power=300.0))
         energy = 2000 + abs(decision.batch_size - 100) * chance.uniform(5, 10)
-        jobs.report_epoch(decision.trial, epoch=1, time=10.0, energy=energy, metric=0.95)
+        jobs.do(ReportEpoch(trial=decision.trial, epoch=1, time=10.0, energy=energy, metric=0.95))
     names = [f"copy {number}" for number in range(count)]
     columns = {table: _columns(store.engine, table) for table in ("zeus_jobs", *_BELONGINGS)}
     with _loading(store) as connection:

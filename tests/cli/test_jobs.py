@@ -12,7 +12,13 @@ from tests.cli.support import one_error_line, zeus_here
 from tests.optimizer.batch_size.clients import job, opened
 from tests.server.child import serving
 
-from zeus.optimizer.batch_size.api._commands import Create, Decide, End
+from zeus.optimizer.batch_size.api._commands import (
+    CreateJob,
+    Decide,
+    EndTrial,
+    PutProfile,
+    ReportEpoch,
+)
 
 
 @pytest.fixture
@@ -28,23 +34,31 @@ def storage(tmp_path):
     url = f"sqlite:///{tmp_path}/jobs.db"
     with opened(url) as jobs:
         for name in ("nightly", "never", "=cmd() %41 é"):
-            jobs.create(job(name))
+            jobs.do(CreateJob(spec=job(name)))
         for number in range(3):
-            decision = jobs.decide("nightly", gpu="V100", max_power=250, request=str(number))
+            decision = jobs.do(
+                Decide(job="nightly", gpu="V100", max_power=250, request=str(number))
+            )
             for epoch in (1, 2):
                 metric = 0.1 if epoch == 1 else 0.95
-                jobs.report_epoch(
-                    decision.trial,
-                    epoch=epoch,
-                    time=10,
-                    energy=1500,
-                    metric=metric,
-                    power_limit=175,
+                jobs.do(
+                    ReportEpoch(
+                        trial=decision.trial,
+                        epoch=epoch,
+                        time=10,
+                        energy=1500,
+                        metric=metric,
+                        power_limit=175,
+                    )
                 )
-        running = jobs.decide("nightly", gpu="V100", max_power=250)
-        jobs.end(running.trial, "failed", note="=HYPERLINK() was\nout of memory")
-        jobs.decide("nightly", gpu="V100", max_power=250)
-        jobs.put_profile("nightly", gpu="V100", batch_size=32, epoch_cost=2000, power_limit=175)
+        running = jobs.do(Decide(job="nightly", gpu="V100", max_power=250))
+        jobs.do(
+            EndTrial(trial=running.trial, outcome="failed", note="=HYPERLINK() was\nout of memory")
+        )
+        jobs.do(Decide(job="nightly", gpu="V100", max_power=250))
+        jobs.do(
+            PutProfile(job="nightly", gpu="V100", batch_size=32, epoch_cost=2000, power_limit=175)
+        )
     return url
 
 
@@ -113,10 +127,10 @@ def test_everything_can_be_seen_exported_and_deleted(zeus, place, tmp_path):
 def test_long_lists_come_whole(zeus, tmp_path):
     url = f"sqlite:///{tmp_path}/jobs.db"
     with opened(url) as jobs:
-        jobs.execute([Create(spec=job(f"job {number:03}")) for number in range(103)])
+        jobs.execute([CreateJob(spec=job(f"job {number:03}")) for number in range(103)])
         asked = {"job": "job 000", "gpu": "V100", "max_power": 250.0}
         given = jobs.execute([Decide(**asked, request=str(n)) for n in range(205)])
-        jobs.execute([End(trial=each.trial, outcome="cancelled") for each in given])
+        jobs.execute([EndTrial(trial=each.trial, outcome="cancelled") for each in given])
     assert len(json.loads(zeus("jobs", "list", "--json", "--storage", url).stdout)) == 103
     exported = json.loads(zeus("jobs", "export", "job 000", "--storage", url).stdout)
     assert [trial["number"] for trial in exported["trials"]] == list(range(1, 206))

@@ -15,6 +15,7 @@ from tests.optimizer.batch_size.clients import free_port, trials
 from tests.server.child import Server
 
 from zeus.cli import main
+from zeus.optimizer.batch_size.api._commands import ListTrials
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
 
 JOB = """
@@ -83,7 +84,7 @@ class Here:
         return subprocess.CompletedProcess([], code, out, err)
 
     def trials(self):
-        return RemoteJobs(self.url, timeout=60).trials(self.name)[::-1]
+        return RemoteJobs(self.url, timeout=60).do(ListTrials(job=self.name))[::-1]
 
 
 @pytest.fixture
@@ -333,7 +334,7 @@ def test_a_program_whose_server_dies_is_delivered_by_the_next(here, tmp_path, mo
         (JOB + "epochs = 3", "a job has no epochs"),
         (JOB + "server = 3", "`server` must be a URL, but got 3"),
         (JOB + "server = 'http://a'\nstorage = 'sqlite:///b'", "but got both"),
-        (JOB.replace("0.9", "'high'"), "`target_metric` must be a finite number, but got 'high'"),
+        (JOB.replace("0.9", "'high'"), "`target_metric` must be a number, but got 'high'"),
     ],
 )
 def test_a_job_that_is_wrong_is_told_with_its_key(here, text, said):

@@ -40,6 +40,7 @@ from tests.optimizer.batch_size.histories import spec
 from tests.server.child import Server
 
 from zeus.errors import UnknownJobError
+from zeus.optimizer.batch_size.api._commands import CreateJob, Decide
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.job._messages import Instruction, RankPlace, Registration
 
@@ -143,8 +144,8 @@ class _Fuzz:
         self._found = Findings()
         self._watch = sqlite3.connect(file)
         client = server.jobs()
-        client.create(spec("real", max_epochs=1000, beta=None))
-        trial = client.decide("real", gpu="A40", max_power=300.0, lease=86400.0).trial
+        client.do(CreateJob(spec=spec("real", max_epochs=1000, beta=None)))
+        trial = client.do(Decide(job="real", gpu="A40", max_power=300.0, lease=86400.0)).trial
         self._real = {"name": "real", "trial": trial, "rank": 0}
         self._pipelines = pipelines = RemotePipelines(server.url, server.token, timeout=20.0)
         for job in ("0", "real"):  # the first may be deleted

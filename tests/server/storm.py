@@ -17,6 +17,7 @@ from tests.optimizer.batch_size.histories import spec
 from tests.server.child import Server
 from tests.server.wire import HttpClient
 
+from zeus.optimizer.batch_size.api._commands import CreateJob, ShowJob, ShowLog
 from zeus.optimizer.batch_size.job._events import Decided, EpochReported, event_from
 from zeus.optimizer.batch_size.policies._job_state import JobState
 from zeus.optimizer.batch_size.storage._service import Jobs
@@ -90,7 +91,9 @@ class _Storm:
         ]
         client = server.jobs()
         for name in self._names:
-            client.create(spec(name, max_epochs=self._rounds + 10, beta=None, policy="paper"))
+            client.do(
+                CreateJob(spec=spec(name, max_epochs=self._rounds + 10, beta=None, policy="paper"))
+            )
 
         async def begin(number: int) -> None:
             name = self._names[number % len(self._names)]
@@ -157,7 +160,7 @@ class _Storm:
         requests: Counter[tuple[str, str]] = Counter()
         for name in self._names:
             log, after = [], 0
-            while page := jobs.log(name, after):
+            while page := jobs.do(ShowLog(job=name, after=after)):
                 log += page
                 after = page[-1]["sequence"]
             if [record.pop("sequence") for record in log] != list(range(1, len(log) + 1)):
@@ -174,7 +177,7 @@ class _Storm:
                         self._toll.other += 1
                 if isinstance(event, Decided):
                     requests[name, event.request] += 1
-            if jobs.job(name).trials != brain.log.trials:
+            if jobs.do(ShowJob(job=name)).trials != brain.log.trials:
                 self._toll.problems.append(f"the counters of {name} are wrong")
         jobs.close()
         self._toll.lost = sum(key not in counted for key in self._sent)
@@ -188,4 +191,4 @@ class _Storm:
 def jobs_spec(jobs: Jobs, name: str):
     from zeus.optimizer.batch_size.job._spec import JobSpec
 
-    return JobSpec.from_dict(jobs.job(name).spec)
+    return JobSpec.from_dict(jobs.do(ShowJob(job=name)).spec)

@@ -14,6 +14,7 @@ from tests.optimizer.batch_size.histories import spec
 from tests.server.child import serving
 
 from zeus.errors import ServerError, TokenError
+from zeus.optimizer.batch_size.api._commands import CreateJob, ListJobs
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
 from zeus.optimizer.batch_size.running._connect import open_jobs
 from zeus.optimizer.batch_size.running._location import Location
@@ -31,7 +32,7 @@ def guarded(tmp_path_factory):
     secret, _ = Tokens(store).create(None, now=time.time())
     store.close()
     with serving(storage, "--host", "0.0.0.0") as server:
-        RemoteJobs(f"http://127.0.0.1:{server.port}", secret, 60.0).create(spec())
+        RemoteJobs(f"http://127.0.0.1:{server.port}", secret, 60.0).do(CreateJob(spec=spec()))
         yield server, secret
 
 
@@ -40,9 +41,9 @@ def test_white_space_around_a_token_is_none_of_it(guarded, around, monkeypatch, 
     server, secret = guarded
     url = f"http://127.0.0.1:{server.port}"
     given = around.format(secret)
-    assert [job.name for job in RemoteJobs(url, given, 60.0).jobs()] == ["nightly"]
+    assert [job.name for job in RemoteJobs(url, given, 60.0).do(ListJobs())] == ["nightly"]
     monkeypatch.setenv("ZEUS_TOKEN", given)
-    assert [job.name for job in open_jobs(url, timeout=60.0).jobs()] == ["nightly"]
+    assert [job.name for job in open_jobs(url, timeout=60.0).do(ListJobs())] == ["nightly"]
     assert RemotePipelines(url, timeout=60.0).jobs() == []
     done = zeus_here(capfd, "jobs", "list", "--server", url)
     assert (done.returncode, done.stderr) == (0, "")
@@ -118,9 +119,10 @@ def test_a_token_over_plain_http_is_warned_of_once(guarded):
     url = f"http://{_address_of_this_machine()}:{server.port}"
     program = (
         "import logging, sys; logging.basicConfig()\n"
+        "from zeus.optimizer.batch_size.api._commands import ListJobs\n"
         "from zeus.optimizer.batch_size.api._remote import RemoteJobs\n"
         "for url in sys.argv[1:]:\n"
-        "    for _ in range(2): RemoteJobs(url, sys.stdin.readline(), 60.0).jobs()\n"
+        "    for _ in range(2): RemoteJobs(url, sys.stdin.readline(), 60.0).do(ListJobs())\n"
     )
 
     def said_by(*urls: str) -> str:

@@ -10,6 +10,14 @@ import pytest
 from tests.optimizer.batch_size.histories import spec
 from tests.server.child import serving
 
+from zeus.optimizer.batch_size.api._commands import (
+    CreateJob,
+    Decide,
+    DeleteJob,
+    ListTrials,
+    RenewTrial,
+    ShowJob,
+)
 from zeus.optimizer.batch_size.storage._leases import WatchedLeases
 from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
@@ -50,35 +58,37 @@ def wall(tmp_path) -> Wall:
 
 
 def states(jobs) -> list[str]:
-    return [trial.state for trial in jobs.trials("nightly")[::-1]]
+    return [trial.state for trial in jobs.do(ListTrials(job="nightly"))[::-1]]
 
 
 def test_a_clock_that_is_set_forward_ends_no_lease(storage, wall):
     with serving(storage, command=wall.command) as server:
         jobs, pipelines = server.jobs(), RemotePipelines(server.url, timeout=60.0)
-        jobs.create(spec())
-        trial = jobs.decide("nightly", **GPU).trial
+        jobs.do(CreateJob(spec=spec()))
+        trial = jobs.do(Decide(job="nightly", **GPU)).trial
         pipelines.register("pipe", Registration("s", SEAT, "A100", (1410,)))
-        began = jobs.trials("nightly")[0].began
+        began = jobs.do(ListTrials(job="nightly"))[0].began
         wall.jump(JUMP)
-        jobs.decide("nightly", **GPU)
-        assert jobs.trials("nightly")[0].began > began + JUMP / 2, "the clock has jumped"
+        jobs.do(Decide(job="nightly", **GPU))
+        assert jobs.do(ListTrials(job="nightly"))[0].began > began + JUMP / 2, (
+            "the clock has jumped"
+        )
         assert states(jobs) == ["running", "running"]
         assert pipelines.job("pipe")["alive"] == 1
-        assert jobs.renew(trial).go_on
+        assert jobs.do(RenewTrial(trial=trial)).go_on
     # And neither does a restart, whatever the clock says.
     wall.jump(2 * JUMP)
     with serving(storage, command=wall.command) as server:
         jobs = server.jobs()
-        jobs.decide("nightly", **GPU)
+        jobs.do(Decide(job="nightly", **GPU))
         assert states(jobs) == ["running"] * 3
 
 
 def test_a_clock_that_is_set_back_makes_no_lease_longer(storage, wall):
     with serving(storage, command=wall.command) as server:
         jobs = server.jobs()
-        jobs.create(spec())
-        jobs.decide("nightly", **GPU, lease=1.0)
+        jobs.do(CreateJob(spec=spec()))
+        jobs.do(Decide(job="nightly", **GPU, lease=1.0))
         wall.jump(-JUMP)
         deadline = time.monotonic() + 120
         while states(jobs) != ["expired"]:
@@ -104,8 +114,8 @@ def test_two_servers_whose_clocks_disagree(storage):
         for skew, clock in zip((0.0, JUMP), steady, strict=True)
     ]
     here, there = servers
-    here.create(spec())
-    trial = here.decide("nightly", **GPU, lease=100.0).trial
+    here.do(CreateJob(spec=spec()))
+    trial = here.do(Decide(job="nightly", **GPU, lease=100.0)).trial
 
     def passes(seconds: float) -> None:
         for clock in steady:
@@ -116,17 +126,17 @@ def test_two_servers_whose_clocks_disagree(storage):
     for _ in range(5):  # it is told to one of them only
         passes(60.0)
         here._now.now += 60.0
-        here.renew(trial)
+        here.do(RenewTrial(trial=trial))
     assert states(there) == ["running"]
     passes(60.0)
     there._now.now += 60.0
-    there.renew(trial)  # and now to the other
+    there.do(RenewTrial(trial=trial))  # and now to the other
     passes(90.0)
     assert states(here) == ["running"]
     passes(30.0)
     assert states(here) == states(there) == ["expired"]
     # After a restart of both, every lease is a whole one.
-    second = here.decide("nightly", **GPU, lease=100.0).trial
+    second = here.do(Decide(job="nightly", **GPU, lease=100.0)).trial
     again = Jobs(Store(storage), Clock(9e9), WatchedLeases(steady[0]))
     again.sweep()
     steady[0].now += 99.0
@@ -136,9 +146,9 @@ def test_two_servers_whose_clocks_disagree(storage):
     assert again.sweep() == 1
     assert states(again) == ["expired", "expired"]
     # Who comes back goes on, as ever.
-    assert again.renew(second).go_on
+    assert again.do(RenewTrial(trial=second)).go_on
     assert again.sweep() == 0
-    again.delete("nightly")
+    again.do(DeleteJob(job="nightly"))
     steady[0].now += 999.0
     assert again.sweep() == 0
     for each in (*servers, again):
@@ -154,10 +164,10 @@ def test_ranks_are_lost_by_a_clock_that_does_not_jump(storage, jump):
     steady.now += LEASE - 1.0
     assert pipelines.job("pipe")["alive"] == 1
     again = Pipelines(store, wall, clock=steady)
-    assert again.job("pipe")["alive"] == 1
+    assert again.do(ShowJob(job="pipe"))["alive"] == 1
     steady.now += 2.0
     assert pipelines.job("pipe")["alive"] == 0
-    assert again.job("pipe")["alive"] == 1
+    assert again.do(ShowJob(job="pipe"))["alive"] == 1
     steady.now += LEASE
-    assert again.job("pipe")["alive"] == 0
+    assert again.do(ShowJob(job="pipe"))["alive"] == 0
     store.close()

@@ -13,6 +13,15 @@ from tests.server.child import serving
 from tests.server.test_serve import ask
 
 from zeus.errors import DamagedJobError
+from zeus.optimizer.batch_size.api._commands import (
+    CreateJob,
+    Decide,
+    DeleteJob,
+    ListJobs,
+    ListTrials,
+    ReportEpoch,
+    ShowJob,
+)
 from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.optimizer.pipeline_frequency.job._messages import RankPlace, Registration
 from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
@@ -45,8 +54,8 @@ def store_with(storage: str, *damage: str) -> None:
     store = Store(storage)
     jobs = Jobs(store)
     for name in ("a", "b", "c"):
-        jobs.create(spec(name))
-        jobs.decide(name, **GPU, lease=1.0)
+        jobs.do(CreateJob(spec=spec(name)))
+        jobs.do(Decide(job=name, **GPU, lease=1.0))
     with writing(store.engine) as connection:
         for statement in damage:
             assert connection.execute(text(statement.replace(":", "\\:"))).rowcount == 1
@@ -64,16 +73,16 @@ def test_a_specification_that_cannot_be_read(storage, kind, capfd):
     store_with(storage, f"UPDATE zeus_jobs SET spec = {SPECS[kind]} WHERE name = 'b'")
     with serving(storage, complaints=True) as server:
         jobs = server.jobs()
-        a, b, c = jobs.jobs()
+        a, b, c = jobs.do(ListJobs())
         assert (a.name, b.name, c.name) == ("a", "b", "c")
         assert (a.damage, a.trials, c.damage, c.trials) == ("", 1, "", 1)
         assert b.damage.startswith("the record of job 'b' in the store is damaged and cannot be")
         assert is_clean(b.damage)
         for request in (
-            lambda: jobs.job("b"),
-            lambda: jobs.create(spec("b")),
-            lambda: jobs.decide("b", **GPU),
-            lambda: jobs.report_epoch("2-1", epoch=1, time=1.0),
+            lambda: jobs.do(ShowJob(job="b")),
+            lambda: jobs.do(CreateJob(spec=spec("b"))),
+            lambda: jobs.do(Decide(job="b", **GPU)),
+            lambda: jobs.do(ReportEpoch(trial="2-1", epoch=1, time=1.0)),
         ):
             with pytest.raises(DamagedJobError, match="'b' in the store is damaged"):
                 request()
@@ -93,9 +102,9 @@ def test_a_specification_that_cannot_be_read(storage, kind, capfd):
         assert done.returncode == 1
         assert done.stderr.startswith("zeus: error: the record of job 'b' in the store is damaged")
         # The others go on, and this one can be forgotten.
-        assert jobs.decide("a", **GPU).recurrence == 2
-        jobs.delete("b")
-        assert [job.name for job in jobs.jobs()] == ["a", "c"]
+        assert jobs.do(Decide(job="a", **GPU)).recurrence == 2
+        jobs.do(DeleteJob(job="b"))
+        assert [job.name for job in jobs.do(ListJobs())] == ["a", "c"]
 
 
 @pytest.mark.parametrize("kind", EVENTS)
@@ -104,16 +113,16 @@ def test_an_event_that_cannot_be_read(storage, kind):
         pytest.skip("PostgreSQL stores no text that is none")
     store_with(storage, f"UPDATE zeus_events SET {EVENTS[kind]} WHERE job = 2")
     jobs = Jobs(Store(storage))
-    assert [job.name for job in jobs.jobs()] == ["a", "b", "c"]
+    assert [job.name for job in jobs.do(ListJobs())] == ["a", "b", "c"]
     for request in (
-        lambda: jobs.decide("b", **GPU),
-        lambda: jobs.report_epoch("2-1", epoch=1, time=1.0),
+        lambda: jobs.do(Decide(job="b", **GPU)),
+        lambda: jobs.do(ReportEpoch(trial="2-1", epoch=1, time=1.0)),
     ):
         with pytest.raises(DamagedJobError, match="event 1 of its log") as told:
             request()
         assert is_clean(str(told.value))
         assert len(str(told.value)) < 600
-    assert jobs.decide("a", **GPU).trial == "1-2"
+    assert jobs.do(Decide(job="a", **GPU)).trial == "1-2"
     jobs.close()
 
 
@@ -121,7 +130,7 @@ def test_what_goes_into_the_log_is_escaped_and_short(storage):
     store_with(storage, f"UPDATE zeus_jobs SET spec = {SPECS['another object']} WHERE name = 'b'")
     with serving(storage, complaints=True) as server:
         with pytest.raises(DamagedJobError):
-            server.jobs().job("b")
+            server.jobs().do(ShowJob(job="b"))
         said = server.stop()
     (line,) = said.splitlines()
     assert "job 'b'" in line
@@ -134,7 +143,10 @@ def test_trials_of_a_damaged_job_expire_for_nobody_and_keep_nobody_from_it(stora
     store = Store(storage)
     later = Jobs(store, lambda: 9e9)
     later.sweep()
-    assert [later.trials(name)[0].state for name in ("a", "c")] == ["expired", "expired"]
+    assert [later.do(ListTrials(job=name))[0].state for name in ("a", "c")] == [
+        "expired",
+        "expired",
+    ]
     later.close()
 
 

@@ -12,6 +12,7 @@ import pytest
 from tests.optimizer.batch_size.histories import spec
 from tests.server.child import Server, serving
 
+from zeus.optimizer.batch_size.api._commands import CreateJob, Decide, ListTrials
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.job._messages import Instruction, RankPlace, Registration
 
@@ -106,8 +107,8 @@ def client(request, tmp_path_factory) -> Iterator[Client]:
         storage = request.getfixturevalue("postgresql").new_storage()
     with serving(storage, complaints=True) as server:
         jobs = server.jobs()
-        jobs.create(spec("real", max_epochs=1000))
-        assert jobs.decide("real", gpu="A40", max_power=300.0, lease=86400.0).trial == TRIAL
+        jobs.do(CreateJob(spec=spec("real", max_epochs=1000)))
+        assert jobs.do(Decide(job="real", gpu="A40", max_power=300.0, lease=86400.0)).trial == TRIAL
         pipelines = RemotePipelines(server.url, server.token, timeout=60.0)
         pipelines.register(
             "real", Registration("real", RankPlace(0, 0, 0, 0, 1, 2, 1, 2), "A", (1410,))
@@ -206,4 +207,4 @@ def test_whole_numbers_may_have_a_point_as_json_has_it(client):
     body = {"gpu": "A40", "max_power": 300, "gpus": 2.0, "request": "with a point"}
     status, answer, _ = client.ask("POST", "/api/jobs/real/trials", json.dumps(body).encode())
     assert status == 200, answer
-    assert client.server.jobs().trials("real")[0].gpus == 2
+    assert client.server.jobs().do(ListTrials(job="real"))[0].gpus == 2

@@ -21,6 +21,7 @@ from tests.optimizer.batch_size.histories import spec
 from tests.server.child import Server, serving
 
 from zeus.errors import TokenError
+from zeus.optimizer.batch_size.api._commands import CreateJob, ListJobs
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.server._local_access import SignInCode
@@ -61,7 +62,7 @@ def test_programs_of_this_user_need_no_configuration_and_others_a_token(storage,
         assert status(server) == 401
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
         for host in ("127.0.0.1", "localhost"):
-            RemoteJobs(f"http://{host}:{server.port}", timeout=60.0).create(spec())
+            RemoteJobs(f"http://{host}:{server.port}", timeout=60.0).do(CreateJob(spec=spec()))
         assert RemotePipelines(server.url, timeout=60.0).jobs() == []
         done = zeus("jobs", "list", "--server", server.url)
         assert (done.returncode, done.stderr) == (0, "")
@@ -93,11 +94,11 @@ def test_the_token_stays_until_it_is_not_good_any_more(storage, kept, tmp_path):
     store.close()
     with serving(storage) as server:
         assert server.token != first
-        assert RemoteJobs(server.url, timeout=60.0).jobs() == []
+        assert RemoteJobs(server.url, timeout=60.0).do(ListJobs()) == []
         assert status(server, Authorization=f"Bearer {first}") == 401
     kept.unlink()
     with serving(storage) as server:
-        assert RemoteJobs(server.url, timeout=60.0).jobs() == []
+        assert RemoteJobs(server.url, timeout=60.0).do(ListJobs()) == []
     assert len(tokens_of(storage)) == 3
 
 
@@ -109,10 +110,10 @@ def test_a_token_that_others_could_read_is_replaced(storage, kept):
         assert server.token != first
         assert status(server, Authorization=f"Bearer {first}") == 401
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-        assert RemoteJobs(server.url, timeout=60.0).jobs() == []
+        assert RemoteJobs(server.url, timeout=60.0).do(ListJobs()) == []
         kept.chmod(0o640)  # then clients do not believe it, either
         with pytest.raises(TokenError):
-            RemoteJobs(server.url, timeout=60.0).jobs()
+            RemoteJobs(server.url, timeout=60.0).do(ListJobs())
 
 
 @pytest.mark.parametrize("what", ["directory", "link", "pipe", "nonsense"])
@@ -131,14 +132,14 @@ def test_what_is_no_token_is_not_sent(storage, kept, what):
         kept.touch(0o600)
         kept.write_bytes(b"two words\x00")
     with serving(storage, "--no-token") as server:
-        assert RemoteJobs(server.url, timeout=60.0).jobs() == []
+        assert RemoteJobs(server.url, timeout=60.0).do(ListJobs()) == []
     if what == "directory":
         done = zeus("serve", "--port", "0", "--storage", storage)
         assert done.returncode == 1
         assert "the token of this server cannot be saved" in one_error_line(done)
         return
     with serving(storage) as server:
-        assert RemoteJobs(server.url, timeout=60.0).jobs() == []
+        assert RemoteJobs(server.url, timeout=60.0).do(ListJobs()) == []
     assert stat.S_IMODE(kept.lstat().st_mode) == 0o600
     assert kept.is_file()
     assert not kept.is_symlink()
@@ -155,7 +156,7 @@ def test_servers_that_start_together_agree_on_one_token(tmp_path):
     try:
         for process in several:
             url = re.search(r"serving on (\S+) ", process.stdout.readline())[1]
-            assert RemoteJobs(url, timeout=60.0).jobs() == []
+            assert RemoteJobs(url, timeout=60.0).do(ListJobs()) == []
     finally:
         for process in several:
             process.send_signal(signal.SIGTERM)
@@ -185,7 +186,7 @@ def test_the_token_is_sent_to_this_machine_only(storage, kept):
     thread.start()
     port = listening.getsockname()[1]
     for host in (address, "127.0.0.1"):
-        assert RemoteJobs(f"http://{host}:{port}", timeout=60.0).jobs() == []
+        assert RemoteJobs(f"http://{host}:{port}", timeout=60.0).do(ListJobs()) == []
     thread.join(60)
     listening.close()
     assert secret == kept.read_text().strip()

@@ -13,6 +13,7 @@ import pytest
 from tests.optimizer.batch_size.histories import spec
 from tests.server.child import serving
 
+from zeus.optimizer.batch_size.api._commands import CreateJob, Decide
 from zeus.optimizer.batch_size.storage import reading_jobs
 from zeus.store import Store
 
@@ -26,8 +27,8 @@ class Target:
         self.server, self.storage = server, storage
         self.host = f"{server.host}:{server.port}"
         self.jobs = server.jobs()
-        self.jobs.create(spec())
-        self.trial = self.jobs.decide("nightly", **GPU).trial
+        self.jobs.do(CreateJob(spec=spec()))
+        self.trial = self.jobs.do(Decide(job="nightly", **GPU)).trial
 
     def state(self):
         """Everything that a request could change."""

@@ -22,6 +22,20 @@ from zeus.errors import (
     UnknownJobError,
 )
 from zeus.optimizer.batch_size.api._api import JobsApi
+from zeus.optimizer.batch_size.api._commands import (
+    CreateJob,
+    Decide,
+    DeleteJob,
+    EndTrial,
+    ListJobs,
+    ListTrials,
+    PutProfile,
+    RenewTrial,
+    ReportEpoch,
+    ShowJob,
+    ShowLog,
+    ShowProfiles,
+)
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
 from zeus.optimizer.batch_size.running._connect import open_jobs
 from zeus.optimizer.batch_size.storage._service import Jobs
@@ -42,48 +56,64 @@ def life_of_a_job(jobs: JobsApi) -> list:
 
     job = spec("nightly bert é", policy="paper", learning_rate_rule="square_root")
     name = job.name
-    jobs.create(job)
-    jobs.create(job)
-    refuse(JobConflictError, lambda: jobs.create(spec(name, seed=99)))
-    refuse(JobSpecError, lambda: jobs.create(spec("a/b")))
-    first = jobs.decide(name, **GPU, request="one")
+    jobs.do(CreateJob(spec=job))
+    jobs.do(CreateJob(spec=job))
+    refuse(JobConflictError, lambda: jobs.do(CreateJob(spec=spec(name, seed=99))))
+    refuse(JobSpecError, lambda: jobs.do(CreateJob(spec=spec("a/b"))))
+    first = jobs.do(Decide(job=name, **GPU, request="one"))
     note(first)
-    note(jobs.decide(name, **GPU, request="one"))
-    note(jobs.decide(name, **GPU, gpus=2, request="two", lease=77.0))
+    note(jobs.do(Decide(job=name, **GPU, request="one")))
+    note(jobs.do(Decide(job=name, **GPU, gpus=2, request="two", lease=77.0)))
     report = {"time": 9.0, "energy": 900.0, "metric": 0.2, "power_limit": 250.0}
-    note(jobs.report_epoch(first.trial, epoch=1, **report))
-    note(jobs.report_epoch(first.trial, epoch=1, **report))
+    note(jobs.do(ReportEpoch(trial=first.trial, epoch=1, **report)))
+    note(jobs.do(ReportEpoch(trial=first.trial, epoch=1, **report)))
     refuse(
-        JobConflictError, lambda: jobs.report_epoch(first.trial, epoch=1, **{**report, "time": 1})
+        JobConflictError,
+        lambda: jobs.do(ReportEpoch(trial=first.trial, epoch=1, **{**report, "time": 1})),
     )
-    refuse(JobLogError, lambda: jobs.report_epoch(first.trial, epoch=3, **report))
-    note(jobs.renew(first.trial))
-    note(jobs.end(first.trial, "failed", time=1.0, energy=None, note="out\nof memory"))
-    note(jobs.renew(first.trial))
-    retry = jobs.decide(name, **GPU, request="three", retry_of=first.trial)
+    refuse(JobLogError, lambda: jobs.do(ReportEpoch(trial=first.trial, epoch=3, **report)))
+    note(jobs.do(RenewTrial(trial=first.trial)))
+    note(
+        jobs.do(
+            EndTrial(
+                trial=first.trial, outcome="failed", time=1.0, energy=None, note="out\nof memory"
+            )
+        )
+    )
+    note(jobs.do(RenewTrial(trial=first.trial)))
+    retry = jobs.do(Decide(job=name, **GPU, request="three", retry_of=first.trial))
     note(retry)
-    note(jobs.report_epoch(retry.trial, epoch=1, time=8.0, metric=0.93))
-    note(jobs.decide(name, **GPU, request="four", default=True))
-    jobs.put_profile(
-        name, gpu="A40", batch_size=64, frontier=FRONTIER, epoch_cost=5.0, load=0.5, power_limit=99
+    note(jobs.do(ReportEpoch(trial=retry.trial, epoch=1, time=8.0, metric=0.93)))
+    note(jobs.do(Decide(job=name, **GPU, request="four", default=True)))
+    jobs.do(
+        PutProfile(
+            job=name,
+            gpu="A40",
+            batch_size=64,
+            frontier=FRONTIER,
+            epoch_cost=5.0,
+            load=0.5,
+            power_limit=99,
+        )
     )
     refuse(
-        FrontierError, lambda: jobs.put_profile(name, gpu="A40", batch_size=64, frontier={"a": 1})
+        FrontierError,
+        lambda: jobs.do(PutProfile(job=name, gpu="A40", batch_size=64, frontier={"a": 1})),
     )
-    (profile,) = jobs.profiles(name)
+    (profile,) = jobs.do(ShowProfiles(job=name))
     note({**profile.to_dict(), "at": 0})
-    info = jobs.job(name)
+    info = jobs.do(ShowJob(job=name))
     note({**info.to_dict(), "created": 0, "updated": 0})
-    assert jobs.jobs() == [info]
-    assert jobs.jobs(after=name) == []
-    note([{**trial.to_dict(), "began": 0, "ended": 0} for trial in jobs.trials(name)])
-    note([trial.number for trial in jobs.trials(name, before=3, most=1)])
-    note([{**event, "at": 0} for event in jobs.log(name)])
-    note([event["sequence"] for event in jobs.log(name, after=2, most=3)])
-    refuse(UnknownJobError, lambda: jobs.job("nobody"))
-    refuse(UnknownJobError, lambda: jobs.renew("99-1"))
-    jobs.delete(name)
-    refuse(UnknownJobError, lambda: jobs.log(name))
+    assert jobs.do(ListJobs()) == [info]
+    assert jobs.do(ListJobs(after=name)) == []
+    note([{**trial.to_dict(), "began": 0, "ended": 0} for trial in jobs.do(ListTrials(job=name))])
+    note([trial.number for trial in jobs.do(ListTrials(job=name, before=3, most=1))])
+    note([{**event, "at": 0} for event in jobs.do(ShowLog(job=name))])
+    note([event["sequence"] for event in jobs.do(ShowLog(job=name, after=2, most=3))])
+    refuse(UnknownJobError, lambda: jobs.do(ShowJob(job="nobody")))
+    refuse(UnknownJobError, lambda: jobs.do(RenewTrial(trial="99-1")))
+    jobs.do(DeleteJob(job=name))
+    refuse(UnknownJobError, lambda: jobs.do(ShowLog(job=name)))
     jobs.close()
     return said
 
@@ -93,7 +123,7 @@ def test_a_server_answers_as_a_store_in_this_process(tmp_path):
     with serving(f"sqlite:///{tmp_path}/remote.db") as server:
         assert life_of_a_job(server.jobs()) == local
         with pytest.raises(RequestError, match=r"body\.gpus: Input should be greater than"):
-            server.jobs().decide("nightly", gpu="A40", gpus=0, max_power=300.0)
+            server.jobs().do(Decide(job="nightly", gpu="A40", gpus=0, max_power=300.0))
 
 
 def test_where_the_jobs_are_is_told_by_a_url(tmp_path):
@@ -107,7 +137,7 @@ def test_where_the_jobs_are_is_told_by_a_url(tmp_path):
 
 def test_values_that_json_does_not_know_are_not_sent():
     with pytest.raises(ServerError, match="cannot be sent as JSON"):
-        RemoteJobs("http://127.0.0.1:1").report_epoch("1-1", epoch=1, time=float("nan"))
+        RemoteJobs("http://127.0.0.1:1").do(ReportEpoch(trial="1-1", epoch=1, time=float("nan")))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +150,7 @@ def test_what_is_no_server_is_refused(url):
 
 def test_a_password_in_the_url_is_not_repeated():
     with pytest.raises(ServerError) as found:
-        RemoteJobs("http://me:s3cret@127.0.0.1:1").jobs()
+        RemoteJobs("http://me:s3cret@127.0.0.1:1").do(ListJobs())
     assert "s3cret" not in str(found.value)
 
 
@@ -185,14 +215,14 @@ def test_a_slow_server_costs_a_bounded_time(bad_server, answer):
     jobs = RemoteJobs(bad_server(answer), timeout=0.5)
     began = time.monotonic()
     with pytest.raises(ServerError, match=r"cannot be reached|nonsense"):
-        jobs.jobs()
+        jobs.do(ListJobs())
     assert time.monotonic() - began < 20  # and not for ever
 
 
 def test_a_server_that_does_not_shake_hands_costs_a_bounded_time(bad_server):
     jobs = RemoteJobs(bad_server(_silence).replace("http:", "https:"), timeout=0.5)
     with pytest.raises(ServerError, match=r"no answer within 0.5 s"):
-        jobs.jobs()
+        jobs.do(ListJobs())
 
 
 def test_a_name_that_is_never_found_costs_a_bounded_time_and_one_thread(monkeypatch):
@@ -212,12 +242,12 @@ def test_a_name_that_is_never_found_costs_a_bounded_time_and_one_thread(monkeypa
     jobs = RemoteJobs("http://zeus.invalid:1", timeout=0.2)
     for _ in range(2):
         with pytest.raises(ServerError, match=r"zeus.invalid:1 cannot be reached: no answer"):
-            jobs.jobs()
+            jobs.do(ListJobs())
     assert begun.wait(60)
     assert asked == ["zeus.invalid"]
     answered.set()
     with pytest.raises(ServerError, match="nobody knows it"):
-        RemoteJobs("http://zeus.invalid:1", timeout=60.0).jobs()
+        RemoteJobs("http://zeus.invalid:1", timeout=60.0).do(ListJobs())
 
 
 @pytest.mark.parametrize(
@@ -236,4 +266,4 @@ def test_a_name_that_is_never_found_costs_a_bounded_time_and_one_thread(monkeypa
 def test_nonsense_is_an_error_of_the_server(bad_server, answer):
     url = bad_server(lambda _server, connection: connection.sendall(answer))
     with pytest.raises(ServerError):
-        RemoteJobs(url, timeout=5.0).jobs()
+        RemoteJobs(url, timeout=5.0).do(ListJobs())

@@ -24,6 +24,20 @@ from tests.server.storm import storm
 from tests.server.wire import HttpClient
 
 from zeus.errors import ServerError, StorageError, TokenError, UnknownJobError
+from zeus.optimizer.batch_size.api._commands import (
+    CreateJob,
+    Decide,
+    DeleteJob,
+    EndTrial,
+    ListJobs,
+    ListTrials,
+    PutProfile,
+    RenewTrial,
+    ReportEpoch,
+    ShowJob,
+    ShowLog,
+    ShowProfiles,
+)
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
 from zeus.optimizer.batch_size.storage import reading_jobs, writing_jobs
 from zeus.optimizer.batch_size.storage._service import Jobs
@@ -42,8 +56,8 @@ def file(tmp_path):
 def open_server(tmp_path_factory):
     with serving(f"sqlite:///{tmp_path_factory.mktemp('open')}/jobs.db") as server:
         jobs = server.jobs()
-        jobs.create(spec())
-        yield server, jobs.decide("nightly", **GPU).trial
+        jobs.do(CreateJob(spec=spec()))
+        yield server, jobs.do(Decide(job="nightly", **GPU)).trial
 
 
 def raw(server: Server, request: bytes, *, shut: bool = True) -> bytes:
@@ -95,13 +109,15 @@ def test_one_command_without_configuration_is_all_it_takes(tmp_path):
 def test_a_job_over_http(storage):
     with serving(storage) as server:
         jobs = server.jobs()
-        jobs.create(spec())
-        decision = jobs.decide("nightly", **GPU)
-        verdict = jobs.report_epoch(decision.trial, epoch=1, time=9.0, energy=800.0, metric=0.95)
+        jobs.do(CreateJob(spec=spec()))
+        decision = jobs.do(Decide(job="nightly", **GPU))
+        verdict = jobs.do(
+            ReportEpoch(trial=decision.trial, epoch=1, time=9.0, energy=800.0, metric=0.95)
+        )
         assert verdict.outcome == "converged"
     # It was all on disk.
     stored = Jobs(Store(storage))
-    assert stored.trials("nightly")[0].state == "converged"
+    assert stored.do(ListTrials(job="nightly"))[0].state == "converged"
     stored.close()
 
 
@@ -122,7 +138,7 @@ def test_health_and_metrics(open_server):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_stops_when_told_and_finishes_what_it_has_begun(file, number):
     server = Server(file)
-    server.jobs().create(spec())
+    server.jobs().do(CreateJob(spec=spec()))
     acknowledged: list[str] = []
 
     async def client(name: int) -> None:
@@ -236,16 +252,17 @@ def test_kills_lose_nothing_that_was_acknowledged_and_count_nothing_twice(storag
 def test_a_client_that_is_killed_does_not_hold_up_its_job(file):
     program = """
 import sys, time
+from zeus.optimizer.batch_size.api._commands import Decide
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
 jobs = RemoteJobs(sys.argv[1], timeout=60.0)
 asked = time.monotonic()
-decision = jobs.decide("nightly", gpu="NVIDIA A40", max_power=300.0, lease=2.0)
+decision = jobs.do(Decide(job="nightly", gpu="NVIDIA A40", max_power=300.0, lease=2.0))
 print(decision.role, asked, flush=True)
 time.sleep(600)
 """
     with serving(file) as server:
         jobs = server.jobs()
-        jobs.create(spec(policy="paper"))
+        jobs.do(CreateJob(spec=spec(policy="paper")))
         client = subprocess.Popen(
             [sys.executable, "-c", program, server.url], stdout=subprocess.PIPE, text=True
         )
@@ -254,15 +271,15 @@ time.sleep(600)
         client.kill()
         client.communicate()
         # Its lease keeps others from exploring, if the host was not held up for as long as that.
-        decision = jobs.decide("nightly", **GPU)
+        decision = jobs.do(Decide(job="nightly", **GPU))
         assert decision.role == "exploit" or time.monotonic() >= float(asked) + 2.0
         deadline = time.monotonic() + 120
         while decision.role != "explore":
             assert time.monotonic() < deadline
             time.sleep(0.1)
-            decision = jobs.decide("nightly", **GPU)
+            decision = jobs.do(Decide(job="nightly", **GPU))
         assert decision.batch_size == 64
-        assert jobs.trials("nightly", before=2)[0].state == "expired"
+        assert jobs.do(ListTrials(job="nightly", before=2))[0].state == "expired"
 
 
 def test_several_servers_share_one_postgresql(postgresql):
@@ -270,23 +287,27 @@ def test_several_servers_share_one_postgresql(postgresql):
     with serving(where) as first, serving(where) as second:
         clients = [server.jobs() for server in (first, second)]
         for client in clients:
-            client.create(spec())
+            client.do(CreateJob(spec=spec()))
         failed: list[Exception] = []
 
         def live(number: int) -> None:
             try:
                 for turn in range(4):
                     request = f"{number} {turn}"
-                    decisions = [c.decide("nightly", **GPU, request=request) for c in clients]
+                    decisions = [
+                        c.do(Decide(job="nightly", **GPU, request=request)) for c in clients
+                    ]
                     assert decisions[0] == decisions[1]
                     for epoch in (1, 2):
                         client = clients[(number + epoch) % 2]
-                        client.report_epoch(
-                            decisions[0].trial,
-                            epoch=epoch,
-                            time=5.0,
-                            energy=900.0,
-                            metric=0.95 if epoch == 2 else 0.1,
+                        client.do(
+                            ReportEpoch(
+                                trial=decisions[0].trial,
+                                epoch=epoch,
+                                time=5.0,
+                                energy=900.0,
+                                metric=0.95 if epoch == 2 else 0.1,
+                            )
                         )
             except Exception as error:
                 failed.append(error)
@@ -297,21 +318,21 @@ def test_several_servers_share_one_postgresql(postgresql):
         for thread in threads:
             thread.join()
         assert failed == []
-        assert clients[0].job("nightly") == clients[1].job("nightly")
-        assert clients[0].job("nightly").trials == 24
-        log = clients[1].log("nightly")
+        assert clients[0].do(ShowJob(job="nightly")) == clients[1].do(ShowJob(job="nightly"))
+        assert clients[0].do(ShowJob(job="nightly")).trials == 24
+        log = clients[1].do(ShowLog(job="nightly"))
         assert [event["sequence"] for event in log] == list(range(1, len(log) + 1))
 
 
 def test_a_store_that_fails_is_no_traceback_and_comes_back(file):
     with serving(file, complaints=True) as server:
         jobs = server.jobs()
-        jobs.create(spec())
+        jobs.do(CreateJob(spec=spec()))
         store = Store(file)
         with writing_jobs(store) as transaction:
             transaction._connection.exec_driver_sql("ALTER TABLE zeus_trials RENAME TO gone")
         with pytest.raises(StorageError) as found:
-            jobs.decide("nightly", **GPU)
+            jobs.do(Decide(job="nightly", **GPU))
         status, answer = ask(server, "GET", "/api/jobs/nightly/trials")
         assert status == 503
         for said in (str(found.value), answer.decode()):
@@ -320,12 +341,12 @@ def test_a_store_that_fails_is_no_traceback_and_comes_back(file):
         with writing_jobs(store) as transaction:
             transaction._connection.exec_driver_sql("ALTER TABLE gone RENAME TO zeus_trials")
         store.close()
-        assert jobs.decide("nightly", **GPU).batch_size == 64
+        assert jobs.do(Decide(job="nightly", **GPU)).batch_size == 64
 
 
 def test_a_damaged_job_is_no_traceback_for_others(file):
     with serving(file, complaints=True) as server:
-        server.jobs().create(spec())
+        server.jobs().do(CreateJob(spec=spec()))
         store = Store(file)
         with writing_jobs(store) as transaction:
             transaction._connection.exec_driver_sql("UPDATE zeus_jobs SET spec = 'nonsense'")
@@ -361,33 +382,33 @@ def test_tokens_open_their_own_job_and_no_other(file):
     with serving(file) as server:
         assert "tokens required" in server.greeting
         owner, mine = server.jobs(everything), server.jobs(nightly)
-        owner.create(spec("other"))
-        theirs = owner.decide("other", **GPU).trial
-        mine.create(spec())
-        trial = mine.decide("nightly", **GPU).trial
-        assert mine.renew(trial).go_on
-        assert [info.name for info in mine.jobs()] == ["nightly"]
-        assert [info.name for info in owner.jobs()] == ["nightly", "other"]
+        owner.do(CreateJob(spec=spec("other")))
+        theirs = owner.do(Decide(job="other", **GPU)).trial
+        mine.do(CreateJob(spec=spec()))
+        trial = mine.do(Decide(job="nightly", **GPU)).trial
+        assert mine.do(RenewTrial(trial=trial)).go_on
+        assert [info.name for info in mine.do(ListJobs())] == ["nightly"]
+        assert [info.name for info in owner.do(ListJobs())] == ["nightly", "other"]
         for refused in (
-            lambda: mine.create(spec("third")),
-            lambda: mine.decide("other", **GPU),
-            lambda: mine.job("other"),
-            lambda: mine.job("unheard of"),
-            lambda: mine.log("other"),
-            lambda: mine.trials("other"),
-            lambda: mine.profiles("other"),
-            lambda: mine.put_profile("other", gpu="A40", batch_size=64),
-            lambda: mine.renew(theirs),
-            lambda: mine.end(theirs, "failed"),
-            lambda: mine.report_epoch(theirs, epoch=1, time=1.0),
-            lambda: mine.delete("other"),
-            lambda: server.jobs(expired).jobs(),
-            lambda: server.jobs("zeus_" + "x" * 43).jobs(),
-            lambda: server.jobs(nightly[:-1]).jobs(),
+            lambda: mine.do(CreateJob(spec=spec("third"))),
+            lambda: mine.do(Decide(job="other", **GPU)),
+            lambda: mine.do(ShowJob(job="other")),
+            lambda: mine.do(ShowJob(job="unheard of")),
+            lambda: mine.do(ShowLog(job="other")),
+            lambda: mine.do(ListTrials(job="other")),
+            lambda: mine.do(ShowProfiles(job="other")),
+            lambda: mine.do(PutProfile(job="other", gpu="A40", batch_size=64)),
+            lambda: mine.do(RenewTrial(trial=theirs)),
+            lambda: mine.do(EndTrial(trial=theirs, outcome="failed")),
+            lambda: mine.do(ReportEpoch(trial=theirs, epoch=1, time=1.0)),
+            lambda: mine.do(DeleteJob(job="other")),
+            lambda: server.jobs(expired).do(ListJobs()),
+            lambda: server.jobs("zeus_" + "x" * 43).do(ListJobs()),
+            lambda: server.jobs(nightly[:-1]).do(ListJobs()),
         ):
             with pytest.raises(TokenError):
                 refused()
-        assert owner.trials("other")[0].state == "running"
+        assert owner.do(ListTrials(job="other"))[0].state == "running"
         # Whether it lives may be asked by anybody.
         assert ask(server, "GET", "/healthz", Authorization="")[0] == 200
         assert ask(server, "GET", "/metrics", Authorization="")[0] == 401
@@ -410,9 +431,9 @@ def test_a_token_for_reading_only_changes_nothing(file):
     looks_at_one, _ = tokens.create("nightly", now=time.time(), read_only=True)
     with serving(file) as server:
         owner = server.jobs(everything)
-        owner.create(spec())
-        owner.create(spec("other"))
-        trial = owner.decide("nightly", **GPU).trial
+        owner.do(CreateJob(spec=spec()))
+        owner.do(CreateJob(spec=spec("other")))
+        trial = owner.do(Decide(job="nightly", **GPU)).trial
         pipelines = RemotePipelines(server.url, everything, timeout=60.0)
         pipelines.register("gpt3", registration(0))
 
@@ -425,14 +446,14 @@ def test_a_token_for_reading_only_changes_nothing(file):
         for secret in (looks, looks_at_one):
             reader = server.jobs(secret)
             for refused in (
-                lambda by: by.create(spec("third")),
-                lambda by: by.create(spec()),
-                lambda by: by.decide("nightly", **GPU),
-                lambda by: by.report_epoch(trial, epoch=1, time=1.0),
-                lambda by: by.end(trial, "failed"),
-                lambda by: by.renew(trial),
-                lambda by: by.put_profile("nightly", gpu="A40", batch_size=64),
-                lambda by: by.delete("nightly"),
+                lambda by: by.do(CreateJob(spec=spec("third"))),
+                lambda by: by.do(CreateJob(spec=spec())),
+                lambda by: by.do(Decide(job="nightly", **GPU)),
+                lambda by: by.do(ReportEpoch(trial=trial, epoch=1, time=1.0)),
+                lambda by: by.do(EndTrial(trial=trial, outcome="failed")),
+                lambda by: by.do(RenewTrial(trial=trial)),
+                lambda by: by.do(PutProfile(job="nightly", gpu="A40", batch_size=64)),
+                lambda by: by.do(DeleteJob(job="nightly")),
             ):
                 with pytest.raises(TokenError, match="this token is read-only"):
                     refused(reader)
@@ -441,14 +462,14 @@ def test_a_token_for_reading_only_changes_nothing(file):
                 assert ask(server, "GET", path, Accept="text/html", **bearer)[0] == 200, path
             status, answer = ask(server, "PATCH", "/api/jobs/nightly", **bearer)
             assert (status, b"PATCH is not allowed" in answer) == (403, True)
-            assert len(reader.trials("nightly")) == 1
+            assert len(reader.do(ListTrials(job="nightly"))) == 1
         assert state() == before
-        assert [info.name for info in server.jobs(looks).jobs()] == ["nightly", "other"]
+        assert [info.name for info in server.jobs(looks).do(ListJobs())] == ["nightly", "other"]
         with pytest.raises(TokenError, match="for job 'nightly' only"):
-            server.jobs(looks_at_one).job("other")
+            server.jobs(looks_at_one).do(ShowJob(job="other"))
         # Whoever asks for a rank's plan is taken for the rank.
         watcher = RemotePipelines(server.url, looks, timeout=60.0)
-        assert [job["name"] for job in watcher.jobs()] == ["gpt3"]
+        assert [job["name"] for job in watcher.do(ListJobs())] == ["gpt3"]
         with pytest.raises(TokenError, match="only a rank may ask"):
             watcher.standing("gpt3", 0, registration(0).session)
         assert pipelines.standing("gpt3", 0, registration(0).session)
@@ -460,7 +481,7 @@ def server_for_all(tmp_path_factory):
     storage = f"sqlite:///{tmp_path_factory.mktemp('all')}/jobs.db"
     with serving(storage, "--no-token") as server:
         assert "no tokens" in server.greeting
-        server.jobs().create(spec())
+        server.jobs().do(CreateJob(spec=spec()))
         yield server
 
 
@@ -477,7 +498,7 @@ def test_web_pages_cannot_reach_a_server_without_tokens(server_for_all):
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
         status, _ = ask(server, "POST", "/api/jobs", body, Content_Type=kind)
         assert status in (415, 422)
-    assert [info.name for info in server.jobs().jobs()] == ["nightly"]
+    assert [info.name for info in server.jobs().do(ListJobs())] == ["nightly"]
 
 
 # --- too much, and nonsense ---------------------------------------------------------------------
@@ -527,7 +548,7 @@ def test_nonsense_is_refused_and_changes_nothing(open_server, body):
     assert 400 <= status < 500, answer
     assert set(json.loads(answer)["error"]) == {"kind", "message"}
     assert b"Traceback" not in answer
-    assert server.jobs().trials("nightly")[0].epochs == 0
+    assert server.jobs().do(ListTrials(job="nightly"))[0].epochs == 0
 
 
 def test_names_that_no_store_can_hold_are_unknown(open_server):
@@ -542,13 +563,13 @@ def test_names_that_no_store_can_hold_are_unknown(open_server):
 def test_a_server_that_is_gone_is_an_error_in_words():
     jobs = RemoteJobs(f"http://127.0.0.1:{free_port()}")
     with pytest.raises(ServerError, match=r"the server http://127.0.0.1:\d+ cannot be reached"):
-        jobs.jobs()
+        jobs.do(ListJobs())
 
 
 def test_deleting(open_server):
     server, _ = open_server
     jobs = server.jobs()
-    jobs.create(spec("short-lived"))
-    jobs.delete("short-lived")
+    jobs.do(CreateJob(spec=spec("short-lived")))
+    jobs.do(DeleteJob(job="short-lived"))
     with pytest.raises(UnknownJobError, match="there is no job 'short-lived'"):
-        jobs.delete("short-lived")
+        jobs.do(DeleteJob(job="short-lived"))

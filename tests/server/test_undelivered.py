@@ -10,6 +10,7 @@ from tests.optimizer.batch_size.clients import job, run
 from tests.server.child import serving
 from tests.server.proxy import failing
 
+from zeus.optimizer.batch_size.api._commands import CreateJob, Decide, ListTrials, ShowLog
 from zeus.optimizer.batch_size.running._run_report import RunReport
 from zeus.optimizer.batch_size.running._spool import Spool
 
@@ -39,9 +40,9 @@ def test_one_report_that_the_server_fails_at_keeps_nobody_from_being_served(tmp_
         caplog.at_level(logging.WARNING),
     ):
         jobs = server.jobs()
-        jobs.create(job("poisoned"))
+        jobs.do(CreateJob(spec=job("poisoned")))
         question = {"gpu": "V100", "max_power": 250.0, "default": True}
-        trial = jobs.decide("poisoned", request="bad", **question).trial
+        trial = jobs.do(Decide(job="poisoned", request="bad", **question)).trial
         assert trial == "1-1"
         spool.save(left_behind(url, "poisoned", "bad", 1.0, trial))
         spool.save(left_behind(url, "poisoned", "good", 2.0))
@@ -49,8 +50,10 @@ def test_one_report_that_the_server_fails_at_keeps_nobody_from_being_served(tmp_
 
         # Others of this machine are served, and what was left behind is delivered.
         assert run(None, job("served"), server_url=url).decision.trial
-        assert [(each.epochs, each.state) for each in jobs.trials("other")] == [(3, "converged")]
-        states = [(each.epochs, each.state) for each in jobs.trials("poisoned")]
+        assert [(each.epochs, each.state) for each in jobs.do(ListTrials(job="other"))] == [
+            (3, "converged")
+        ]
+        states = [(each.epochs, each.state) for each in jobs.do(ListTrials(job="poisoned"))]
         assert states == [(3, "converged"), (1, "running")]
         assert f"trial '{trial}' is not delivered" in caplog.text
 
@@ -62,6 +65,8 @@ def test_one_report_that_the_server_fails_at_keeps_nobody_from_being_served(tmp_
         later = Spool(now=lambda: time.time() + 120.0)
         assert later.deliver(jobs, url, within=60.0) == 1
         assert not path.exists()
-        reported = [each["epoch"] for each in jobs.log("poisoned") if each["kind"] == "epoch"]
+        reported = [
+            each["epoch"] for each in jobs.do(ShowLog(job="poisoned")) if each["kind"] == "epoch"
+        ]
         assert reported == [1, 1, 2, 3, 2, 3]
-        assert jobs.trials("poisoned")[-1].state == "converged"
+        assert jobs.do(ListTrials(job="poisoned"))[-1].state == "converged"

@@ -33,7 +33,16 @@ from zeus.cli._parser import (
 )
 from zeus.cli._terminal import MISSING, Console, clean
 from zeus.monitor._measurement import show_joules, show_seconds
-from zeus.optimizer.batch_size.api._api import JobInfo, JobsApi, ProfileInfo, TrialInfo
+from zeus.optimizer.batch_size.api._answers import JobInfo, ProfileInfo, TrialInfo
+from zeus.optimizer.batch_size.api._api import JobsApi
+from zeus.optimizer.batch_size.api._commands import (
+    DeleteJob,
+    ListJobs,
+    ListTrials,
+    ShowJob,
+    ShowLog,
+    ShowProfiles,
+)
 from zeus.optimizer.batch_size.running._location import Location
 
 _PAGE = 100
@@ -128,10 +137,10 @@ def _row(job: JobInfo) -> tuple[str, ...]:
 
 
 def _show(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None:
-    job = api.job(arguments.name)
+    job = api.do(ShowJob(job=arguments.name))
     most = arguments.trials or _SHOWN
     trials = _latest_trials(api, job.name, most)
-    profiles = list(api.profiles(job.name))
+    profiles = api.do(ShowProfiles(job=job.name))
     if arguments.json:
         record = {
             **job.to_dict(),
@@ -154,7 +163,7 @@ def _show(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None
 
 def _export(api: JobsApi, arguments: argparse.Namespace, _: Console) -> None:
     with contextlib.closing(PreparedFile(arguments.output or "-")) as output:
-        job = api.job(arguments.name)
+        job = api.do(ShowJob(job=arguments.name))
         trials = _latest_trials(api, job.name, None)[::-1]
         if arguments.format == "csv":
             output.write(_csv(trials).removesuffix("\n"))
@@ -162,14 +171,14 @@ def _export(api: JobsApi, arguments: argparse.Namespace, _: Console) -> None:
         record = {
             "job": job.to_dict(),
             "trials": [trial.to_dict() for trial in trials],
-            "profiles": [profile.to_dict() for profile in api.profiles(job.name)],
+            "profiles": [profile.to_dict() for profile in api.do(ShowProfiles(job=job.name))],
             "log": list(_events(api, job.name)),
         }
         output.write(json.dumps(record, indent=1))
 
 
 def _delete(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None:
-    api.delete(arguments.name)
+    api.do(DeleteJob(job=arguments.name))
     console.print(f"Job {arguments.name!r} is deleted.")
 
 
@@ -178,7 +187,7 @@ def _delete(api: JobsApi, arguments: argparse.Namespace, console: Console) -> No
 
 def _all_jobs(api: JobsApi) -> Iterator[JobInfo]:
     after = ""
-    while page := api.jobs(after, _PAGE):
+    while page := api.do(ListJobs(after=after, most=_PAGE)):
         yield from page
         if len(page) < _PAGE:
             return
@@ -191,7 +200,7 @@ def _latest_trials(api: JobsApi, job: str, most: int | None) -> list[TrialInfo]:
     before: int | None = None
     while most is None or len(found) < most:
         wanted = _PAGE if most is None else min(_PAGE, most - len(found))
-        page = api.trials(job, before, wanted)
+        page = api.do(ListTrials(job=job, before=before, most=wanted))
         found += page
         if len(page) < wanted:
             break
@@ -201,7 +210,7 @@ def _latest_trials(api: JobsApi, job: str, most: int | None) -> list[TrialInfo]:
 
 def _events(api: JobsApi, job: str) -> Iterator[dict[str, Any]]:
     after = 0
-    while page := api.log(job, after, _PAGE):
+    while page := api.do(ShowLog(job=job, after=after, most=_PAGE)):
         yield from page
         after = page[-1]["sequence"]
 

@@ -36,7 +36,7 @@ from zeus.cli._terminal import MISSING, Console, plural
 from zeus.errors import JobSpecError
 from zeus.monitor import ZeusMonitor
 from zeus.monitor._measurement import show_joules, show_seconds
-from zeus.optimizer.batch_size.api._api import Decision
+from zeus.optimizer.batch_size.api._answers import Decision
 from zeus.optimizer.batch_size.job._job_file import JobFile
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.running._launcher import Launcher, ProgramEnd, TrialEnd

@@ -13,6 +13,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from zeus._rules import Text
 from zeus.cli._parser import (
     UsageError,
     add_action,
@@ -22,12 +23,14 @@ from zeus.cli._parser import (
     opened_store,
 )
 from zeus.cli._terminal import MISSING, Console
+from zeus.errors import JobLogError
 
 if TYPE_CHECKING:
     from zeus.store import Token, Tokens
 
 _DAY = 86400.0
 _MAX_DAYS = 36500.0
+_JOB, _NOTE = Text(200), Text(2_000, empty=True)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -92,14 +95,12 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _create(tokens: Tokens, arguments: argparse.Namespace, console: Console) -> None:
-    from zeus.optimizer.batch_size.job import _values as values  # noqa: PLC0415  (an extra)
-
     now = time.time()
     secret, token = tokens.create(
-        None if arguments.all else values.text("job", arguments.job),
+        None if arguments.all else _JOB.check("job", arguments.job, JobLogError),
         now=now,
         expires=None if arguments.expires is None else now + arguments.expires * _DAY,
-        note=values.text("note", arguments.note, values.MAX_NOTE, empty=True),
+        note=_NOTE.check("note", arguments.note, JobLogError),
         read_only=arguments.read_only,
     )
     if arguments.json:

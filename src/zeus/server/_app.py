@@ -11,6 +11,7 @@ from anyio.to_thread import run_sync
 from fastapi import FastAPI
 
 from zeus import __version__
+from zeus.optimizer.batch_size.api._commands import COMMANDS
 from zeus.optimizer.batch_size.storage._leases import WatchedLeases
 from zeus.optimizer.batch_size.storage._overview import Overviews
 from zeus.optimizer.batch_size.storage._service import Jobs
@@ -100,7 +101,7 @@ def create_app(
     # Flat rather than nested routers, which cost every request an extra lookup.
     app.router.routes.extend([*router.routes, *pipeline_router.routes, *pages])
     add_handlers(app)
-    app.add_middleware(FastPath, writer=writer)
+    app.add_middleware(FastPath, writer=writer, commands=COMMANDS)
     # Added last, so that it is the outermost.
     local = sign_in is not None
     app.add_middleware(

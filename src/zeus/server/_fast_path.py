@@ -1,54 +1,38 @@
-"""Fast path around the web framework for decisions and epoch reports.
+"""Fast path around the web framework for the commands that are marked so.
 
-Nearly all requests are one of these two, and the framework would take half of their time. Their
-regular routes (`routes.py`) do the same: they document them, and answer all requests that are not
+Nearly all requests are decisions and reports of epochs, and the framework would take half of their
+time. Their regular routes do the same: they document them, and answer all requests that are not
 plainly valid, so that validation errors are worded in one place.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from zeus.errors import ZeusError
-from zeus.optimizer.batch_size.api._commands import Command, Decide, ReportEpoch
-from zeus.server._bodies import DecideBody, EpochBody
-from zeus.server._responses import Json, refused
+from zeus.optimizer.batch_size.api._commands import JobCommand
+from zeus.server._command_routes import answered, body_of
+from zeus.server._responses import refused
 from zeus.server._writer import Writer
 
 
-@dataclass(frozen=True)
 class _Lane:
     """A route with a fast path; `path` is its label in the metrics."""
 
-    path: str
-    pattern: re.Pattern[str]
-    body: type[BaseModel]
-    command: Callable[..., Command]
-    names: str
-
-
-_LANES = (
-    _Lane(
-        "/api/trials/{trial}/epochs",
-        re.compile(r"/api/trials/([^/]+)/epochs"),
-        EpochBody,
-        ReportEpoch,
-        "trial",
-    ),
-    _Lane(
-        "/api/jobs/{name}/trials",
-        re.compile(r"/api/jobs/([^/]+)/trials"),
-        DecideBody,
-        Decide,
-        "job",
-    ),
-)
+    def __init__(self, command: type[JobCommand[Any]]) -> None:
+        self.command = command
+        self.path, self.method = command.path, command.method
+        (self.field,) = command.in_path().values()
+        self.pattern = re.compile(re.sub(r"{\w+}", "([^/]+)", command.path))
+        body = body_of(command)
+        assert body is not None
+        self.body = body
 
 
 class FastPath:
@@ -57,18 +41,22 @@ class FastPath:
     Args:
         app: The application.
         writer: Executes commands.
+        commands: Those that are marked as `fast` are answered.
     """
 
-    def __init__(self, app: ASGIApp, writer: Writer) -> None:
+    def __init__(
+        self, app: ASGIApp, writer: Writer, commands: Iterable[type[JobCommand[Any]]]
+    ) -> None:
         self._app = app
         self._writer = writer
+        self._lanes = [_Lane(command) for command in commands if command.fast]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it to the application."""
-        if scope["type"] == "http" and scope["method"] == "POST" and _is_json(scope):
-            for lane in _LANES:
+        if scope["type"] == "http" and scope["method"] in ("POST", "PUT") and _is_json(scope):
+            for lane in self._lanes:
                 found = lane.pattern.fullmatch(scope["path"])
-                if found is not None:
+                if found is not None and lane.method == scope["method"]:
                     await self._answer(lane, found[1], scope, receive, send)
                     return
         await self._app(scope, receive, send)
@@ -84,13 +72,13 @@ class FastPath:
             await self._app(scope, _again(messages, receive), send)
             return
         scope["route"] = lane
-        command = lane.command(**{lane.names: name}, scope=scope["state"]["scope"], **vars(body))
+        command = lane.command(scope=scope["state"]["scope"], **{lane.field: name}, **vars(body))
         try:
             answer = await self._writer.do(command)
         except ZeusError as error:
             await refused(error, scope)(scope, receive, send)
             return
-        await Json(answer.to_dict())(scope, receive, send)
+        await answered(answer)(scope, receive, send)
 
 
 def _is_json(scope: Scope) -> bool:

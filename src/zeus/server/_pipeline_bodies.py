@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from zeus.optimizer.pipeline_frequency.job import _messages as messages
-from zeus.server._bodies import Whole
+from zeus.server._command_routes import _whole
+
+Whole = BeforeValidator(_whole)
 
 Name = Annotated[str, Field(min_length=1, max_length=messages.MAX_NAME)]
 RankNumber = Annotated[int, Field(ge=0, lt=messages.MAX_RANKS), Whole]

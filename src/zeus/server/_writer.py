@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 from zeus.errors import StorageError
-from zeus.optimizer.batch_size.api._commands import Command
+from zeus.optimizer.batch_size.api._commands import JobCommand
 from zeus.optimizer.batch_size.storage._service import Jobs
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ _MAX_AT_ONCE = 128
 _SWEEP_PERIOD = 10.0  # seconds
 
 # An entry without a command is a rehearsal.
-_Pending = tuple[Command | None, "asyncio.Future[Any]"]
+_Pending = tuple[JobCommand[Any] | None, "asyncio.Future[Any]"]
 
 
 class Writer:
@@ -54,7 +54,7 @@ class Writer:
         self._queue.put(None)
         self._thread.join()
 
-    async def do(self, command: Command) -> Any:
+    async def do(self, command: JobCommand[Any]) -> Any:
         """Execute a command and return its result.
 
         Raises:
@@ -70,7 +70,7 @@ class Writer:
         """
         await self._ask(None)
 
-    async def _ask(self, command: Command | None) -> Any:
+    async def _ask(self, command: JobCommand[Any] | None) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._queue.put((command, future))
         return await future
@@ -111,7 +111,7 @@ class Writer:
             answer = error
         self._answer([(future, answer) for future in futures])
 
-    def _carry_out(self, pending: list[tuple[Command, asyncio.Future[Any]]]) -> None:
+    def _carry_out(self, pending: list[tuple[JobCommand[Any], asyncio.Future[Any]]]) -> None:
         try:
             answers = self._jobs.execute([command for command, _ in pending])
         except Exception as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer import BatchSizeOptimizer, JobSpec
+from zeus.optimizer.batch_size.api._commands import ListTrials
 from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.store import Store
 from zeus.testing import SimulatedNode, Workload
@@ -89,7 +90,7 @@ def opened(storage: str) -> Iterator[Jobs]:
 def trials(storage: str, name: str = "nightly") -> list[Any]:
     """All trials of a job, from the first on."""
     with opened(storage) as jobs:
-        return jobs.trials(name)[::-1]
+        return jobs.do(ListTrials(job=name))[::-1]
 
 
 class StrangeServer:

@@ -10,6 +10,7 @@ import pytest
 from tests.server.child import Server, serving
 from tests.server.pages.world import A40, NIGHT, V100, Life, service, spec
 
+from zeus.optimizer.batch_size.api._commands import CreateJob, Decide, EndTrial, ReportEpoch
 from zeus.store import Store, Tokens
 
 HOSTILE = "<img src=x onerror=alert(1)> \"&' ..?%00#+ü"
@@ -46,7 +47,7 @@ def site(tmp_path_factory) -> Iterator[Site]:
     life.recur(24)
     life.recur(3, V100)
     _make_hostile(jobs, clock)
-    jobs.create(spec("empty"))
+    jobs.do(CreateJob(spec=spec("empty")))
     clock.now = time.time()
     life.run(A40, most=2)
     with serving(storage, "--no-token") as server:
@@ -56,9 +57,9 @@ def site(tmp_path_factory) -> Iterator[Site]:
 
 def _make_hostile(jobs, clock) -> None:
     Life(jobs, clock, spec(HOSTILE, batch_sizes=(64, 256))).recur(2)
-    decision = jobs.decide(HOSTILE, gpu=EVIL_GPU, max_power=300.0)
-    jobs.report_epoch(decision.trial, epoch=1, time=3.0)  # nobody knows its energy
-    jobs.end(decision.trial, "failed", note=EVIL_NOTE)
+    decision = jobs.do(Decide(job=HOSTILE, gpu=EVIL_GPU, max_power=300.0))
+    jobs.do(ReportEpoch(trial=decision.trial, epoch=1, time=3.0))  # nobody knows its energy
+    jobs.do(EndTrial(trial=decision.trial, outcome="failed", note=EVIL_NOTE))
 
 
 @dataclass
@@ -77,7 +78,7 @@ def guarded(tmp_path_factory) -> Iterator[Guarded]:
     storage = f"sqlite:///{tmp_path_factory.mktemp('guarded')}/jobs.db"
     jobs, _ = service(storage)
     for name in ("mine", "theirs"):
-        jobs.create(spec(name))
+        jobs.do(CreateJob(spec=spec(name)))
     jobs.close()
     store = Store(storage)
     tokens = Tokens(store)

@@ -10,6 +10,8 @@ from tests.browser import follow
 from tests.server.pages.conftest import HOSTILE
 from tests.server.pages.world import A40, Life, frontier, spec
 
+from zeus.optimizer.batch_size.api._commands import ListTrials, ReportEpoch, ShowProfiles
+
 PHONE = {
     "viewport": {"width": 390, "height": 844},
     "device_scale_factor": 2,
@@ -49,7 +51,7 @@ def test_one_job_at_a_desk(site, open_page):
     assert fits(page)
 
     # Figure 4: a mark for every trial, each with words for those who point at it.
-    trials = site.life.jobs.trials("nightly-bert")
+    trials = site.life.jobs.do(ListTrials(job="nightly-bert"))
     chart = page.locator("#choices svg.wide")
     assert chart.is_visible()
     assert not page.locator("#choices svg.narrow").is_visible()
@@ -68,7 +70,7 @@ def test_one_job_at_a_desk(site, open_page):
     # Beliefs, frontiers and the default.
     assert page.locator("#costs svg.wide").is_visible()
     assert page.locator("#spending .legend li").count() == 2
-    profiles = [p for p in site.life.jobs.profiles("nightly-bert") if p.gpu == A40]
+    profiles = [p for p in site.life.jobs.do(ShowProfiles(job="nightly-bert")) if p.gpu == A40]
     assert page.locator("#frontiers svg").count() == len(profiles) > 2
     page.locator("#course summary").click()
     assert page.locator("#course tbody tr").count() > 10
@@ -157,14 +159,14 @@ def test_a_page_keeps_up_with_a_trial_that_runs(site, open_page):
     here = began.inner_text()
     assert int(began.get_attribute("datetime")[11:13]) == (int(here[11:13]) - 9) % 24
 
-    jobs.report_epoch(trial, epoch=2, time=60.0, energy=9e3, metric=0.7)
+    jobs.do(ReportEpoch(trial=trial, epoch=2, time=60.0, energy=9e3, metric=0.7))
     page.clock.run_for(6_000)
     expect(epochs).to_have_text("2")
     # What somebody has unfolded stays so.
     expect(page.locator("#course table")).to_be_visible()
     assert began.inner_text() == here
 
-    jobs.report_epoch(trial, epoch=3, time=60.0, energy=9e3, metric=0.95)
+    jobs.do(ReportEpoch(trial=trial, epoch=3, time=60.0, energy=9e3, metric=0.95))
     page.clock.run_for(6_000)
     expect(page.locator("#facts")).to_contain_text("chosen next")
     assert page.locator("main").get_attribute("data-refresh") is None

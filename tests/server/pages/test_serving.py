@@ -13,6 +13,16 @@ from tests.server.pages.conftest import EVIL_GPU, EVIL_NOTE, HOSTILE
 from tests.server.pages.world import A40, service, spec
 
 from zeus.frontier import Frontier, Point
+from zeus.optimizer.batch_size.api._commands import (
+    CreateJob,
+    Decide,
+    ListTrials,
+    PutProfile,
+    ReportEpoch,
+    ShowJob,
+    ShowLog,
+    ShowProfiles,
+)
 from zeus.optimizer.batch_size.storage import writing_jobs
 from zeus.store import Store
 
@@ -63,7 +73,7 @@ def test_whatever_a_job_is_called_is_only_text(site):
 
 def test_one_job(site):
     text = ask(site.server, JOB).page().text
-    trials = site.life.jobs.trials("nightly-bert")
+    trials = site.life.jobs.do(ListTrials(job="nightly-bert"))
     assert "Metric ≥ 0.9 within 60 epochs, default batch size 256." in text
     assert f"Recurrences 28 {len(trials)} trials" in text
     assert "Running now" in text
@@ -89,16 +99,18 @@ def test_unknown_is_not_zero(site):
 def test_odd_values_are_shown_too(site, policy):
     jobs, name = site.life.jobs, f"odd {policy}"
     limits = (1.0, 1e9) if policy == "grid" else ()
-    jobs.create(
-        spec(
-            name,
-            batch_sizes=range(1, 257),
-            eta_knob=1.0,
-            target_metric=-1e150,
-            higher_is_better=False,
-            policy=policy,
-            power_limits=limits,
-            beta=None,
+    jobs.do(
+        CreateJob(
+            spec=spec(
+                name,
+                batch_sizes=range(1, 257),
+                eta_knob=1.0,
+                target_metric=-1e150,
+                higher_is_better=False,
+                policy=policy,
+                power_limits=limits,
+                beta=None,
+            )
         )
     )
     path = f"/jobs/{quote(name)}"
@@ -108,22 +120,24 @@ def test_odd_values_are_shown_too(site, policy):
         (1e-6, 1e9, -1e150),
         (None, 1.0, None),
     ):
-        trial = jobs.decide(name, gpu="X" * 200, gpus=1_000_000, max_power=1e9).trial
+        trial = jobs.do(Decide(job=name, gpu="X" * 200, gpus=1_000_000, max_power=1e9)).trial
         assert ask(site.server, path).status == 200
-        jobs.report_epoch(trial, epoch=1, time=seconds, energy=energy, metric=metric)
+        jobs.do(ReportEpoch(trial=trial, epoch=1, time=seconds, energy=energy, metric=metric))
         answer = ask(site.server, path)
         assert answer.status == 200
         assert " nan" not in answer.text
         assert '="nan' not in answer.text
         answer.page()
     points = [Point(knob, 1.0, 2.0) for knob in (100, "<b>", (1, 2), {"a": 1})]
-    jobs.put_profile(
-        name,
-        gpu="X" * 200,
-        gpus=1_000_000,
-        batch_size=1,
-        frontier=Frontier(points, knob_name="<u>", knob_unit="<i>", work="<s>").to_dict(),
-        power_limit=100.0,
+    jobs.do(
+        PutProfile(
+            job=name,
+            gpu="X" * 200,
+            gpus=1_000_000,
+            batch_size=1,
+            frontier=Frontier(points, knob_name="<u>", knob_unit="<i>", work="<s>").to_dict(),
+            power_limit=100.0,
+        )
     )
     answer = ask(site.server, path)
     assert answer.status == 200
@@ -162,7 +176,7 @@ def test_trials_page_by_page(site):
     }
     second = _recurrences(site, older.partition("?")[2].partition("#")[0].join(["?", ""]))
     assert second[-1] == 1
-    assert len(first) + len(second) == len(site.life.jobs.trials("nightly-bert"))
+    assert len(first) + len(second) == len(site.life.jobs.do(ListTrials(job="nightly-bert")))
     assert "Latest" in _text(site, f"{JOB}?before=3")
     assert _recurrences(site, "?before=0") == []
     for odd in ("-1", "x", "9" * 50, "²"):
@@ -183,10 +197,12 @@ def test_everything_as_json(site):
     assert answer.headers["content-disposition"].startswith("attachment")
     found = json.loads(answer.text)
     jobs = site.life.jobs
-    assert found["job"] == jobs.job("nightly-bert").to_dict()
-    assert found["trials"] == [each.to_dict() for each in jobs.trials("nightly-bert")]
-    assert found["profiles"] == [each.to_dict() for each in jobs.profiles("nightly-bert")]
-    assert found["log"] == jobs.log("nightly-bert")
+    assert found["job"] == jobs.do(ShowJob(job="nightly-bert")).to_dict()
+    assert found["trials"] == [each.to_dict() for each in jobs.do(ListTrials(job="nightly-bert"))]
+    assert found["profiles"] == [
+        each.to_dict() for each in jobs.do(ShowProfiles(job="nightly-bert"))
+    ]
+    assert found["log"] == jobs.do(ShowLog(job="nightly-bert"))
 
 
 def test_errors_are_pages_for_people_and_json_for_programs(site):
@@ -236,7 +252,7 @@ def test_files_are_kept_as_long_as_they_are_the_same(site):
 def test_a_store_that_fails_is_a_page_too(tmp_path):
     storage = f"sqlite:///{tmp_path}/jobs.db"
     jobs, _ = service(storage)
-    jobs.create(spec())
+    jobs.do(CreateJob(spec=spec()))
     jobs.close()
     with serving(storage, complaints=True) as server:
         store = Store(storage)

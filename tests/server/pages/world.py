@@ -11,6 +11,7 @@ import random
 
 from zeus.frontier import Frontier, Point, ZeusCost
 from zeus.optimizer.batch_size import JobSpec
+from zeus.optimizer.batch_size.api._commands import CreateJob, Decide, PutProfile, ReportEpoch
 from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.store import Store
 
@@ -62,7 +63,7 @@ class Life:
     def __init__(self, jobs: Jobs, clock: Clock, spec: JobSpec, seed: int = 3) -> None:
         self.jobs, self.clock, self.spec = jobs, clock, spec
         self.chance = random.Random(seed)
-        jobs.create(spec)
+        jobs.do(CreateJob(spec=spec))
 
     def recur(self, times: int, gpu: str = A40) -> None:
         """So many recurrences, each until it converges."""
@@ -76,34 +77,44 @@ class Life:
         self, gpu: str = A40, retry_of: str | None = None, most: int = 10**6
     ) -> tuple[str, str | None]:
         """One trial, or its first epochs; its name and how it ended."""
-        decision = self.jobs.decide(
-            self.spec.name, gpu=gpu, max_power=MAX_POWER[gpu], retry_of=retry_of, lease=NIGHT
+        decision = self.jobs.do(
+            Decide(
+                job=self.spec.name,
+                gpu=gpu,
+                max_power=MAX_POWER[gpu],
+                retry_of=retry_of,
+                lease=NIGHT,
+            )
         )
         size = decision.batch_size
         sweep = frontier(gpu, size)
         chosen = ZeusCost(self.spec.eta_knob).select(sweep).point
         steps = 60_000 / size
         cost = steps * self.spec.cost(chosen.energy, chosen.time, MAX_POWER[gpu])
-        self.jobs.put_profile(
-            self.spec.name,
-            gpu=gpu,
-            batch_size=size,
-            frontier=sweep.to_dict(),
-            epoch_cost=cost,
-            load=chosen.average_power / chosen.knob,
-            power_limit=chosen.knob,
+        self.jobs.do(
+            PutProfile(
+                job=self.spec.name,
+                gpu=gpu,
+                batch_size=size,
+                frontier=sweep.to_dict(),
+                epoch_cost=cost,
+                load=chosen.average_power / chosen.knob,
+                power_limit=chosen.knob,
+            )
         )
         needed = self._epochs(size)
         outcome = None
         for epoch in range(1, most + 1):
             self.clock.now += steps * chosen.time
-            verdict = self.jobs.report_epoch(
-                decision.trial,
-                epoch=epoch,
-                time=steps * chosen.time,
-                energy=steps * chosen.energy,
-                metric=round(0.5 + 0.4 * min(epoch / needed, 1.0), 6),
-                power_limit=float(chosen.knob),
+            verdict = self.jobs.do(
+                ReportEpoch(
+                    trial=decision.trial,
+                    epoch=epoch,
+                    time=steps * chosen.time,
+                    energy=steps * chosen.energy,
+                    metric=round(0.5 + 0.4 * min(epoch / needed, 1.0), 6),
+                    power_limit=float(chosen.knob),
+                )
             )
             outcome = verdict.outcome
             if not verdict.go_on:

@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from zeus.errors import UnknownJobError
-from zeus.optimizer.batch_size.api._api import JobInfo
+from zeus.optimizer.batch_size.api._answers import JobInfo
+from zeus.optimizer.batch_size.api._commands import ListTrials, ShowJob, ShowLog, ShowProfiles
 from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.server.pages._job import check_scope
 from zeus.server.pages._layout import HEADERS
@@ -23,7 +24,7 @@ def show(request: Request) -> Response:
     name = request.path_params["name"]
     check_scope(request, name)
     jobs: Jobs = request.app.state.jobs
-    info = jobs.job(name)
+    info = jobs.do(ShowJob(job=name))
     headers = {**HEADERS, "Content-Disposition": 'attachment; filename="job.json"'}
     return StreamingResponse(_parts(jobs, info), 200, headers, "application/json")
 
@@ -32,7 +33,7 @@ def _parts(jobs: Jobs, info: JobInfo) -> Iterator[str]:
     yield f'{{"job":{_text(info.to_dict())},"profiles":'
     # If the job is deleted meanwhile, the lists end early, and the result is still valid JSON.
     try:
-        profiles = [each.to_dict() for each in jobs.profiles(info.name)]
+        profiles = [each.to_dict() for each in jobs.do(ShowProfiles(job=info.name))]
     except UnknownJobError:
         profiles = []
     yield f'{_text(profiles)},"trials":['
@@ -55,14 +56,14 @@ def _list(pages: Iterator[Sequence[dict[str, Any]]]) -> Iterator[str]:
 def _trials(jobs: Jobs, name: str) -> Iterator[list[dict[str, Any]]]:
     """Yield the trials, the latest first."""
     before = None
-    while page := jobs.trials(name, before, _PAGE):
+    while page := jobs.do(ListTrials(job=name, before=before, most=_PAGE)):
         yield [each.to_dict() for each in page]
         before = page[-1].number
 
 
 def _log(jobs: Jobs, name: str) -> Iterator[list[dict[str, Any]]]:
     after = 0
-    while page := jobs.log(name, after, _PAGE):
+    while page := jobs.do(ShowLog(job=name, after=after, most=_PAGE)):
         yield page
         after = page[-1]["sequence"]
 

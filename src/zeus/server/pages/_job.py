@@ -14,7 +14,7 @@ from zeus.drawing._table import Column, table
 from zeus.drawing.frontier import by_time, columns_of, lay_out
 from zeus.errors import FrontierError, TokenError
 from zeus.frontier import Frontier, Point
-from zeus.optimizer.batch_size.api._api import ProfileInfo
+from zeus.optimizer.batch_size.api._answers import ProfileInfo
 from zeus.optimizer.batch_size.job._events import CONVERGED, FAILED, STOPPED, GpuModel
 from zeus.optimizer.batch_size.storage._account import course
 from zeus.optimizer.batch_size.storage._overview import Overview, Overviews

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from zeus.drawing._markup import Content, Markup, join, tag
 from zeus.drawing._table import Column, table
-from zeus.optimizer.batch_size.api._api import ProfileInfo, TrialInfo
+from zeus.optimizer.batch_size.api._answers import ProfileInfo, TrialInfo
 from zeus.optimizer.batch_size.job._events import CONVERGED, GpuModel
 from zeus.optimizer.batch_size.policies._base import ArmStatus
 from zeus.optimizer.batch_size.policies._job_state import Expected

@@ -24,6 +24,7 @@ from tests.optimizer.batch_size.clients import (
 from zeus.errors import JobConflictError, RunError, ServerError, StorageError
 from zeus.integrations.loop import epochs, steps
 from zeus.optimizer import BatchSizeOptimizer
+from zeus.optimizer.batch_size.api._commands import ListJobs, ShowProfiles
 from zeus.optimizer.training._training_run import Outcome
 from zeus.testing import SimulatedNode
 
@@ -91,7 +92,7 @@ def test_recurrences_learn_and_share_what_power_limits_trade(storage, monkeypatc
     assert set(seen) == {16, 32, 64}
     assert seen[-3:] == [32] * 3  # the cheapest
     with opened(storage) as jobs:
-        kept = {profile.batch_size: profile for profile in jobs.profiles("nightly")}
+        kept = {profile.batch_size: profile for profile in jobs.do(ShowProfiles(job="nightly"))}
     assert {size: profile.power_limit for size, profile in kept.items()} == limits
     assert all(profile.frontier and 0 < profile.load <= 1 for profile in kept.values())
     settled = done.history[-1].cost
@@ -307,7 +308,7 @@ def test_a_run_that_is_left_says_why(  # noqa: PLR0917
 def test_nothing_is_asked_before_the_batch_size_is(node, storage):
     make(node, storage).close()
     with opened(storage) as jobs:
-        assert jobs.jobs() == []
+        assert jobs.do(ListJobs()) == []
 
 
 # --- rules ------------------------------------------------------------------------------------

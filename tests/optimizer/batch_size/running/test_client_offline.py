@@ -29,6 +29,7 @@ from tests.server.child import Server, serving
 
 from zeus.errors import TokenError
 from zeus.optimizer import BatchSizeOptimizer
+from zeus.optimizer.batch_size.api._commands import Decide, DeleteJob, ListTrials, ShowJob, ShowLog
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
 from zeus.optimizer.batch_size.running import _reporter as reporter
 from zeus.optimizer.batch_size.storage import reading_jobs
@@ -132,7 +133,7 @@ def test_a_server_that_is_killed_and_comes_back_misses_nothing(node, storage, ca
     (trial,) = trials(storage)
     assert (trial.state, trial.epochs) == ("converged", 5)
     with opened(storage) as jobs:
-        reported = [event for event in jobs.log("nightly") if event["kind"] == "epoch"]
+        reported = [event for event in jobs.do(ShowLog(job="nightly")) if event["kind"] == "epoch"]
     assert [event["epoch"] for event in reported] == [1, 2, 3, 4, 5]
 
 
@@ -147,7 +148,7 @@ def test_a_server_that_comes_amid_the_run_is_followed_from_then_on(node, storage
             server = Server(storage, port=port)
         if epoch == 3:
             assert kept() == []
-            assert [trial.epochs for trial in server.jobs().trials("nightly")] == [3]
+            assert [trial.epochs for trial in server.jobs().do(ListTrials(job="nightly"))] == [3]
 
     url = f"http://127.0.0.1:{port}"
     done = train(node, make(node, url), needed={32: 5}, after_epoch=come, **FEW)
@@ -196,7 +197,7 @@ def test_a_run_that_could_not_ask_counts_as_what_it_was(node, tmp_path, caplog, 
     if lost:  # it was asked and decided, but nobody heard
         asked = {name: notes[name] for name in ("gpu", "gpus", "max_power", "request")}
         with opened(storage) as jobs:
-            assert jobs.decide("nightly", **asked).batch_size == 16
+            assert jobs.do(Decide(job="nightly", **asked)).batch_size == 16
     caplog.clear()
     assert make(node, None, spec=spec, storage=storage).get_batch_size() == 16
     assert kept() == []
@@ -223,7 +224,7 @@ def test_a_token_that_is_missing_stops_nobody(node, storage, tmp_path, monkeypat
         assert (done.outcome, done.decision.trial) == (Outcome.CONVERGED, "")
         assert "in a container, or as another user, set ZEUS_TOKEN" in caplog.text
         with pytest.raises(TokenError):
-            RemoteJobs(server.url).job("nightly")
+            RemoteJobs(server.url).do(ShowJob(job="nightly"))
         assert len(kept()) == 1
         monkeypatch.setenv("ZEUS_TOKEN", secret)
         assert make(node, server.url).decision.recurrence == 2
@@ -342,7 +343,7 @@ def test_a_job_that_is_deleted_meanwhile_trains_to_its_end(node, storage, caplog
     def delete(epoch):
         if epoch == 1:
             with opened(storage) as jobs:
-                jobs.delete("nightly")
+                jobs.do(DeleteJob(job="nightly"))
 
     done = train(node, make(node, None, storage=storage), after_epoch=delete, **FEW)
     assert done.outcome is Outcome.CONVERGED
@@ -397,14 +398,16 @@ def test_a_lease_is_renewed_while_the_process_lives_and_ends_with_it(node, stora
             assert time.monotonic() < deadline
             time.sleep(0.05)
         with opened(storage) as jobs:
-            assert [trial.state for trial in jobs.trials("nightly")] == ["running"]
+            assert [trial.state for trial in jobs.do(ListTrials(job="nightly"))] == ["running"]
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
     deadline = time.monotonic() + 120
     with opened(storage) as jobs:
-        while jobs.trials("nightly")[0].state == "running" and time.monotonic() < deadline:
+        while (
+            jobs.do(ListTrials(job="nightly"))[0].state == "running" and time.monotonic() < deadline
+        ):
             time.sleep(0.1)
             jobs.sweep()
     done = train(node, make(node, None, storage=storage), **FEW)

@@ -12,6 +12,8 @@ from tests.cli.support import zeus
 from tests.optimizer.batch_size.clients import opened, trials
 from tests.server.child import serving
 
+from zeus.optimizer.batch_size.api._commands import ShowProfiles
+
 pytest.importorskip("torch")
 
 TREE = Path(__file__).parents[4]
@@ -72,7 +74,7 @@ def test_all_ranks_are_one_trial(found, kind, name):
 def test_one_profile_is_kept(found):
     with opened(found[1]) as jobs:
         for name in ("together", "together-own"):
-            (profile,) = jobs.profiles(name)
+            (profile,) = jobs.do(ShowProfiles(job=name))
             assert (profile.gpus, profile.batch_size) == (2, 32)
             assert profile.frontier is not None
 

@@ -10,6 +10,14 @@ import pytest
 from tests.optimizer.batch_size.clients import job, opened, trials
 
 from zeus.errors import ServerError, StorageError, TokenError
+from zeus.optimizer.batch_size.api._commands import (
+    CreateJob,
+    Decide,
+    ListJobs,
+    ListTrials,
+    ReportEpoch,
+    ShowLog,
+)
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
 from zeus.optimizer.batch_size.running import _run_report as notes_module
 from zeus.optimizer.batch_size.running import _spool as spool_module
@@ -89,17 +97,12 @@ class Breaks:
     def __init__(self, jobs, after):
         self._jobs, self._left = jobs, after
 
-    def __getattr__(self, name):
-        call = getattr(self._jobs, name)
-
-        def answered(*words, **more):
-            answer = call(*words, **more)
-            self._left -= 1
-            if self._left < 0:
-                raise StorageError("gone")
-            return answer
-
-        return answered
+    def do(self, command):
+        answer = self._jobs.do(command)
+        self._left -= 1
+        if self._left < 0:
+            raise StorageError("gone")
+        return answer
 
 
 @pytest.mark.parametrize("after", range(6))
@@ -112,7 +115,7 @@ def test_an_answer_that_gets_lost_changes_nothing(spool, storage, wall, after):
             assert len(files(spool)) == 1
             wall.time += 61.0
         assert spool.deliver(jobs, PLACE, within=60) == 1
-        log = jobs.log("nightly")
+        log = jobs.do(ShowLog(job="nightly"))
     assert files(spool) == []
     assert [event["kind"] for event in log] == ["decided", "epoch", "epoch", "epoch", "ended"]
 
@@ -125,7 +128,7 @@ def test_runs_are_told_of_in_their_order_and_only_to_whom_it_concerns(spool, sto
     spool.save(mine)
     with opened(storage) as jobs:
         assert spool.deliver(jobs, PLACE, but="mine", within=60) == 3
-        log = [event for event in jobs.log("nightly") if event["kind"] == "decided"]
+        log = [event for event in jobs.do(ShowLog(job="nightly")) if event["kind"] == "decided"]
     asked = [event["request"] for event in log]
     assert [text[:5] for text in asked] == ["run 1", "run 2", "run 3"]
     assert len(files(spool)) == 2
@@ -136,10 +139,11 @@ def test_a_run_that_had_more_to_say_meanwhile_keeps_its_file(spool, storage):
     spool.save(notes)
 
     class Meanwhile(Breaks):
-        def report_epoch(self, *words, **more):
-            notes.note_epoch(10.0, 1500.0, 0.95)
-            spool.save(notes)
-            return self._jobs.report_epoch(*words, **more)
+        def do(self, command):
+            if isinstance(command, ReportEpoch):
+                notes.note_epoch(10.0, 1500.0, 0.95)
+                spool.save(notes)
+            return super().do(command)
 
     with opened(storage) as jobs:
         spool.deliver(Meanwhile(jobs, 99), PLACE, within=60)
@@ -158,8 +162,10 @@ def test_what_takes_too_long_is_told_bit_by_bit(spool, storage):
             assert spool.deliver(jobs, PLACE, within=0) == 0
             assert len(files(spool)) == 2
         assert spool.deliver(jobs, PLACE, within=60) == 2
-        log = [event["epoch"] for event in jobs.log("nightly") if event["kind"] == "epoch"]
-        assert [trial.batch_size for trial in jobs.trials("nightly")] == [32, 32]
+        log = [
+            event["epoch"] for event in jobs.do(ShowLog(job="nightly")) if event["kind"] == "epoch"
+        ]
+        assert [trial.batch_size for trial in jobs.do(ListTrials(job="nightly"))] == [32, 32]
     assert files(spool) == []
     assert log == [1, 2, 3, 1]
 
@@ -207,14 +213,14 @@ def test_notes_that_are_not_ours_to_tell_hold_up_nobody(spool, storage):
     spool.save(written(at=2.0))
 
     class Scoped(Breaks):
-        def create(self, spec):
-            if spec.name != "nightly":
+        def do(self, command):
+            if isinstance(command, CreateJob) and command.spec.name != "nightly":
                 raise TokenError("the token is for job 'nightly' only")
-            return self._jobs.create(spec)
+            return super().do(command)
 
     with opened(storage) as jobs:
         assert spool.deliver(Scoped(jobs, 99), PLACE, within=60) == 1
-        assert [info.name for info in jobs.jobs()] == ["nightly"]
+        assert [info.name for info in jobs.do(ListJobs())] == ["nightly"]
         assert len(files(spool)) == 1
         assert spool.deliver(jobs, PLACE, within=60) == 1
     assert [trial.state for trial in trials(storage, "theirs")] == ["converged"]
@@ -222,7 +228,7 @@ def test_notes_that_are_not_ours_to_tell_hold_up_nobody(spool, storage):
 
 def test_what_is_refused_is_given_up(spool, storage, caplog):
     with opened(storage) as jobs:
-        jobs.create(job(beta=3.0))
+        jobs.do(CreateJob(spec=job(beta=3.0)))
         spool.save(written())
         assert spool.deliver(jobs, PLACE, within=60) == 1
     assert files(spool) == []
@@ -232,10 +238,10 @@ def test_what_is_refused_is_given_up(spool, storage, caplog):
 class Refuses(Breaks):
     """Jobs that cannot take the reports of some runs, by the model of their GPUs."""
 
-    def decide(self, *words, gpu, **more):
-        if gpu == "cursed":
+    def do(self, command):
+        if isinstance(command, Decide) and command.gpu == "cursed":
             raise ServerError("the server answers 500: the server has failed; its log says why")
-        return self._jobs.decide(*words, gpu=gpu, **more)
+        return super().do(command)
 
 
 def test_a_run_that_cannot_be_told_of_holds_up_nobody_and_is_tried_ever_more_rarely(

@@ -6,6 +6,13 @@ import pytest
 from tests.server.pages.world import A40, MAX_POWER, V100, Life, frontier, service, spec
 
 from zeus.errors import UnknownJobError
+from zeus.optimizer.batch_size.api._commands import (
+    CreateJob,
+    Decide,
+    ListTrials,
+    ReportEpoch,
+    ShowJob,
+)
 from zeus.optimizer.batch_size.job._events import GpuModel
 from zeus.optimizer.batch_size.policies._base import ArmStatus
 from zeus.optimizer.batch_size.storage._account import course
@@ -35,7 +42,7 @@ def test_one_job_in_full(jobs, overviews):
     life.recur(2, V100)
     running, _ = life.run(A40, most=1)
     found = overviews.read("nightly-bert", stretches=4, most=3)
-    trials = jobs[0].trials("nightly-bert")
+    trials = jobs[0].do(ListTrials(job="nightly-bert"))
 
     assert [trial.number for trial in found.trials] == [t.number for t in trials[:3]]
     assert [trial.trial for trial in found.running] == [running]
@@ -52,7 +59,7 @@ def test_one_job_in_full(jobs, overviews):
 
     # What would be decided is told, and nothing was decided by that.
     assert found.next.batch_size in spec().batch_sizes
-    assert jobs[0].job("nightly-bert").trials == len(trials)
+    assert jobs[0].do(ShowJob(job="nightly-bert")).trials == len(trials)
     again = Overviews(overviews._store).read("nightly-bert", stretches=4, most=3)
     assert again == found == overviews.read("nightly-bert", stretches=4, most=3)
 
@@ -67,7 +74,7 @@ def test_one_job_in_full(jobs, overviews):
 def test_the_default_is_what_runs_with_it_cost_at_full_power(jobs, overviews):
     life = Life(*jobs, spec())
     life.recur(8)
-    trials = jobs[0].trials("nightly-bert")
+    trials = jobs[0].do(ListTrials(job="nightly-bert"))
     found = overviews.read("nightly-bert")
     base = found.account.baselines[ON_A40]
     default = [t.cost for t in trials if t.batch_size == 256 and t.state == "converged"]
@@ -103,8 +110,13 @@ def test_what_is_not_known_is_unknown(jobs, overviews):
     # The default never converges, and this policy says nothing about it then.
     life = Life(*jobs, spec("hopeless", default_batch_size=512, policy="paper", max_epochs=3))
     life.run()
-    jobs[0].report_epoch(
-        jobs[0].decide("hopeless", gpu=A40, max_power=300.0).trial, epoch=1, time=1.0, metric=1.0
+    jobs[0].do(
+        ReportEpoch(
+            trial=jobs[0].do(Decide(job="hopeless", gpu=A40, max_power=300.0)).trial,
+            epoch=1,
+            time=1.0,
+            metric=1.0,
+        )
     )
     found = overviews.read("hopeless")
     assert found.account.converged == {ON_A40: 1}
@@ -154,7 +166,7 @@ def test_a_list_of_jobs_page_by_page(jobs, overviews):
     service_, clock = jobs
     names = [f"job {number:02}" for number in range(7)]
     for name in [*names, "100% sure", "under_score", "Grün"]:
-        service_.create(spec(name))
+        service_.do(CreateJob(spec=spec(name)))
     Life(service_, clock, spec("job 03")).run(most=1)
 
     def seen(**asked):

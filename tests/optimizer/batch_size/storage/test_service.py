@@ -13,6 +13,20 @@ from zeus.errors import (
     UnknownJobError,
 )
 from zeus.frontier import Frontier, Point
+from zeus.optimizer.batch_size.api._commands import (
+    CreateJob,
+    Decide,
+    DeleteJob,
+    EndTrial,
+    ListJobs,
+    ListTrials,
+    PutProfile,
+    RenewTrial,
+    ReportEpoch,
+    ShowJob,
+    ShowLog,
+    ShowProfiles,
+)
 from zeus.optimizer.batch_size.job._events import GpuModel, event_from
 from zeus.optimizer.batch_size.policies._job_state import JobState
 from zeus.optimizer.batch_size.storage import writing_jobs
@@ -41,31 +55,31 @@ def clock():
 @pytest.fixture
 def jobs(storage, clock):
     opened = Jobs(Store(storage), clock)
-    opened.create(spec())
+    opened.do(CreateJob(spec=spec()))
     yield opened
     opened.close()
 
 
 def outcome(jobs: Jobs, number: int, job: str = "nightly") -> str:
-    return next(trial for trial in jobs.trials(job) if trial.number == number).state
+    return next(trial for trial in jobs.do(ListTrials(job=job)) if trial.number == number).state
 
 
 def whole_log(jobs: Jobs, job: str = "nightly") -> list:
-    return jobs.log(job, most=100_000)
+    return jobs.do(ShowLog(job=job, most=100_000))
 
 
 # --- jobs ---------------------------------------------------------------------------------------
 
 
 def test_the_same_job_is_created_once(jobs):
-    again = jobs.create(spec())
-    assert again == jobs.job("nightly")
-    assert [info.name for info in jobs.jobs()] == ["nightly"]
+    again = jobs.do(CreateJob(spec=spec()))
+    assert again == jobs.do(ShowJob(job="nightly"))
+    assert [info.name for info in jobs.do(ListJobs())] == ["nightly"]
 
 
 def test_another_job_of_the_same_name_is_a_conflict_that_names_the_fields(jobs):
     with pytest.raises(JobConflictError, match=r"eta_knob is 0.5, not 0.7; seed is 7, not 8"):
-        jobs.create(spec(eta_knob=0.7, seed=8))
+        jobs.do(CreateJob(spec=spec(eta_knob=0.7, seed=8)))
 
 
 @pytest.mark.parametrize(
@@ -82,57 +96,61 @@ def test_another_job_of_the_same_name_is_a_conflict_that_names_the_fields(jobs):
 )
 def test_jobs_that_are_too_much_are_refused(jobs, changes, rule):
     with pytest.raises(JobSpecError, match=rule):
-        jobs.create(spec(**changes))
+        jobs.do(CreateJob(spec=spec(**changes)))
 
 
 def test_what_is_not_there_is_unknown(jobs):
     for ask in (
-        lambda: jobs.job("nobody"),
-        lambda: jobs.job("\x00"),
-        lambda: jobs.decide("nobody", **GPU),
-        lambda: jobs.decide("no\x00body", **GPU),
-        lambda: jobs.trials("nobody"),
-        lambda: jobs.log("nobody"),
-        lambda: jobs.profiles("nobody"),
-        lambda: jobs.delete("nobody"),
-        lambda: jobs.renew("1-1"),
-        lambda: jobs.end("77-1", "failed"),
-        lambda: jobs.report_epoch("nonsense", epoch=1, time=1.0),
-        lambda: jobs.report_epoch("9" * 30 + "-1", epoch=1, time=1.0),
-        lambda: jobs.report_epoch("01-1", epoch=1, time=1.0),
+        lambda: jobs.do(ShowJob(job="nobody")),
+        lambda: jobs.do(ShowJob(job="\x00")),
+        lambda: jobs.do(Decide(job="nobody", **GPU)),
+        lambda: jobs.do(Decide(job="no\x00body", **GPU)),
+        lambda: jobs.do(ListTrials(job="nobody")),
+        lambda: jobs.do(ShowLog(job="nobody")),
+        lambda: jobs.do(ShowProfiles(job="nobody")),
+        lambda: jobs.do(DeleteJob(job="nobody")),
+        lambda: jobs.do(RenewTrial(trial="1-1")),
+        lambda: jobs.do(EndTrial(trial="77-1", outcome="failed")),
+        lambda: jobs.do(ReportEpoch(trial="nonsense", epoch=1, time=1.0)),
+        lambda: jobs.do(ReportEpoch(trial="9" * 30 + "-1", epoch=1, time=1.0)),
+        lambda: jobs.do(ReportEpoch(trial="01-1", epoch=1, time=1.0)),
     ):
         with pytest.raises(UnknownJobError):
             ask()
 
 
 def test_a_deleted_job_is_gone_and_its_trials_with_it(jobs):
-    trial = jobs.decide("nightly", **GPU).trial
-    jobs.delete("nightly")
+    trial = jobs.do(Decide(job="nightly", **GPU)).trial
+    jobs.do(DeleteJob(job="nightly"))
     with pytest.raises(UnknownJobError):
-        jobs.report_epoch(trial, epoch=1, time=1.0)
-    jobs.create(spec())
-    assert jobs.job("nightly").trials == 0
-    assert jobs.decide("nightly", **GPU).trial != trial
+        jobs.do(ReportEpoch(trial=trial, epoch=1, time=1.0))
+    jobs.do(CreateJob(spec=spec()))
+    assert jobs.do(ShowJob(job="nightly")).trials == 0
+    assert jobs.do(Decide(job="nightly", **GPU)).trial != trial
 
 
 # --- trials -------------------------------------------------------------------------------------
 
 
 def test_a_trial_from_decision_to_convergence(jobs):
-    decision = jobs.decide("nightly", **GPU)
+    decision = jobs.do(Decide(job="nightly", **GPU))
     assert (decision.batch_size, decision.recurrence, decision.attempt) == (64, 1, 0)
     assert decision.optimize_power
     assert decision.learning_rate_scale == 1.0
     assert decision.reason
-    verdict = jobs.report_epoch(decision.trial, epoch=1, time=10.0, energy=2000.0, metric=0.5)
+    verdict = jobs.do(
+        ReportEpoch(trial=decision.trial, epoch=1, time=10.0, energy=2000.0, metric=0.5)
+    )
     assert verdict.go_on
-    verdict = jobs.report_epoch(decision.trial, epoch=2, time=10.0, energy=2000.0, metric=0.91)
+    verdict = jobs.do(
+        ReportEpoch(trial=decision.trial, epoch=2, time=10.0, energy=2000.0, metric=0.91)
+    )
     assert not verdict.go_on
     assert verdict.outcome == "converged"
-    (trial,) = jobs.trials("nightly")
+    (trial,) = jobs.do(ListTrials(job="nightly"))
     assert (trial.state, trial.epochs, trial.time, trial.energy) == ("converged", 2, 20.0, 4000.0)
     assert trial.cost == 0.5 * 4000 + 0.5 * 300 * 20
-    info = jobs.job("nightly")
+    info = jobs.do(ShowJob(job="nightly"))
     assert (info.recurrences, info.trials, info.running) == (1, 1, 0)
     kinds = [event["kind"] for event in whole_log(jobs)]
     assert kinds == ["decided", "epoch", "epoch", "ended"]
@@ -141,7 +159,7 @@ def test_a_trial_from_decision_to_convergence(jobs):
 def test_the_log_is_all_there_is_to_know(jobs):
     """Decisions follow from the log alone, whatever was cached or left as a snapshot."""
     for turn in range(6):
-        decision = jobs.decide("nightly", **GPU)
+        decision = jobs.do(Decide(job="nightly", **GPU))
         replayed = JobState.of(spec(), [event_from(_event(e)) for e in whole_log(jobs)[:-1]])
         expected = replayed.decide(GpuModel(GPU["gpu"], 1), decision.attempt)
         assert (decision.batch_size, decision.threshold) == (
@@ -150,8 +168,10 @@ def test_the_log_is_all_there_is_to_know(jobs):
         )
         for epoch in range(1, 30):
             metric = 0.95 if epoch == 5 + turn else 0.1
-            verdict = jobs.report_epoch(
-                decision.trial, epoch=epoch, time=5.0, energy=900.0, metric=metric
+            verdict = jobs.do(
+                ReportEpoch(
+                    trial=decision.trial, epoch=epoch, time=5.0, energy=900.0, metric=metric
+                )
             )
             if not verdict.go_on:
                 break
@@ -161,11 +181,11 @@ def live(jobs: Jobs, job: str, turns: int) -> list:
     """Decisions of so many recurrences, in which things happen by the book."""
     decisions = []
     for turn in range(turns):
-        decision = jobs.decide(job, **GPU, request=f"{turn}")
+        decision = jobs.do(Decide(job=job, **GPU, request=f"{turn}"))
         decisions.append((decision.batch_size, decision.threshold, decision.role))
         for epoch in range(1, 30):
             report = {"time": 5.0, "energy": 900.0 + decision.batch_size, "metric": epoch / 7}
-            if not jobs.report_epoch(decision.trial, epoch=epoch, **report).go_on:
+            if not jobs.do(ReportEpoch(trial=decision.trial, epoch=epoch, **report)).go_on:
                 break
     return decisions
 
@@ -175,9 +195,9 @@ def test_decisions_are_the_same_whatever_is_in_memory(new_storage, policy):
     forgetful = Jobs(Store(new_storage()))
     forgetful._cache = Cache(most_bytes=1)
     for name in ("one", "two"):
-        forgetful.create(spec(name, policy=policy))
+        forgetful.do(CreateJob(spec=spec(name, policy=policy)))
     jobs = Jobs(Store(new_storage()))
-    jobs.create(spec("one", policy=policy))
+    jobs.do(CreateJob(spec=spec("one", policy=policy)))
     expected = live(jobs, "one", 8)
     found = []
     for turns in (1, 4, 8):  # requests that were made before are answered as before
@@ -195,7 +215,7 @@ def test_a_snapshot_only_saves_time(new_storage, damage):
     where, other = new_storage(), new_storage()
     for storage in (where, other):
         jobs = Jobs(Store(storage))
-        jobs.create(spec())
+        jobs.do(CreateJob(spec=spec()))
         live(jobs, "nightly", 5)
         jobs.close()
     store = Store(where)
@@ -215,46 +235,46 @@ def _event(record: dict) -> dict:
 
 
 def test_a_retry_stays_in_its_recurrence(jobs):
-    first = jobs.decide("nightly", **GPU)
+    first = jobs.do(Decide(job="nightly", **GPU))
     with pytest.raises(JobLogError, match="still runs"):
-        jobs.decide("nightly", **GPU, retry_of=first.trial)
-    jobs.end(first.trial, "failed", note="out of memory")
-    second = jobs.decide("nightly", **GPU, retry_of=first.trial)
+        jobs.do(Decide(job="nightly", **GPU, retry_of=first.trial))
+    jobs.do(EndTrial(trial=first.trial, outcome="failed", note="out of memory"))
+    second = jobs.do(Decide(job="nightly", **GPU, retry_of=first.trial))
     assert (second.recurrence, second.attempt) == (1, 1)
     with pytest.raises(JobLogError, match="was retried"):
-        jobs.decide("nightly", **GPU, retry_of=first.trial)
+        jobs.do(Decide(job="nightly", **GPU, retry_of=first.trial))
     with pytest.raises(UnknownJobError, match="has no trial"):
-        jobs.decide("nightly", **GPU, retry_of="999-1")
-    assert jobs.decide("nightly", **GPU).recurrence == 2
+        jobs.do(Decide(job="nightly", **GPU, retry_of="999-1"))
+    assert jobs.do(Decide(job="nightly", **GPU)).recurrence == 2
 
 
 def test_grid_search_says_its_power_limit(jobs):
-    jobs.create(spec("grid", policy="grid", learning_rate_rule="linear"))
-    decision = jobs.decide("grid", **GPU)
+    jobs.do(CreateJob(spec=spec("grid", policy="grid", learning_rate_rule="linear")))
+    decision = jobs.do(Decide(job="grid", **GPU))
     assert decision.power_limit == 300.0
     assert not decision.optimize_power
 
 
 def test_a_trial_that_cannot_afford_its_first_epoch_is_passed_over(jobs):
     job = spec("costly", policy="paper", eta_knob=1.0, pruning_rounds=1)
-    jobs.create(job)
-    first = jobs.decide("costly", **GPU)
-    jobs.report_epoch(first.trial, epoch=1, time=1.0, energy=100.0, metric=0.95)
+    jobs.do(CreateJob(spec=job))
+    first = jobs.do(Decide(job="costly", **GPU))
+    jobs.do(ReportEpoch(trial=first.trial, epoch=1, time=1.0, energy=100.0, metric=0.95))
     # The next one down costs more in one epoch than the threshold of 200 J.
-    jobs.put_profile("costly", gpu=GPU["gpu"], batch_size=32, epoch_cost=500.0)
-    decision = jobs.decide("costly", **GPU, request="again")
+    jobs.do(PutProfile(job="costly", gpu=GPU["gpu"], batch_size=32, epoch_cost=500.0))
+    decision = jobs.do(Decide(job="costly", **GPU, request="again"))
     assert decision.batch_size == 128
     assert (decision.recurrence, decision.attempt) == (2, 1)
-    states = {trial.batch_size: trial.state for trial in jobs.trials("costly")}
+    states = {trial.batch_size: trial.state for trial in jobs.do(ListTrials(job="costly"))}
     assert states == {64: "converged", 32: "stopped", 128: "running"}
-    assert jobs.decide("costly", **GPU, request="again") == decision
+    assert jobs.do(Decide(job="costly", **GPU, request="again")) == decision
 
 
 def test_what_ends_a_trial_is_not_for_the_client_to_say(jobs):
-    trial = jobs.decide("nightly", **GPU).trial
+    trial = jobs.do(Decide(job="nightly", **GPU)).trial
     for wrong in ("converged", "stopped", "expired", "", "won"):
         with pytest.raises(JobLogError, match="is ended as failed or cancelled"):
-            jobs.end(trial, wrong)
+            jobs.do(EndTrial(trial=trial, outcome=wrong))
     assert outcome(jobs, 1) == "running"
 
 
@@ -262,48 +282,55 @@ def test_what_ends_a_trial_is_not_for_the_client_to_say(jobs):
 
 
 def test_the_same_request_gets_the_same_trial(jobs, storage):
-    first = jobs.decide("nightly", **GPU, request="run 17")
-    assert jobs.decide("nightly", **GPU, request="run 17") == first
-    assert jobs.decide("nightly", **GPU, request="run 18").trial != first.trial
-    jobs.end(first.trial, "cancelled")
+    first = jobs.do(Decide(job="nightly", **GPU, request="run 17"))
+    assert jobs.do(Decide(job="nightly", **GPU, request="run 17")) == first
+    assert jobs.do(Decide(job="nightly", **GPU, request="run 18")).trial != first.trial
+    jobs.do(EndTrial(trial=first.trial, outcome="cancelled"))
     other = Jobs(Store(storage))
-    assert other.decide("nightly", **GPU, request="run 17") == first
+    assert other.do(Decide(job="nightly", **GPU, request="run 17")) == first
     with pytest.raises(JobConflictError, match="was made before with gpu='NVIDIA A40'"):
-        other.decide("nightly", gpu="Tesla V100", max_power=300.0, request="run 17")
+        other.do(Decide(job="nightly", gpu="Tesla V100", max_power=300.0, request="run 17"))
     other.close()
-    assert jobs.job("nightly").trials == 2
+    assert jobs.do(ShowJob(job="nightly")).trials == 2
 
 
 def test_the_same_epoch_counts_once(jobs):
-    trial = jobs.decide("nightly", **GPU).trial
+    trial = jobs.do(Decide(job="nightly", **GPU)).trial
     report = {"time": 10.0, "energy": 2000.0, "metric": 0.5, "power_limit": 200.0}
-    assert jobs.report_epoch(trial, epoch=1, **report).go_on
-    assert jobs.report_epoch(trial, epoch=1, **report).go_on
+    assert jobs.do(ReportEpoch(trial=trial, epoch=1, **report)).go_on
+    assert jobs.do(ReportEpoch(trial=trial, epoch=1, **report)).go_on
     with pytest.raises(JobConflictError, match=r"epoch 1 of trial .* was reported as"):
-        jobs.report_epoch(trial, epoch=1, **{**report, "energy": 2001.0})
+        jobs.do(ReportEpoch(trial=trial, epoch=1, **{**report, "energy": 2001.0}))
     with pytest.raises(JobLogError, match="epoch 2 of trial 1 comes next, but got epoch=3"):
-        jobs.report_epoch(trial, epoch=3, **report)
-    assert jobs.trials("nightly")[0].epochs == 1
+        jobs.do(ReportEpoch(trial=trial, epoch=3, **report))
+    assert jobs.do(ListTrials(job="nightly"))[0].epochs == 1
     last = {**report, "metric": 0.99}
-    ended = jobs.report_epoch(trial, epoch=2, **last)
+    ended = jobs.do(ReportEpoch(trial=trial, epoch=2, **last))
     assert ended.outcome == "converged"
-    assert jobs.report_epoch(trial, epoch=2, **last) == ended
-    assert jobs.report_epoch(trial, epoch=1, **report) == ended
+    assert jobs.do(ReportEpoch(trial=trial, epoch=2, **last)) == ended
+    assert jobs.do(ReportEpoch(trial=trial, epoch=1, **report)) == ended
     with pytest.raises(JobConflictError, match="is over: converged"):
-        jobs.report_epoch(trial, epoch=3, **report)
+        jobs.do(ReportEpoch(trial=trial, epoch=3, **report))
     assert len(whole_log(jobs)) == 4
 
 
 def test_a_trial_ends_once(jobs):
-    trial = jobs.decide("nightly", **GPU).trial
-    ended = jobs.end(trial, "failed", time=3.0, energy=500.0, note="out of memory")
+    trial = jobs.do(Decide(job="nightly", **GPU)).trial
+    ended = jobs.do(
+        EndTrial(trial=trial, outcome="failed", time=3.0, energy=500.0, note="out of memory")
+    )
     assert ended.outcome == "failed"
-    assert jobs.end(trial, "failed", time=3.0, energy=500.0, note="out of memory") == ended
-    assert jobs.end(trial, "cancelled") == ended
-    assert jobs.renew(trial) == ended
+    assert (
+        jobs.do(
+            EndTrial(trial=trial, outcome="failed", time=3.0, energy=500.0, note="out of memory")
+        )
+        == ended
+    )
+    assert jobs.do(EndTrial(trial=trial, outcome="cancelled")) == ended
+    assert jobs.do(RenewTrial(trial=trial)) == ended
     with pytest.raises(JobConflictError, match=r"is over: failed \(out of memory\)"):
-        jobs.report_epoch(trial, epoch=1, time=1.0)
-    (info,) = jobs.trials("nightly")
+        jobs.do(ReportEpoch(trial=trial, epoch=1, time=1.0))
+    (info,) = jobs.do(ListTrials(job="nightly"))
     assert (info.time, info.energy, info.note) == (3.0, 500.0, "out of memory")
 
 
@@ -312,62 +339,62 @@ def test_a_trial_ends_once(jobs):
 
 def test_a_trial_of_which_nothing_is_heard_expires_and_exploration_goes_on(jobs, clock):
     job = spec("paper", policy="paper")
-    jobs.create(job)
-    jobs.decide("paper", **GPU, lease=60.0)
+    jobs.do(CreateJob(spec=job))
+    jobs.do(Decide(job="paper", **GPU, lease=60.0))
     clock.now += 59.0
     # While the first explores, others use what is known.
-    assert jobs.decide("paper", **GPU, lease=1000.0).role == "exploit"
+    assert jobs.do(Decide(job="paper", **GPU, lease=1000.0)).role == "exploit"
     clock.now += 2.0
-    assert jobs.decide("paper", **GPU).role == "explore"
+    assert jobs.do(Decide(job="paper", **GPU)).role == "explore"
     assert outcome(jobs, 1, "paper") == "expired"
     assert outcome(jobs, 2, "paper") == "running"
 
 
 def test_reports_and_renewals_keep_a_trial_alive(jobs, clock):
-    trial = jobs.decide("nightly", **GPU, lease=60.0).trial
+    trial = jobs.do(Decide(job="nightly", **GPU, lease=60.0)).trial
     for epoch in range(1, 4):
         clock.now += 50.0
-        assert jobs.renew(trial).go_on
+        assert jobs.do(RenewTrial(trial=trial)).go_on
         clock.now += 50.0
-        assert jobs.report_epoch(trial, epoch=epoch, time=100.0, metric=0.1).go_on
+        assert jobs.do(ReportEpoch(trial=trial, epoch=epoch, time=100.0, metric=0.1)).go_on
     assert jobs.sweep() == 0
     assert outcome(jobs, 1) == "running"
 
 
 def test_a_sweep_expires_trials_of_jobs_that_nobody_asks_for(jobs, clock):
-    jobs.create(spec("other"))
-    jobs.decide("nightly", **GPU, lease=60.0)
-    jobs.decide("other", **GPU, lease=60.0)
+    jobs.do(CreateJob(spec=spec("other")))
+    jobs.do(Decide(job="nightly", **GPU, lease=60.0))
+    jobs.do(Decide(job="other", **GPU, lease=60.0))
     clock.now += 61.0
     assert jobs.sweep() == 2
     assert outcome(jobs, 1) == outcome(jobs, 1, "other") == "expired"
     assert jobs.sweep() == 0
-    assert jobs.job("other").running == 0
+    assert jobs.do(ShowJob(job="other")).running == 0
 
 
 @pytest.mark.parametrize("swept", [True, False])
 def test_a_trial_that_reports_late_goes_on(jobs, clock, swept):
-    trial = jobs.decide("nightly", **GPU, lease=60.0).trial
-    assert jobs.report_epoch(trial, epoch=1, time=10.0, metric=0.1).go_on
+    trial = jobs.do(Decide(job="nightly", **GPU, lease=60.0)).trial
+    assert jobs.do(ReportEpoch(trial=trial, epoch=1, time=10.0, metric=0.1)).go_on
     clock.now += 3600.0
     if swept:
         jobs.sweep()
         assert outcome(jobs, 1) == "expired"
         # A report that had already arrived is answered as it was.
-        assert jobs.report_epoch(trial, epoch=1, time=10.0, metric=0.1).go_on
-    assert jobs.report_epoch(trial, epoch=2, time=10.0, metric=0.1).go_on
+        assert jobs.do(ReportEpoch(trial=trial, epoch=1, time=10.0, metric=0.1)).go_on
+    assert jobs.do(ReportEpoch(trial=trial, epoch=2, time=10.0, metric=0.1)).go_on
     assert outcome(jobs, 1) == "running"
-    assert jobs.report_epoch(trial, epoch=3, time=10.0, metric=0.99).outcome == "converged"
+    assert jobs.do(ReportEpoch(trial=trial, epoch=3, time=10.0, metric=0.99)).outcome == "converged"
     kinds = [event["kind"] for event in whole_log(jobs)]
     assert ("resumed" in kinds) == swept
-    assert jobs.job("nightly").running == 0
+    assert jobs.do(ShowJob(job="nightly")).running == 0
 
 
 def test_a_lease_has_bounds(jobs):
     for lease in (0.0, -1.0, 1e9, float("nan")):
         with pytest.raises(JobLogError, match="lease"):
-            jobs.decide("nightly", **GPU, lease=lease)
-    assert jobs.job("nightly").trials == 0
+            jobs.do(Decide(job="nightly", **GPU, lease=lease))
+    assert jobs.do(ShowJob(job="nightly")).trials == 0
 
 
 # --- profiles -----------------------------------------------------------------------------------
@@ -379,16 +406,16 @@ FRONTIER = Frontier(
 
 def test_profiles_are_kept_by_gpu_and_batch_size(jobs):
     put = {"frontier": FRONTIER, "epoch_cost": 1234.5, "load": 0.8, "power_limit": 200.0}
-    kept = jobs.put_profile("nightly", gpu="NVIDIA A40", gpus=4, batch_size=64, **put)
-    jobs.put_profile("nightly", gpu="NVIDIA A40", gpus=1, batch_size=64)
-    jobs.put_profile("nightly", gpu="NVIDIA A40", gpus=1, batch_size=64, load=0.5)
-    assert [(p.gpus, p.load) for p in jobs.profiles("nightly")] == [(1, 0.5), (4, 0.8)]
-    assert jobs.profiles("nightly")[1] == kept
+    kept = jobs.do(PutProfile(job="nightly", gpu="NVIDIA A40", gpus=4, batch_size=64, **put))
+    jobs.do(PutProfile(job="nightly", gpu="NVIDIA A40", gpus=1, batch_size=64))
+    jobs.do(PutProfile(job="nightly", gpu="NVIDIA A40", gpus=1, batch_size=64, load=0.5))
+    assert [(p.gpus, p.load) for p in jobs.do(ShowProfiles(job="nightly"))] == [(1, 0.5), (4, 0.8)]
+    assert jobs.do(ShowProfiles(job="nightly"))[1] == kept
     assert Frontier.from_dict(kept.frontier) == Frontier.from_dict(FRONTIER)
     with pytest.raises(JobLogError, match="`batch_size` must be one of"):
-        jobs.put_profile("nightly", gpu="NVIDIA A40", batch_size=65)
+        jobs.do(PutProfile(job="nightly", gpu="NVIDIA A40", batch_size=65))
     with pytest.raises(FrontierError, match="`format` must be"):
-        jobs.put_profile("nightly", gpu="NVIDIA A40", batch_size=64, frontier={"points": []})
+        jobs.do(PutProfile(job="nightly", gpu="NVIDIA A40", batch_size=64, frontier={"points": []}))
     many = {**FRONTIER, "points": FRONTIER["points"] * 600}
     with pytest.raises(JobLogError, match="at most 1000 points, but got 1200"):
-        jobs.put_profile("nightly", gpu="NVIDIA A40", batch_size=64, frontier=many)
+        jobs.do(PutProfile(job="nightly", gpu="NVIDIA A40", batch_size=64, frontier=many))

@@ -20,7 +20,14 @@ from tests.optimizer.batch_size.storage.test_service import (
 )
 
 from zeus.errors import JobLogError, StorageError, TokenError, UnknownJobError
-from zeus.optimizer.batch_size.api._commands import Create, Decide, Delete, End, ReportEpoch
+from zeus.optimizer.batch_size.api._commands import (
+    CreateJob,
+    Decide,
+    DeleteJob,
+    EndTrial,
+    ListJobs,
+    ReportEpoch,
+)
 from zeus.optimizer.batch_size.job import _values as values
 from zeus.optimizer.batch_size.job._events import event_from
 from zeus.optimizer.batch_size.policies._job_state import JobState
@@ -41,7 +48,7 @@ def test_commands_of_one_batch_do_not_disturb_each_other(jobs):
             same,
             Decide(job="nobody", request="r", **GPU),
             Decide(job="nightly", request="bad", gpu="", max_power=1.0),
-            Create(spec=spec("new")),
+            CreateJob(spec=spec("new")),
             Decide(job="new", request="r", **GPU),
         ]
     )
@@ -50,33 +57,38 @@ def test_commands_of_one_batch_do_not_disturb_each_other(jobs):
     assert isinstance(refused, JobLogError)
     assert created.name == begun.job == "new"
     report = ReportEpoch(trial=first.trial, epoch=1, time=1.0, metric=0.99)
-    answers = jobs.execute([report, report, Delete(job="new"), End(trial=begun.trial, outcome="x")])
+    answers = jobs.execute(
+        [report, report, DeleteJob(job="new"), EndTrial(trial=begun.trial, outcome="x")]
+    )
     assert answers[0] == answers[1]
     assert answers[0].outcome == "converged"
     assert isinstance(answers[3], UnknownJobError)
-    assert [info.name for info in jobs.jobs()] == ["nightly"]
+    assert [info.name for info in jobs.do(ListJobs())] == ["nightly"]
     assert len(whole_log(jobs)) == 3
 
 
 def test_a_scope_is_for_one_job(jobs):
-    jobs.create(spec("other"))
-    mine, theirs = jobs.decide("nightly", **GPU).trial, jobs.decide("other", **GPU).trial
+    jobs.do(CreateJob(spec=spec("other")))
+    mine, theirs = (
+        jobs.do(Decide(job="nightly", **GPU)).trial,
+        jobs.do(Decide(job="other", **GPU)).trial,
+    )
     answers = jobs.execute(
         [
-            End(scope="nightly", trial=mine, outcome="failed"),
-            End(scope="nightly", trial=theirs, outcome="failed"),
-            End(scope="nightly", trial="999-1", outcome="failed"),
-            Delete(scope="nightly", job="other"),
-            Delete(scope="nightly", job="unheard of"),
-            Create(scope="nightly", spec=spec("third")),
+            EndTrial(scope="nightly", trial=mine, outcome="failed"),
+            EndTrial(scope="nightly", trial=theirs, outcome="failed"),
+            EndTrial(scope="nightly", trial="999-1", outcome="failed"),
+            DeleteJob(scope="nightly", job="other"),
+            DeleteJob(scope="nightly", job="unheard of"),
+            CreateJob(scope="nightly", spec=spec("third")),
             Decide(scope="nightly", job="other", request="r", **GPU),
-            Create(scope="nightly", spec=spec("nightly")),
+            CreateJob(scope="nightly", spec=spec("nightly")),
         ]
     )
     assert [type(answer) for answer in answers[1:7]] == [TokenError] * 6
     assert answers[0].outcome == "failed"
     assert answers[7].name == "nightly"
-    assert [info.name for info in jobs.jobs()] == ["nightly", "other"]
+    assert [info.name for info in jobs.do(ListJobs())] == ["nightly", "other"]
     assert outcome(jobs, 1, "other") == "running"
 
 
@@ -88,7 +100,7 @@ def test_a_bug_in_one_job_does_not_hurt_others(jobs, storage):
             "UPDATE zeus_jobs SET spec = '{\"name\": 1}', sequence = 5 WHERE name = 'nightly'"
         )
     jobs = Jobs(store)
-    jobs.create(spec("fine"))
+    jobs.do(CreateJob(spec=spec("fine")))
     broken, fine = jobs.execute(
         [Decide(job=name, request="r", **GPU) for name in ("nightly", "fine")]
     )
@@ -98,7 +110,7 @@ def test_a_bug_in_one_job_does_not_hurt_others(jobs, storage):
 
 
 def test_a_failing_store_leaves_no_trace_in_memory(jobs, storage):
-    trial = jobs.decide("nightly", **GPU).trial
+    trial = jobs.do(Decide(job="nightly", **GPU)).trial
     other = Store(storage)
     with writing_jobs(other) as transaction:
         transaction._connection.exec_driver_sql(
@@ -106,13 +118,13 @@ def test_a_failing_store_leaves_no_trace_in_memory(jobs, storage):
         )
     report = {"time": 1.0, "metric": 0.1}
     with pytest.raises(StorageError):
-        jobs.report_epoch(trial, epoch=1, **report)
+        jobs.do(ReportEpoch(trial=trial, epoch=1, **report))
     with writing_jobs(other) as transaction:
         transaction._connection.exec_driver_sql(
             "ALTER TABLE zeus_events RENAME COLUMN hidden TO payload"
         )
     other.close()
-    assert jobs.report_epoch(trial, epoch=1, **report).go_on
+    assert jobs.do(ReportEpoch(trial=trial, epoch=1, **report)).go_on
     assert [event["kind"] for event in whole_log(jobs)] == ["decided", "epoch"]
 
 
@@ -120,7 +132,7 @@ def test_several_services_on_one_store_decide_as_one(storage):
     """As several servers do: each has a memory of its own, and the log is still one story."""
     services = [Jobs(Store(storage)) for _ in range(3)]
     for service in services:
-        service.create(spec(max_epochs=12))
+        service.do(CreateJob(spec=spec(max_epochs=12)))
     failed: list[Exception] = []
     barrier = threading.Barrier(6)
 
@@ -131,13 +143,13 @@ def test_several_services_on_one_store_decide_as_one(storage):
             for turn in range(5):
                 service = chance.choice(services)
                 request = f"{number} {turn}"
-                decision = service.decide("nightly", **GPU, request=request)
+                decision = service.do(Decide(job="nightly", **GPU, request=request))
                 for epoch in range(1, 13):
                     service = chance.choice(services)
                     metric = 0.95 if chance.random() < 0.3 else 0.1
                     report = {"epoch": epoch, "time": 1.0, "energy": 200.0, "metric": metric}
-                    verdict = service.report_epoch(decision.trial, **report)
-                    again = chance.choice(services).report_epoch(decision.trial, **report)
+                    verdict = service.do(ReportEpoch(trial=decision.trial, **report))
+                    again = chance.choice(services).do(ReportEpoch(trial=decision.trial, **report))
                     assert again == verdict
                     if not verdict.go_on:
                         break
@@ -193,18 +205,25 @@ def test_whatever_is_reported_there_is_a_next_decision(
 ):
     where = tmp_path_factory.mktemp("hostile") / "jobs.db"
     jobs = Jobs(Store(f"sqlite:///{where}"))
-    jobs.create(spec(policy=policy, eta_knob=eta, max_epochs=4))
+    jobs.do(CreateJob(spec=spec(policy=policy, eta_knob=eta, max_epochs=4)))
     epoch, trial = 0, None
     for time, energy, metric, power_limit in reports:
         if trial is None:
-            decision = jobs.decide("nightly", gpu="g", max_power=max_power)
+            decision = jobs.do(Decide(job="nightly", gpu="g", max_power=max_power))
             assert decision.batch_size in spec().batch_sizes
             epoch, trial = 0, decision.trial
         epoch += 1
-        verdict = jobs.report_epoch(
-            trial, epoch=epoch, time=time, energy=energy, metric=metric, power_limit=power_limit
+        verdict = jobs.do(
+            ReportEpoch(
+                trial=trial,
+                epoch=epoch,
+                time=time,
+                energy=energy,
+                metric=metric,
+                power_limit=power_limit,
+            )
         )
         if not verdict.go_on:
             trial = None
-    assert jobs.decide("nightly", gpu="g", max_power=max_power).batch_size
+    assert jobs.do(Decide(job="nightly", gpu="g", max_power=max_power)).batch_size
     jobs.close()

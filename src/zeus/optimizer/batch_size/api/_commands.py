@@ -1,27 +1,36 @@
-"""Commands that change jobs, as values, so that many can be executed in one batch.
-
-`scope` is the name of the only job that a command may access; `None` allows any.
-"""
+"""Commands on recurring jobs: the only description of their API; see `zeus.transport._command`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import uuid
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Generic
 
-from zeus.errors import JobLogError, JobSpecError, UnknownJobError
+from zeus._rules import OneOf, Text, Whole
+from zeus.errors import JobSpecError, UnknownJobError
+from zeus.optimizer.batch_size.api._answers import (
+    Decision,
+    JobInfo,
+    ProfileInfo,
+    TrialInfo,
+    Verdict,
+)
 from zeus.optimizer.batch_size.job import _values as values
 from zeus.optimizer.batch_size.job._spec import JobSpec
-from zeus.optimizer.batch_size.job._values import DEFAULT_LEASE
+from zeus.transport._command import Answer, Command
 
 MAX_TRIALS = 2**31
+REQUEST = Text(128)  # leaves room for the suffix of skipped trials
+
+_Number = Annotated[int, Whole(0, 2**31 - 1)]
+_Most = Annotated[int, Whole(1, 1_000)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
-    """Base class of commands."""
+class JobCommand(Command[Answer], Generic[Answer]):
+    """Base class of commands on recurring jobs."""
 
-    scope: str | None = None
+    renamed: ClassVar = {"name": "job"}
 
     def job_name(self) -> str | None:
         """Name of the job, if the command refers to it by name."""
@@ -33,25 +42,7 @@ class Command:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Create(Command):
-    """Command for `JobsApi.create`.
-
-    Raises:
-        JobSpecError: If the job is too large, or its name cannot be part of a URL.
-    """
-
-    spec: JobSpec
-
-    def __post_init__(self) -> None:
-        _check(self.spec)
-
-    def job_name(self) -> str:
-        """Name in the specification."""
-        return self.spec.name
-
-
-@dataclass(frozen=True, kw_only=True)
-class _OfJob(Command):
+class _OfJob(JobCommand[Answer], Generic[Answer]):
     job: str
 
     def job_name(self) -> str:
@@ -60,38 +51,7 @@ class _OfJob(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decide(_OfJob):
-    """Command for `JobsApi.decide`."""
-
-    gpu: str
-    max_power: float
-    request: str
-    gpus: int = 1
-    retry_of: str | None = None
-    lease: float = DEFAULT_LEASE
-    default: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class PutProfile(_OfJob):
-    """Command for `JobsApi.put_profile`."""
-
-    gpu: str
-    batch_size: int
-    gpus: int = 1
-    frontier: Mapping[str, Any] | None = None
-    epoch_cost: float | None = None
-    load: float | None = None
-    power_limit: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Delete(_OfJob):
-    """Command for `JobsApi.delete`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _OfTrial(Command):
+class _OfTrial(JobCommand[Answer], Generic[Answer]):
     trial: str
 
     def trial_key(self) -> tuple[int, int]:
@@ -99,35 +59,287 @@ class _OfTrial(Command):
         return trial_key(self.trial)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportEpoch(_OfTrial):
-    """Command for `JobsApi.report_epoch`."""
-
-    epoch: int
-    time: float
-    energy: float | None = None
-    metric: float | None = None
-    power_limit: float | None = None
+# --- trials ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
-class End(_OfTrial):
-    """Command for `JobsApi.end`."""
+class Decide(_OfJob[Decision]):
+    """Begin a trial. Idempotent: the same request returns the same trial.
 
-    outcome: str
-    time: float = 0.0
-    energy: float | None = 0.0
-    note: str = ""
+    Attributes:
+        job: Name of the job.
+        gpu: Model of the GPUs that the trial will run on.
+        max_power: Maximum power of all these GPUs together in watts.
+        gpus: Number of GPUs.
+        request: Idempotency key: a repeated key returns the same trial, so that all processes of
+            a run, and a repeated call, begin only one. By default a new key.
+        retry_of: The previous trial of the same recurrence, which did not converge.
+        lease: Seconds after which the trial expires without a report or renewal.
+        default: The run uses the default batch size in any case, because it started before it
+            could ask. Grid search has no such trials, and decides as usual.
+
+    Raises:
+        UnknownJobError: If there is no such job.
+        JobLogError: If the trial cannot be retried, or a value breaks a rule.
+        JobConflictError: If the request was made before with other values.
+    """
+
+    method = "POST"
+    path = "/api/jobs/{name}/trials"
+    fast = True
+
+    gpu: values.Name
+    max_power: values.Watts
+    gpus: values.Gpus = 1
+    request: Annotated[str, REQUEST] = field(default_factory=lambda: uuid.uuid4().hex)
+    retry_of: Annotated[str, Text(40, empty=True)] | None = None
+    lease: values.Lease = values.DEFAULT_LEASE
+    default: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Renew(_OfTrial):
-    """Command for `JobsApi.renew`."""
+class ListTrials(_OfJob[list[TrialInfo]]):
+    """List the trials of a job, the latest first.
+
+    Attributes:
+        job: Name of the job.
+        before: Only trials with numbers below this one.
+        most: Maximum number of trials.
+
+    Raises:
+        UnknownJobError: If there is no such job.
+    """
+
+    method = "GET"
+    path = "/api/jobs/{name}/trials"
+
+    before: _Number | None = None
+    most: _Most = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(Command):
-    """Expire trials of a job whose lease has passed."""
+class ReportEpoch(_OfTrial[Verdict]):
+    """Report an epoch. Idempotent: a repeated report counts once.
+
+    The trial has ended if the verdict is not to go on.
+
+    Attributes:
+        trial: Identifier from a `Decision`.
+        epoch: Number of the epoch, from 1 without gaps.
+        time: Duration in seconds, including validation.
+        energy: Joules of all GPUs; `None` if it could not be measured.
+        metric: Validation metric after it; `None` if there was no validation.
+        power_limit: Power limit of each GPU in watts, if known.
+
+    Raises:
+        UnknownJobError: If there is no such trial.
+        JobConflictError: If the trial has ended, or the epoch was reported with other values.
+        JobLogError: If an earlier epoch is missing, or a value breaks a rule.
+    """
+
+    method = "POST"
+    path = "/api/trials/{trial}/epochs"
+    fast = True
+
+    epoch: values.Epochs
+    time: values.Duration
+    energy: values.Joules | None = None
+    metric: values.Metric | None = None
+    power_limit: values.Watts | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndTrial(_OfTrial[Verdict]):
+    """End a trial that failed or was cancelled.
+
+    One that has ended by its reports is not changed.
+
+    Attributes:
+        trial: Identifier from a `Decision`.
+        outcome: "failed" if it crashed, for example out of memory; "cancelled" if nothing can be
+            learned from it.
+        time: Seconds since the last reported epoch.
+        energy: Joules since then; `None` if not measured.
+        note: Why, in words.
+
+    Raises:
+        UnknownJobError: If there is no such trial.
+        JobLogError: If a value breaks a rule.
+    """
+
+    method = "POST"
+    path = "/api/trials/{trial}/end"
+
+    outcome: Annotated[str, OneOf(("failed", "cancelled"))]
+    time: values.Seconds = 0.0
+    energy: values.Joules | None = 0.0
+    note: values.Words = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenewTrial(_OfTrial[Verdict]):
+    """Renew the lease of a running trial.
+
+    Raises:
+        UnknownJobError: If there is no such trial.
+    """
+
+    method = "POST"
+    path = "/api/trials/{trial}/renew"
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateJob(JobCommand[JobInfo]):
+    """Create a job unless it exists. Idempotent for the same specification.
+
+    Raises:
+        JobConflictError: If a job of that name exists with another specification.
+        JobSpecError: If its name cannot be part of a URL.
+    """
+
+    method = "POST"
+    path = "/api/jobs"
+    inline = "spec"
+
+    spec: JobSpec
+
+    def __post_init__(self) -> None:
+        name = self.spec.name
+        if "/" in name or name in (".", ".."):
+            raise JobSpecError(f"`name` must have no / and not be . or .., but got {name!r}")
+
+    def job_name(self) -> str:
+        """Name in the specification."""
+        return self.spec.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListJobs(JobCommand[list[JobInfo]]):
+    """List jobs in the order of their names.
+
+    Attributes:
+        after: Only names after this one.
+        most: Maximum number of jobs.
+    """
+
+    method = "GET"
+    path = "/api/jobs"
+
+    after: Annotated[str, Text(values.MAX_NAME, empty=True)] = ""
+    most: _Most = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowJob(_OfJob[JobInfo]):
+    """Return one job.
+
+    Raises:
+        UnknownJobError: If there is no such job.
+    """
+
+    method = "GET"
+    path = "/api/jobs/{name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteJob(_OfJob[None]):
+    """Delete a job with its trials, events and profiles.
+
+    Raises:
+        UnknownJobError: If there is no such job.
+    """
+
+    method = "DELETE"
+    path = "/api/jobs/{name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowLog(_OfJob[list[dict[str, Any]]]):
+    """List the events of a job, from the one after number `after`.
+
+    Attributes:
+        job: Name of the job.
+        after: Only events with `sequence` numbers above this one.
+        most: Maximum number of events.
+
+    Raises:
+        UnknownJobError: If there is no such job.
+    """
+
+    method = "GET"
+    path = "/api/jobs/{name}/log"
+
+    after: _Number = 0
+    most: _Most = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowProfiles(_OfJob[list[ProfileInfo]]):
+    """List the measurements at the batch sizes of a job.
+
+    Raises:
+        UnknownJobError: If there is no such job.
+    """
+
+    method = "GET"
+    path = "/api/jobs/{name}/profiles"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PutProfile(_OfJob[ProfileInfo]):
+    """Store the measurements at a batch size; they replace earlier ones.
+
+    Attributes:
+        job: Name of the job.
+        gpu: Model of the GPUs; `gpus` is their number.
+        batch_size: The measured batch size.
+        frontier: The frontier as returned by `Frontier.to_dict`, if it is to be kept.
+        epoch_cost: Cost of an epoch in joules at the chosen limit, if known.
+        load: Average power there as a fraction of the limit, if known.
+        power_limit: The chosen limit in watts per GPU, if any.
+
+    Raises:
+        UnknownJobError: If there is no such job.
+        JobLogError: If a value breaks a rule; `FrontierError` for a value of the frontier.
+    """
+
+    method = "PUT"
+    path = "/api/jobs/{name}/profiles"
+
+    gpu: values.Name
+    gpus: values.Gpus = 1
+    batch_size: values.BatchSize
+    frontier: dict[str, Any] | None = None
+    epoch_cost: values.EpochCost | None = None
+    load: values.Load | None = None
+    power_limit: values.Watts | None = None
+
+
+COMMANDS: tuple[type[JobCommand[Any]], ...] = (
+    Decide,
+    ListTrials,
+    ReportEpoch,
+    EndTrial,
+    RenewTrial,
+    CreateJob,
+    ListJobs,
+    ShowJob,
+    DeleteJob,
+    ShowLog,
+    ShowProfiles,
+    PutProfile,
+)
+"""All commands that a server accepts, the most frequent first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(JobCommand[None]):
+    """Expire trials of a job whose lease has passed. Not for clients."""
+
+    method = "POST"
 
     job_id: int
 
@@ -150,22 +362,3 @@ def trial_key(name: object) -> tuple[int, int]:
             if trial_name(*key) == name and key[0] < 2**63 and key[1] < MAX_TRIALS:
                 return key
     raise UnknownJobError(f"there is no trial {str(name)[:80]!r}")
-
-
-def _check(spec: JobSpec) -> None:
-    try:
-        values.text("name", spec.name)
-    except JobLogError as error:
-        raise JobSpecError(str(error)) from None
-    if "/" in spec.name or spec.name in (".", ".."):
-        raise JobSpecError(f"`name` must have no / and not be . or .., but got {spec.name!r}")
-    bounds = {
-        "batch_sizes": (spec.batch_sizes[-1], values.MAX_BATCH_SIZE),
-        "max_epochs": (spec.max_epochs, values.MAX_EPOCHS),
-        "window": (spec.window, values.MAX_WINDOW),
-        "pruning_rounds": (spec.pruning_rounds, values.MAX_ROUNDS),
-        "number of power_limits": (len(spec.power_limits), values.MAX_POWER_LIMITS),
-    }
-    for name, (found, most) in bounds.items():
-        if found > most:
-            raise JobSpecError(f"`{name} <= {most}` must hold, but got more")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
+from zeus._rules import Number, OneOf, Whole, enforce
 from zeus.errors import JobLogError
 from zeus.optimizer.batch_size.job import _values as values
 from zeus.optimizer.batch_size.job._job_batch import OPTIMIZED, UNTOUCHED, Role
@@ -19,6 +20,9 @@ EXPIRED, CANCELLED = "expired", "cancelled"
 # How a trial may end: the target was reached; Zeus stopped it because it cost too much; it ran out
 # of epochs or crashed; its lease expired; it was abandoned for reasons of its own.
 OUTCOMES = (CONVERGED, STOPPED, FAILED, EXPIRED, CANCELLED)
+
+_Number = Annotated[int, Whole(0, 2**53)]
+_Cost = Annotated[float, Number(0.0, 1e300)]
 
 
 class GpuModel(NamedTuple):
@@ -43,24 +47,11 @@ class Event:
     """
 
     kind: ClassVar[str]
-    trial: int
-    at: float
+    trial: values.Count
+    at: Annotated[float, Number(0.0, 1e12)]
 
     def __post_init__(self) -> None:
-        least = 0 if self.kind == "profiled" else 1
-        self._set(
-            trial=values.whole("trial", self.trial, least),
-            at=values.number("at", self.at, most=1e12),
-            **self._checked(),
-        )
-
-    def _checked(self) -> dict[str, Any]:
-        """Return the other fields, validated."""
-        return {}
-
-    def _set(self, **fields_: Any) -> None:
-        for name, value in fields_.items():
-            object.__setattr__(self, name, value)
+        enforce(self, JobLogError)
 
     def payload(self) -> dict[str, Any]:
         """Everything but kind, trial and instant, as plain values for JSON."""
@@ -93,50 +84,29 @@ class Decided(Event):
     """
 
     kind: ClassVar[str] = "decided"
-    request: str
-    recurrence: int
-    attempt: int = 0
-    retry_of: int | None = None
-    gpu: str
-    gpus: int = 1
-    max_power: float
-    batch_size: int
+    request: values.Name
+    recurrence: values.Count
+    attempt: _Number = 0
+    retry_of: values.Count | None = None
+    gpu: values.Name
+    gpus: values.Gpus = 1
+    max_power: values.Watts
+    batch_size: values.BatchSize
     role: Role
-    power: int = OPTIMIZED
-    threshold: float | None = None
-    expected_epochs: float | None = None
-    restart_cost: float | None = None
-    lease: float = values.DEFAULT_LEASE
+    power: Annotated[int, Whole(UNTOUCHED, 2**53)] = OPTIMIZED
+    threshold: _Cost | None = None
+    expected_epochs: Annotated[float, Number(0.0, 1e308)] | None = None
+    restart_cost: _Cost | None = None
+    lease: values.Lease = values.DEFAULT_LEASE
 
-    def _checked(self) -> dict[str, Any]:
-        before = self.retry_of
-        if (before is None) != (self.attempt == 0):
+    def __post_init__(self) -> None:
+        if (self.retry_of is None) != (self.attempt == 0):
             raise JobLogError(
                 "a retry, and nothing else, has `attempt > 0` and `retry_of`, but got "
-                f"(attempt={self.attempt!r}, retry_of={before!r})"
+                f"(attempt={self.attempt!r}, retry_of={self.retry_of!r})"
             )
-        return {
-            "request": values.text("request", self.request),
-            "recurrence": values.whole("recurrence", self.recurrence, 1),
-            "attempt": values.whole("attempt", self.attempt),
-            "retry_of": None if before is None else values.whole("retry_of", before, 1),
-            "gpu": values.text("gpu", self.gpu),
-            "gpus": values.whole("gpus", self.gpus, 1, values.MAX_GPUS),
-            "max_power": values.number(
-                "max_power", self.max_power, above=True, most=values.MAX_WATTS
-            ),
-            "batch_size": values.whole("batch_size", self.batch_size, 1),
-            "role": _role(self.role),
-            "power": values.whole("power", self.power, UNTOUCHED),
-            "threshold": values.optional_number("threshold", self.threshold, most=1e300),
-            "expected_epochs": values.optional_number(
-                "expected_epochs", self.expected_epochs, most=1e308
-            ),
-            "restart_cost": values.optional_number("restart_cost", self.restart_cost, most=1e300),
-            "lease": values.number(
-                "lease", self.lease, least=values.MIN_LEASE, most=values.MAX_LEASE
-            ),
-        }
+        super().__post_init__()
+        object.__setattr__(self, "role", _role(self.role))
 
     @property
     def model(self) -> GpuModel:
@@ -161,24 +131,11 @@ class EpochReported(Event):
     """
 
     kind: ClassVar[str] = "epoch"
-    epoch: int
-    time: float
-    energy: float | None = None
-    metric: float | None = None
-    power_limit: float | None = None
-
-    def _checked(self) -> dict[str, Any]:
-        return {
-            "epoch": values.whole("epoch", self.epoch, 1, values.MAX_EPOCHS),
-            "time": values.number("time", self.time, above=True, most=values.MAX_SECONDS),
-            "energy": values.optional_number("energy", self.energy, most=values.MAX_JOULES),
-            "metric": values.optional_number(
-                "metric", self.metric, least=-values.MAX_METRIC, most=values.MAX_METRIC
-            ),
-            "power_limit": values.optional_number(
-                "power_limit", self.power_limit, above=True, most=values.MAX_WATTS
-            ),
-        }
+    epoch: values.Epochs
+    time: values.Duration
+    energy: values.Joules | None = None
+    metric: values.Metric | None = None
+    power_limit: values.Watts | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,27 +152,19 @@ class Profiled(Event):
     """
 
     kind: ClassVar[str] = "profiled"
-    gpu: str
-    gpus: int = 1
-    batch_size: int
-    epoch_cost: float | None = None
-    load: float | None = None
-    power_limit: float | None = None
+    trial: _Number
+    gpu: values.Name
+    gpus: values.Gpus = 1
+    batch_size: values.BatchSize
+    epoch_cost: values.EpochCost | None = None
+    load: values.Load | None = None
+    power_limit: values.Watts | None = None
     frontier: Mapping[str, Any] | None = None
 
-    def _checked(self) -> dict[str, Any]:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.frontier is not None and not isinstance(self.frontier, Mapping):
             raise JobLogError(f"`frontier` must be a mapping, but got {self.frontier!r}")
-        return {
-            "gpu": values.text("gpu", self.gpu),
-            "gpus": values.whole("gpus", self.gpus, 1, values.MAX_GPUS),
-            "batch_size": values.whole("batch_size", self.batch_size, 1),
-            "epoch_cost": values.optional_number("epoch_cost", self.epoch_cost, most=1e18),
-            "load": values.optional_number("load", self.load, most=1e3),
-            "power_limit": values.optional_number(
-                "power_limit", self.power_limit, above=True, most=values.MAX_WATTS
-            ),
-        }
 
     @property
     def model(self) -> GpuModel:
@@ -242,21 +191,10 @@ class Ended(Event):
     """
 
     kind: ClassVar[str] = "ended"
-    outcome: str
-    time: float = 0.0
-    energy: float | None = 0.0
-    note: str = ""
-
-    def _checked(self) -> dict[str, Any]:
-        if self.outcome not in OUTCOMES:
-            raise JobLogError(
-                f"`outcome` must be one of {', '.join(OUTCOMES)}, but got {self.outcome!r}"
-            )
-        return {
-            "time": values.number("time", self.time, most=values.MAX_SECONDS),
-            "energy": values.optional_number("energy", self.energy, most=values.MAX_JOULES),
-            "note": values.note(self.note),
-        }
+    outcome: Annotated[str, OneOf(OUTCOMES)]
+    time: values.Seconds = 0.0
+    energy: values.Joules | None = 0.0
+    note: values.Words = ""
 
 
 _KINDS: dict[str, type[Event]] = {

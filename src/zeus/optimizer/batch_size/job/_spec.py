@@ -6,20 +6,17 @@ A specification never changes. Together with the log of its trials it is all tha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from numbers import Integral, Real
-from typing import Any
+from typing import Annotated, Any
 
+from zeus._rules import Number, Numbers, OneOf, Whole, enforce
 from zeus.errors import JobSpecError
 from zeus.frontier._cost import zeus_cost
-from zeus.optimizer.batch_size.job._values import shown
+from zeus.optimizer.batch_size.job import _values as values
 
 POLICIES = ("zeus", "paper", "grid", "default")
 LEARNING_RATE_RULES = ("none", "square_root", "linear")
-
-_MAX_BATCH_SIZES = 256
-_MAX_SEED = 2**63
 
 
 @dataclass(frozen=True)
@@ -51,62 +48,38 @@ class JobSpec:
         JobSpecError: If a value breaks its rule.
     """
 
-    name: str
-    batch_sizes: tuple[int, ...]
-    default_batch_size: int
-    target_metric: float
+    name: values.Name
+    batch_sizes: Annotated[tuple[int, ...], Numbers(values.BATCH_SIZE, 1, 256)]
+    default_batch_size: values.BatchSize
+    target_metric: values.Metric
     higher_is_better: bool = True
-    max_epochs: int = 100
-    eta_knob: float = 0.5
-    beta: float | None = 2.0
-    window: int = 0
-    pruning_rounds: int = 2
-    policy: str = "zeus"
-    seed: int = 0
-    power_limits: tuple[float, ...] = ()
-    learning_rate_rule: str = "none"
+    max_epochs: values.Epochs = 100
+    eta_knob: Annotated[float, Number(0, 1)] = 0.5
+    beta: Annotated[float, Number(1, 1e6, above=True)] | None = 2.0
+    window: Annotated[int, Whole(0, 1_000)] = 0
+    pruning_rounds: Annotated[int, Whole(0, 1_000)] = 2
+    policy: Annotated[str, OneOf(POLICIES)] = "zeus"
+    seed: Annotated[int, Whole(0, 2**63 - 1)] = 0
+    power_limits: Annotated[tuple[float, ...], Numbers(values.WATTS, 0, 256)] = ()
+    learning_rate_rule: Annotated[str, OneOf(LEARNING_RATE_RULES)] = "none"
 
     def __post_init__(self) -> None:
-        name: Any = self.name
-        if not isinstance(name, str) or not name.strip():
-            raise JobSpecError(f"`name` must be a text that is not empty, but got {name!r}")
-        sizes = tuple(sorted(_whole("batch_sizes", b, 1) for b in _several(self, "batch_sizes")))
-        if not 1 <= len(sizes) <= _MAX_BATCH_SIZES:
-            raise JobSpecError(
-                f"`batch_sizes` must be 1 to {_MAX_BATCH_SIZES} numbers, but got {len(sizes)}"
-            )
+        enforce(self, JobSpecError)
+        sizes, default = tuple(sorted(self.batch_sizes)), self.default_batch_size
         if len(set(sizes)) != len(sizes):
             raise JobSpecError(f"`batch_sizes` must differ from each other, but got {sizes}")
-        default = _whole("default_batch_size", self.default_batch_size, 1)
         if default not in sizes:
             raise JobSpecError(
                 f"`default_batch_size` must be one of `batch_sizes` {sizes}, but got {default}"
             )
-        limits = tuple(
-            sorted(_number("power_limits", p, above=0) for p in _several(self, "power_limits"))
-        )
-        _one_of("policy", self.policy, POLICIES)
-        _one_of("learning_rate_rule", self.learning_rate_rule, LEARNING_RATE_RULES)
-        if self.policy == "grid" and not limits:
+        if self.policy == "grid" and not self.power_limits:
             raise JobSpecError("grid search needs `power_limits` to try, but got none")
         if not isinstance(self.higher_is_better, bool):
             raise JobSpecError(
                 f"`higher_is_better` must be true or false, but got {self.higher_is_better!r}"
             )
-        values = {
-            "batch_sizes": sizes,
-            "default_batch_size": default,
-            "power_limits": limits,
-            "target_metric": _number("target_metric", self.target_metric),
-            "max_epochs": _whole("max_epochs", self.max_epochs, 1),
-            "eta_knob": _number("eta_knob", self.eta_knob, least=0, most=1),
-            "beta": None if self.beta is None else _number("beta", self.beta, above=1),
-            "window": _whole("window", self.window, 0),
-            "pruning_rounds": _whole("pruning_rounds", self.pruning_rounds, 0),
-            "seed": _whole("seed", self.seed, 0, _MAX_SEED - 1),
-        }
-        for field, value in values.items():
-            object.__setattr__(self, field, value)
+        object.__setattr__(self, "batch_sizes", sizes)
+        object.__setattr__(self, "power_limits", tuple(sorted(self.power_limits)))
 
     @property
     def default_index(self) -> int:
@@ -178,50 +151,3 @@ class JobSpec:
         if missing:
             raise JobSpecError(f"a job needs {', '.join(missing)}")
         return cls(**values)
-
-
-# --- rules for values ---------------------------------------------------------------------------
-
-
-def _several(spec: JobSpec, name: str) -> Iterable[Any]:
-    values = getattr(spec, name)
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise JobSpecError(f"`{name}` must be a list of numbers, but got {values!r}")
-    return values
-
-
-def _whole(name: str, value: Any, least: int, most: int | None = None) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise JobSpecError(f"`{name}` must be a whole number, but got {value!r}")
-    number = int(value)
-    if number < least or (most is not None and number > most):
-        rule = f"{least} <= {name}" + ("" if most is None else f" <= {most}")
-        raise JobSpecError(f"`{rule}` must hold, but got {shown(number)}")
-    return number
-
-
-def _number(
-    name: str,
-    value: Any,
-    *,
-    least: float = -math.inf,
-    most: float = math.inf,
-    above: float = -math.inf,
-) -> float:
-    try:
-        good = isinstance(value, Real) and not isinstance(value, bool)
-        number = float(value) if good else math.nan
-    except OverflowError:  # an integer that is too large for a float
-        number = math.inf
-    if not math.isfinite(number):
-        raise JobSpecError(f"`{name}` must be a finite number, but got {shown(value)}")
-    if number <= above:
-        raise JobSpecError(f"`{name} > {above:g}` must hold, but got {number:g}")
-    if not least <= number <= most:
-        raise JobSpecError(f"`{least:g} <= {name} <= {most:g}` must hold, but got {number:g}")
-    return number
-
-
-def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise JobSpecError(f"`{name}` must be one of {', '.join(known)}, but got {value!r}")

@@ -19,7 +19,7 @@ import sys
 
 from zeus.errors import RunError
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.batch_size.api._api import Decision
+from zeus.optimizer.batch_size.api._answers import Decision
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.job._values import DEFAULT_LEASE
 from zeus.optimizer.batch_size.running._recurring_run import RecurringRun

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from zeus.errors import JobConflictError, RunError
-from zeus.optimizer.batch_size.api._api import Decision
+from zeus.optimizer.batch_size.api._answers import Decision
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.running._location import Location
 from zeus.optimizer.batch_size.running._run_report import RunReport

@@ -17,7 +17,7 @@ from typing import Any
 
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor._measurement import GPU
-from zeus.optimizer.batch_size.api._api import Decision, TrialInfo, Verdict
+from zeus.optimizer.batch_size.api._answers import Decision, TrialInfo, Verdict
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.running._launch_context import Answer, LaunchContext
 from zeus.optimizer.batch_size.running._location import Location

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from zeus.errors import CapabilityError, ProfileError, RunError, ZeusError
 from zeus.frontier import ZeusCost
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.batch_size.api._api import Decision, Verdict
+from zeus.optimizer.batch_size.api._answers import Decision, Verdict
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.job._values import DEFAULT_LEASE
 from zeus.optimizer.batch_size.running._launch_context import Answer, LaunchContext, agreed

@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 
 from zeus.errors import JobConflictError, JobSpecError, MissingExtraError, ServerError
 from zeus.frontier import Frontier
-from zeus.optimizer.batch_size.api._api import Decision, JobsApi, TrialInfo, Verdict
+from zeus.optimizer.batch_size.api._answers import Decision, TrialInfo, Verdict
+from zeus.optimizer.batch_size.api._api import JobsApi
+from zeus.optimizer.batch_size.api._commands import ListTrials, RenewTrial, ShowProfiles
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.running._location import Location
 from zeus.optimizer.batch_size.running._run_report import RunReport
@@ -122,7 +124,7 @@ class Reporter:
 
         def find(api: JobsApi) -> Frontier | None:
             notes = self.notes
-            for profile in api.profiles(self.spec.name):
+            for profile in api.do(ShowProfiles(job=self.spec.name)):
                 key = (profile.gpu, profile.gpus, profile.batch_size)
                 if key == (notes.gpu, notes.gpus, notes.batch_size) and profile.frontier:
                     return Frontier.from_dict(profile.frontier)
@@ -139,7 +141,8 @@ class Reporter:
     def earlier_trials(self) -> list[TrialInfo]:
         """Return the job's other trials, latest first; empty if server or store is unreachable."""
         try:
-            found = self._asked(lambda api: list(api.trials(self.spec.name, most=_EARLIER)))
+            command = ListTrials(job=self.spec.name, most=_EARLIER)
+            found = self._asked(lambda api: api.do(command))
         except REFUSALS:
             found = None
         return [trial for trial in found or () if trial.trial != self.notes.trial]
@@ -329,7 +332,7 @@ class _Renewal:
         while not self._ended.wait(self._every):
             try:
                 api = api or self._place.open()
-                if not api.renew(self._trial).go_on:
+                if not api.do(RenewTrial(trial=self._trial)).go_on:
                     break
             except Exception as error:
                 logger.debug("the lease of trial %s is not renewed: %s", self._trial, error)

@@ -15,7 +15,15 @@ from time import monotonic as clock
 from typing import Any
 
 from zeus.errors import FrontierError, JobLogError, RequestError, ServerError
-from zeus.optimizer.batch_size.api._api import Decision, JobsApi, Verdict
+from zeus.optimizer.batch_size.api._answers import Decision, Verdict
+from zeus.optimizer.batch_size.api._api import JobsApi
+from zeus.optimizer.batch_size.api._commands import (
+    CreateJob,
+    Decide,
+    EndTrial,
+    PutProfile,
+    ReportEpoch,
+)
 from zeus.optimizer.batch_size.job import _values as values
 from zeus.optimizer.batch_size.job._spec import JobSpec
 
@@ -118,16 +126,18 @@ class RunReport:
         Raises:
             ZeusError: As documented in `JobsApi`.
         """
-        api.create(self.spec)
-        decision = api.decide(
-            self.spec.name,
-            gpu=self.gpu,
-            max_power=self.max_power,
-            gpus=self.gpus,
-            request=self.request,
-            retry_of=self.retry_of,
-            lease=self.lease,
-            default=default,
+        api.do(CreateJob(spec=self.spec))
+        decision = api.do(
+            Decide(
+                job=self.spec.name,
+                gpu=self.gpu,
+                max_power=self.max_power,
+                gpus=self.gpus,
+                request=self.request,
+                retry_of=self.retry_of,
+                lease=self.lease,
+                default=default,
+            )
         )
         return checked_decision(decision, self.spec)
 
@@ -149,19 +159,21 @@ class RunReport:
             self._join(api, complain)
         if self.profile is not None:
             try:
-                api.put_profile(self.spec.name, **self.profile)
+                api.do(PutProfile(job=self.spec.name, **self.profile))
             except (FrontierError, JobLogError, RequestError) as error:
                 complain(f"the profile was not accepted: {error}")
             self.profile = None
         if self.apart or self.trial is None:
             return
         while self.told < len(self.epochs) and not self.over:
-            verdict = checked_verdict(api.report_epoch(self.trial, **self.epochs[self.told]))
+            verdict = checked_verdict(
+                api.do(ReportEpoch(trial=self.trial, **self.epochs[self.told]))
+            )
             self.verdict, self.told = verdict, self.told + 1
             if clock() - began > within and self.pending:
                 return
         if self.end is not None and not self.over:
-            self.verdict = checked_verdict(api.end(self.trial, **self.end))
+            self.verdict = checked_verdict(api.do(EndTrial(trial=self.trial, **self.end)))
         self.end = None
 
     def _join(self, api: JobsApi, complain: Callable[[str], None]) -> None:
@@ -171,7 +183,7 @@ class RunReport:
             self.trial = decision.trial
             return
         note = _RENAMED.format(ran=self.batch_size, decided=decision.batch_size)
-        api.end(decision.trial, CANCELLED, note=note)
+        api.do(EndTrial(trial=decision.trial, outcome=CANCELLED, note=note))
         complain(f"the run counts for its profile only: it {note}")
         self.apart = True
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from zeus.errors import FrontierError
 from zeus.frontier import Frontier, Point
-from zeus.optimizer.batch_size.api._api import ProfileInfo
+from zeus.optimizer.batch_size.api._answers import ProfileInfo
 from zeus.optimizer.batch_size.job._events import CONVERGED, GpuModel
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.policies._base import ArmStatus

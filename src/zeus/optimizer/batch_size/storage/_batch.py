@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from zeus._rules import enforce
 from zeus.errors import (
     DamagedJobError,
     JobConflictError,
@@ -21,21 +22,21 @@ from zeus.errors import (
     ZeusError,
 )
 from zeus.frontier import Frontier
-from zeus.optimizer.batch_size.api._api import Decision, JobInfo, ProfileInfo, Verdict
+from zeus.optimizer.batch_size.api._answers import Decision, JobInfo, ProfileInfo, Verdict
 from zeus.optimizer.batch_size.api._commands import (
-    Command,
-    Create,
+    REQUEST,
+    CreateJob,
     Decide,
-    Delete,
-    End,
+    DeleteJob,
+    EndTrial,
+    JobCommand,
     PutProfile,
-    Renew,
+    RenewTrial,
     ReportEpoch,
     Sweep,
     trial_key,
     trial_name,
 )
-from zeus.optimizer.batch_size.job import _values as values
 from zeus.optimizer.batch_size.job._events import (
     CANCELLED,
     EXPIRED,
@@ -57,7 +58,6 @@ from zeus.optimizer.batch_size.storage._leases import WatchedLeases
 from zeus.optimizer.batch_size.storage._load import recalled
 from zeus.optimizer.batch_size.storage._rows import decision, how, job_info, lease_until, verdict
 
-MAX_REQUEST = 128  # characters; leaves room for the suffix of skipped trials
 _MAX_SKIPPED = 20
 _MAX_POINTS = 1_000  # of a stored frontier
 
@@ -81,7 +81,7 @@ class Batch:
         self._jobs: dict[int, JobTransaction] = {}
         self._requested: dict[tuple[int, str], int] = {}
 
-    def run(self, commands: Sequence[Command]) -> list[Any]:
+    def run(self, commands: Sequence[JobCommand[Any]]) -> list[Any]:
         """Execute commands in order; return the answer, or the error, of each."""
         self._lock(commands)
         self._expire(commands)
@@ -108,7 +108,7 @@ class Batch:
 
     # --- before the commands --------------------------------------------------------------------
 
-    def _lock(self, commands: Sequence[Command]) -> None:
+    def _lock(self, commands: Sequence[JobCommand[Any]]) -> None:
         names, ids = set(), set()
         for command in commands:
             name = command.job_name()
@@ -127,7 +127,7 @@ class Batch:
         self._rows[row.id] = row
         self._ids[row.name] = row.id
 
-    def _expire(self, commands: Sequence[Command]) -> None:
+    def _expire(self, commands: Sequence[JobCommand[Any]]) -> None:
         """Expire trials whose lease has passed, except those that these commands are about."""
         if not self._rows:
             return
@@ -147,7 +147,7 @@ class Batch:
             return self._transaction.lapsed(self._rows, self._now)
         return self._leases.lapsed(self._transaction, self._rows)
 
-    def _look_up_requests(self, commands: Sequence[Command]) -> None:
+    def _look_up_requests(self, commands: Sequence[JobCommand[Any]]) -> None:
         pairs = {
             (self._ids[command.job], command.request)
             for command in commands
@@ -169,27 +169,27 @@ class Batch:
 
     # --- commands -------------------------------------------------------------------------------
 
-    def _answer(self, command: Command) -> Any:
+    def _answer(self, command: JobCommand[Any]) -> Any:
         match command:
-            case Create():
+            case CreateJob():
                 return self._create(command)
             case Decide():
                 return self._decide(command)
             case ReportEpoch():
                 return self._report(command)
-            case End():
+            case EndTrial():
                 return self._end(command)
-            case Renew():
+            case RenewTrial():
                 return self._renew(command)
             case PutProfile():
                 return self._put_profile(command)
-            case Delete():
+            case DeleteJob():
                 return self._delete(command)
         return None
 
-    def _create(self, command: Create) -> JobInfo:
+    def _create(self, command: CreateJob) -> JobInfo:
         spec = command.spec
-        _within(command, spec.name)
+        within(command, spec.name)
         job_id = self._ids.get(spec.name)
         if job_id is None:
             row = self._transaction.add_job(spec, self._now)
@@ -204,15 +204,15 @@ class Batch:
         _same_job(row.spec, spec)
         return job_info(row)
 
-    def _job(self, command: Command, name: str) -> JobTransaction:
-        _within(command, name)
+    def _job(self, command: JobCommand[Any], name: str) -> JobTransaction:
+        within(command, name)
         if name not in self._ids:
             raise UnknownJobError(f"there is no job {name[:80]!r}")
         return self._loaded(self._ids[name])
 
     def _decide(self, command: Decide) -> Decision:
         job = self._job(command, command.job)
-        request = values.text("request", command.request, MAX_REQUEST)
+        request = REQUEST.check("request", command.request, JobLogError)
         before = None if command.retry_of is None else trial_key(command.retry_of)
         if before is not None and before[0] != job.row.id:
             raise UnknownJobError(f"job {command.job!r} has no trial {command.retry_of!r}")
@@ -220,19 +220,13 @@ class Batch:
         given = job.requests.get(request) or self._requested.get((job.row.id, request))
         if given is not None:
             return self._given_before(job, command, given)
-        gpu = GpuModel(
-            values.text("gpu", command.gpu),
-            values.whole("gpus", command.gpus, 1, values.MAX_GPUS),
-        )
+        enforce(command, JobLogError)
+        gpu = GpuModel(command.gpu, command.gpus)
         common = {
             "gpu": gpu.name,
             "gpus": gpu.number,
-            "max_power": values.number(
-                "max_power", command.max_power, above=True, most=values.MAX_WATTS
-            ),
-            "lease": values.number(
-                "lease", command.lease, least=values.MIN_LEASE, most=values.MAX_LEASE
-            ),
+            "max_power": command.max_power,
+            "lease": command.lease,
         }
         return self._begin(job, gpu, request, retry_of, common, default=command.default)
 
@@ -303,12 +297,12 @@ class Batch:
         stored = self._transaction.events_of_trial(job.row.id, number, first)
         return [*stored, *(event for event in job.news if event.trial == number)]
 
-    def _of_trial(self, command: ReportEpoch | End | Renew) -> tuple[JobTransaction, int]:
+    def _of_trial(self, command: ReportEpoch | EndTrial | RenewTrial) -> tuple[JobTransaction, int]:
         job_id, number = command.trial_key()
         row = self._rows.get(job_id)
         if row is None and command.scope is None:
             raise UnknownJobError(f"there is no trial {command.trial!r}")
-        _within(command, "" if row is None else row.name)
+        within(command, "" if row is None else row.name)
         job = self._loaded(job_id)
         if not 1 <= number <= job.brain.log.trials:
             raise UnknownJobError(f"there is no trial {command.trial!r}")
@@ -324,15 +318,7 @@ class Batch:
 
     def _report(self, command: ReportEpoch) -> Verdict:
         job, number = self._of_trial(command)
-        event = EpochReported(
-            trial=number,
-            at=self._now,
-            epoch=command.epoch,
-            time=command.time,
-            energy=command.energy,
-            metric=command.metric,
-            power_limit=command.power_limit,
-        )
+        event = EpochReported(trial=number, at=self._now, **command.content())
         log = job.brain.log
         trial = log.open.get(number) or log.over.get(number)
         if trial is None or event.epoch <= trial.epochs:
@@ -367,27 +353,20 @@ class Batch:
         ending = how(ended) if isinstance(ended, Ended) else "it ended long ago"
         raise JobConflictError(f"trial {name} is over: {ending}")
 
-    def _end(self, command: End) -> Verdict:
+    def _end(self, command: EndTrial) -> Verdict:
         job, number = self._of_trial(command)
         if command.outcome not in (FAILED, CANCELLED):
             raise JobLogError(
                 f"a trial is ended as {FAILED} or {CANCELLED}; the other outcomes follow from its "
                 f"reports, but got outcome={str(command.outcome)[:80]!r}"
             )
-        event = Ended(
-            trial=number,
-            at=self._now,
-            outcome=command.outcome,
-            time=command.time,
-            energy=command.energy,
-            note=command.note,
-        )
+        event = Ended(trial=number, at=self._now, **command.content())
         if self._alive(job, number) is None:
             return self._standing(job, number)
         job.take(event)
         return verdict(event)
 
-    def _renew(self, command: Renew) -> Verdict:
+    def _renew(self, command: RenewTrial) -> Verdict:
         job, number = self._of_trial(command)
         trial = self._alive(job, number)
         if trial is None:
@@ -403,17 +382,7 @@ class Batch:
     def _put_profile(self, command: PutProfile) -> ProfileInfo:
         job = self._job(command, command.job)
         frontier = None if command.frontier is None else _frontier(command.frontier)
-        event = Profiled(
-            trial=0,
-            at=self._now,
-            gpu=command.gpu,
-            gpus=command.gpus,
-            batch_size=command.batch_size,
-            epoch_cost=command.epoch_cost,
-            load=command.load,
-            power_limit=command.power_limit,
-            frontier=frontier,
-        )
+        event = Profiled(trial=0, at=self._now, **{**command.content(), "frontier": frontier})
         job.take(event)
         info = ProfileInfo(at=event.at, **event.payload())
         text = None if frontier is None else json.dumps(frontier, separators=(",", ":"))
@@ -421,8 +390,8 @@ class Batch:
         job.profiles[event.gpu, event.gpus, event.batch_size] = row
         return info
 
-    def _delete(self, command: Delete) -> None:
-        _within(command, command.job)
+    def _delete(self, command: DeleteJob) -> None:
+        within(command, command.job)
         job_id = self._ids.pop(command.job, None)
         if job_id is None:
             raise UnknownJobError(f"there is no job {command.job[:80]!r}")
@@ -441,7 +410,7 @@ class Batch:
             self._transaction.write(changes)
 
 
-def _key_of(command: Command) -> tuple[int, int] | None:
+def _key_of(command: JobCommand[Any]) -> tuple[int, int] | None:
     try:
         return command.trial_key()
     except UnknownJobError:
@@ -453,7 +422,12 @@ def _storable(text: object) -> bool:
     return isinstance(text, str) and text.isprintable()
 
 
-def _within(command: Command, job: str) -> None:
+def within(command: JobCommand[Any], job: str) -> None:
+    """Check that the caller may access a job.
+
+    Raises:
+        TokenError: If not.
+    """
     if command.scope is not None and command.scope != job:
         raise TokenError(f"the token is for job {command.scope!r} only")
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zeus.errors import UnknownJobError
-from zeus.optimizer.batch_size.api._api import JobInfo, ProfileInfo, TrialInfo
+from zeus.optimizer.batch_size.api._answers import JobInfo, ProfileInfo, TrialInfo
 from zeus.optimizer.batch_size.api._commands import trial_name
 from zeus.optimizer.batch_size.job._events import CONVERGED, GpuModel
 from zeus.optimizer.batch_size.job._spec import JobSpec

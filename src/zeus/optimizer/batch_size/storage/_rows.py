@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zeus.errors import DamagedJobError
-from zeus.optimizer.batch_size.api._api import Decision, JobInfo, ProfileInfo, Verdict
+from zeus.optimizer.batch_size.api._answers import Decision, JobInfo, ProfileInfo, Verdict
 from zeus.optimizer.batch_size.api._commands import trial_name
 from zeus.optimizer.batch_size.job._events import EXPIRED, Decided, Ended, Resumed
 from zeus.optimizer.batch_size.job._job_batch import OPTIMIZED, Role

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from zeus.errors import StorageError, UnknownJobError, ZeusError
-from zeus.optimizer.batch_size.api._api import Decision, JobInfo, ProfileInfo, TrialInfo, Verdict
+from zeus.optimizer.batch_size.api._answers import JobInfo, TrialInfo
 from zeus.optimizer.batch_size.api._commands import (
-    Command,
-    Create,
-    Decide,
-    Delete,
-    End,
-    PutProfile,
-    Renew,
-    ReportEpoch,
+    JobCommand,
+    ListJobs,
+    ListTrials,
+    ShowJob,
+    ShowLog,
+    ShowProfiles,
     Sweep,
     trial_name,
 )
-from zeus.optimizer.batch_size.job import _values as values
-from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.storage import JobRow, View, reading_jobs, writing_jobs
-from zeus.optimizer.batch_size.storage._batch import Batch
+from zeus.optimizer.batch_size.storage._batch import Batch, within
 from zeus.optimizer.batch_size.storage._cache import Cache
 from zeus.optimizer.batch_size.storage._leases import WatchedLeases
 from zeus.optimizer.batch_size.storage._rows import job_info, listed, profile_info
 from zeus.store import Store
 from zeus.store._engine import may_be_tried_again
+from zeus.transport._command import Answer
 
 T = TypeVar("T")
 
@@ -39,7 +35,7 @@ _SWEPT_AT_ONCE = 100  # jobs
 
 
 class Jobs:
-    """Recurring jobs on a store; see `JobsApi` for the methods.
+    """Recurring jobs on a store, as `JobsApi`.
 
     Thread-safe; other processes may use the same store.
 
@@ -66,10 +62,26 @@ class Jobs:
         """Close the connections of the store."""
         self._store.close()
 
+    def do(self, command: JobCommand[Answer]) -> Answer:
+        """Execute a command and return its answer; see `JobsApi`."""
+        answer: Any
+        if command.method == "GET":
+            with reading_jobs(self._store) as view:
+                answer = _read(view, command)
+        else:
+            (answer,) = self.execute([command])
+            if isinstance(answer, ZeusError):
+                raise answer
+        found: Answer = answer
+        return found
+
     # --- changing -------------------------------------------------------------------------------
 
-    def execute(self, commands: Sequence[Command]) -> list[Any]:
-        """Execute commands in one transaction; return the answer, or the `ZeusError`, of each.
+    def execute(self, commands: Sequence[JobCommand[Any]]) -> list[Any]:
+        """Execute commands that change jobs in one transaction.
+
+        Returns:
+            The answer, or the `ZeusError`, of each.
 
         Raises:
             StorageError: If nothing could be written; no command was executed.
@@ -84,7 +96,7 @@ class Jobs:
                 raise
             return [self._alone(command) for command in commands]
 
-    def _alone(self, command: Command) -> Any:
+    def _alone(self, command: JobCommand[Any]) -> Any:
         try:
             return self._attempts(lambda: self._attempt([command]))[0]
         except Exception as error:
@@ -112,124 +124,12 @@ class Jobs:
                     raise
         raise AssertionError("the last try returns or raises")
 
-    def _attempt(self, commands: Sequence[Command]) -> list[Any]:
+    def _attempt(self, commands: Sequence[JobCommand[Any]]) -> list[Any]:
         with writing_jobs(self._store) as transaction:
             batch = Batch(transaction, self._cache, self._now(), self._leases)
             answers = batch.run(commands)
         batch.keep()
         return answers
-
-    def _do(self, command: Command) -> Any:
-        (answer,) = self.execute([command])
-        if isinstance(answer, ZeusError):
-            raise answer
-        return answer
-
-    def create(self, spec: JobSpec) -> JobInfo:
-        """Create a job unless it exists; see `JobsApi`."""
-        info: JobInfo = self._do(Create(spec=spec))
-        return info
-
-    def decide(
-        self,
-        job: str,
-        *,
-        gpu: str,
-        max_power: float,
-        gpus: int = 1,
-        request: str | None = None,
-        retry_of: str | None = None,
-        lease: float = values.DEFAULT_LEASE,
-        default: bool = False,
-    ) -> Decision:
-        """Begin a trial; see `JobsApi`."""
-        decision: Decision = self._do(
-            Decide(
-                job=job,
-                gpu=gpu,
-                max_power=max_power,
-                gpus=gpus,
-                request=uuid.uuid4().hex if request is None else request,
-                retry_of=retry_of,
-                lease=lease,
-                default=default,
-            )
-        )
-        return decision
-
-    def report_epoch(
-        self,
-        trial: str,
-        *,
-        epoch: int,
-        time: float,
-        energy: float | None = None,
-        metric: float | None = None,
-        power_limit: float | None = None,
-    ) -> Verdict:
-        """Report an epoch; see `JobsApi`."""
-        verdict: Verdict = self._do(
-            ReportEpoch(
-                trial=trial,
-                epoch=epoch,
-                time=time,
-                energy=energy,
-                metric=metric,
-                power_limit=power_limit,
-            )
-        )
-        return verdict
-
-    def end(
-        self,
-        trial: str,
-        outcome: str,
-        *,
-        time: float = 0.0,
-        energy: float | None = 0.0,
-        note: str = "",
-    ) -> Verdict:
-        """End a trial; see `JobsApi`."""
-        verdict: Verdict = self._do(
-            End(trial=trial, outcome=outcome, time=time, energy=energy, note=note)
-        )
-        return verdict
-
-    def renew(self, trial: str) -> Verdict:
-        """Renew the lease of a running trial; see `JobsApi`."""
-        verdict: Verdict = self._do(Renew(trial=trial))
-        return verdict
-
-    def put_profile(
-        self,
-        job: str,
-        *,
-        gpu: str,
-        batch_size: int,
-        gpus: int = 1,
-        frontier: Mapping[str, Any] | None = None,
-        epoch_cost: float | None = None,
-        load: float | None = None,
-        power_limit: float | None = None,
-    ) -> ProfileInfo:
-        """Store the profile of a batch size; see `JobsApi`."""
-        info: ProfileInfo = self._do(
-            PutProfile(
-                job=job,
-                gpu=gpu,
-                gpus=gpus,
-                batch_size=batch_size,
-                frontier=frontier,
-                epoch_cost=epoch_cost,
-                load=load,
-                power_limit=power_limit,
-            )
-        )
-        return info
-
-    def delete(self, job: str) -> None:
-        """Delete a job; see `JobsApi`."""
-        self._do(Delete(job=job))
 
     def sweep(self) -> int:
         """Expire trials whose lease has passed, in all jobs; return the number of such jobs.
@@ -247,48 +147,48 @@ class Jobs:
             self.execute([Sweep(job_id=job) for job in lapsed])
         return len(lapsed)
 
-    # --- reading --------------------------------------------------------------------------------
-
-    def jobs(self, after: str = "", most: int = 100) -> list[JobInfo]:
-        """Return jobs in the order of their names; see `JobsApi`."""
-        with reading_jobs(self._store) as view:
-            return [listed(row) for row in view.jobs(after, most)]
-
-    def job(self, name: str) -> JobInfo:
-        """Return one job; see `JobsApi`."""
-        with reading_jobs(self._store) as view:
-            return job_info(_found(view, name))
-
-    def trials(self, job: str, before: int | None = None, most: int = 100) -> list[TrialInfo]:
-        """Return trials of a job, the latest first; see `JobsApi`."""
-        bound = {} if before is None else {"before": before}
-        with reading_jobs(self._store) as view:
-            row = _found(view, job)
-            found = view.trials(row.id, most=most, **bound)
-        return [
-            TrialInfo.from_dict({**each, "trial": trial_name(row.id, each["number"])})
-            for each in found
-        ]
-
-    def profiles(self, job: str) -> list[ProfileInfo]:
-        """Return all profiles of a job; see `JobsApi`."""
-        with reading_jobs(self._store) as view:
-            found = view.profiles(_found(view, job).id)
-        return [profile_info(job, each) for each in found]
-
     def numbers(self) -> tuple[int, int]:
         """Return the number of jobs, and of running trials."""
         with reading_jobs(self._store) as view:
             return view.numbers()
 
-    def log(self, job: str, after: int = 0, most: int = 1000) -> list[dict[str, Any]]:
-        """Return events of a job; see `JobsApi`."""
-        with reading_jobs(self._store) as view:
-            found = view.log(_found(view, job).id, after, most)
-        return [{"sequence": sequence, **event.to_dict()} for sequence, event in found]
+
+# --- reading --------------------------------------------------------------------------------------
 
 
-def _found(view: View, name: str) -> JobRow:
+def _read(view: View, command: JobCommand[Any]) -> Any:
+    match command:
+        case ListJobs():
+            return _list_jobs(view, command)
+        case ShowJob():
+            return job_info(_found(view, command))
+        case ListTrials(before=before, most=most):
+            row = _found(view, command)
+            rows = view.trials(row.id, most=most, **({} if before is None else {"before": before}))
+            return [
+                TrialInfo.from_dict({**each, "trial": trial_name(row.id, each["number"])})
+                for each in rows
+            ]
+        case ShowProfiles(job=job):
+            return [profile_info(job, each) for each in view.profiles(_found(view, command).id)]
+        case ShowLog(after=after, most=most):
+            events = view.log(_found(view, command).id, after, most)
+            return [{"sequence": sequence, **event.to_dict()} for sequence, event in events]
+    raise TypeError(f"not a command that reads jobs: {command!r}")
+
+
+def _list_jobs(view: View, command: ListJobs) -> list[JobInfo]:
+    if command.scope is None:
+        after = command.after if command.after.isprintable() else ""
+        return [listed(row) for row in view.jobs(after, command.most)]
+    row = view.job(command.scope)
+    return [] if row is None else [job_info(row)]
+
+
+def _found(view: View, command: JobCommand[Any]) -> JobRow:
+    name = command.job_name()
+    assert name is not None
+    within(command, name)
     # A text that no database can hold cannot be a job's name.
     row = view.job(name) if name.isprintable() else None
     if row is None:

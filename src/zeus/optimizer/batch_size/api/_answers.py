@@ -1,0 +1,169 @@
+"""Answers to the commands on recurring jobs.
+
+All values survive a JSON round trip unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+
+class _Record:
+    """A dataclass of plain values."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Self:
+        """Inverse of `to_dict`; unknown fields of a newer server are ignored."""
+        known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+        return cls(**{name: value for name, value in record.items() if name in known})
+
+
+@dataclass(frozen=True)
+class Decision(_Record):
+    """Configuration of a trial.
+
+    Attributes:
+        trial: Identifier of the trial, for reports.
+        job: Name of its job.
+        recurrence: Number of the job's recurrence, from 1.
+        attempt: 0 for the recurrence's first trial.
+        batch_size: Batch size to train with.
+        optimize_power: Whether the power-limit optimizer chooses the power limit.
+        power_limit: Power limit to set on each GPU in watts, if part of the decision.
+        learning_rate_scale: Factor on the learning rate of the default batch size.
+        threshold: Maximum cost in joules; `None` if there is no bound.
+        expected_epochs: Expected epochs until convergence; `None` if unknown.
+        role: Purpose of the trial: default, explore, exploit, sample or retry.
+        reason: The purpose in words.
+        lease: Seconds after which it expires, unless it reports or is renewed.
+    """
+
+    trial: str
+    job: str
+    recurrence: int
+    attempt: int
+    batch_size: int
+    optimize_power: bool
+    power_limit: float | None
+    learning_rate_scale: float
+    threshold: float | None
+    expected_epochs: float | None
+    role: str
+    reason: str
+    lease: float
+
+
+@dataclass(frozen=True)
+class Verdict(_Record):
+    """Response to a report: whether the trial continues.
+
+    Attributes:
+        go_on: Whether to run another epoch.
+        outcome: How the trial ended: converged, stopped, failed, expired or cancelled; `None` if it
+            continues.
+        reason: Why, in words.
+    """
+
+    go_on: bool
+    outcome: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class JobInfo(_Record):
+    """A job and its progress.
+
+    Attributes:
+        name: Its name.
+        spec: Its specification as returned by `JobSpec.to_dict`.
+        created: Creation time in seconds since 1970; `updated` is when its log last grew.
+        recurrences: Number of recurrences so far.
+        trials: Number of trials so far.
+        running: Number of trials running now.
+        damage: Why its record cannot be read, if so: the specification is then empty, and the job
+            can only be deleted.
+    """
+
+    name: str
+    spec: dict[str, Any]
+    created: float
+    updated: float
+    recurrences: int
+    trials: int
+    running: int
+    damage: str = ""
+
+
+@dataclass(frozen=True)
+class TrialInfo(_Record):
+    """A trial and its result.
+
+    Attributes:
+        trial: Identifier of the trial.
+        number: Number within its job, from 1.
+        recurrence: Number of the job's recurrence, from 1.
+        attempt: 0 for the recurrence's first trial.
+        state: "running", or how it ended.
+        gpu: Model of its GPUs; `gpus` is their number.
+        max_power: Maximum power of all its GPUs together in watts.
+        batch_size: Batch size that it trained with.
+        role: Purpose of the trial.
+        threshold: Maximum cost in joules; `None` if there was no bound.
+        began: Start in seconds since 1970; `ended` likewise, if it has ended.
+        epochs: Number of reported epochs.
+        time: Duration in seconds.
+        energy: Joules of all GPUs; `None` if a part could not be measured.
+        cost: Cost in joules.
+        metric: Its latest validation metric, if any.
+        note: Why it ended, in words.
+    """
+
+    trial: str
+    number: int
+    recurrence: int
+    attempt: int
+    state: str
+    gpu: str
+    gpus: int
+    max_power: float
+    batch_size: int
+    role: str
+    threshold: float | None
+    began: float
+    ended: float | None
+    epochs: int
+    time: float
+    energy: float | None
+    cost: float
+    metric: float | None
+    note: str
+
+
+@dataclass(frozen=True)
+class ProfileInfo(_Record):
+    """Time-energy tradeoff of power limits at one batch size of a job, on one GPU configuration.
+
+    Attributes:
+        gpu: Model of the GPUs; `gpus` is their number.
+        batch_size: The measured batch size.
+        at: Time of the measurement in seconds since 1970.
+        epoch_cost: Cost of an epoch in joules at the chosen limit, if known.
+        load: Average power there as a fraction of the limit, if known.
+        power_limit: The chosen limit in watts per GPU, if any.
+        frontier: The frontier as returned by `Frontier.to_dict`, if kept.
+    """
+
+    gpu: str
+    gpus: int
+    batch_size: int
+    at: float
+    epoch_cost: float | None
+    load: float | None
+    power_limit: float | None
+    frontier: dict[str, Any] | None
