@@ -1,14 +1,59 @@
-"""What the server tells Prometheus."""
+"""What the server reports to Prometheus."""
 
 from __future__ import annotations
 
-from zeus.server._metrics import gauge
+from prometheus_client.parser import text_string_to_metric_families
+
+from zeus.server import create_app
+from zeus.server._metrics import Metrics
+from zeus.store import Store
+
+SAMPLES = {
+    "zeus_jobs",
+    "zeus_trials_running",
+    "zeus_commands_total",
+    "zeus_transactions_total",
+    "zeus_pipelines",
+    "zeus_pipeline_ranks_heard",
+    "zeus_pipeline_plans_total",
+    "zeus_pipeline_planning_seconds_total",
+    "zeus_http_requests_total",
+    "zeus_http_request_seconds_bucket",
+    "zeus_http_request_seconds_count",
+    "zeus_http_request_seconds_sum",
+}
 
 
-def test_counters_keep_all_digits():
-    assert gauge("zeus_commands_total", 12_345_679, "Changes.", "counter") == [
-        "# HELP zeus_commands_total Changes.",
-        "# TYPE zeus_commands_total counter",
-        "zeus_commands_total 12345679",
+def samples(metrics: Metrics) -> list:
+    text = metrics.response().body.decode()
+    return [each for family in text_string_to_metric_families(text) for each in family.samples]
+
+
+def test_each_application_has_metrics_of_its_own(tmp_path):
+    stores = [Store(f"sqlite:///{tmp_path}/{number}.db") for number in range(2)]
+    first, second = (create_app(store).state.metrics for store in stores)
+    first.count("POST", "/api/jobs", 200, 0.003)
+    first.count("BREW", "", 501, 3.0)
+    found = samples(first)
+    assert {each.name for each in found} == SAMPLES
+    counted = [each for each in found if each.name == "zeus_http_requests_total"]
+    assert [(each.labels, each.value) for each in counted] == [
+        ({"method": "POST", "route": "/api/jobs", "status": "200"}, 1.0),
+        ({"method": "other", "route": "", "status": "501"}, 1.0),
     ]
-    assert gauge("zeus_jobs", 0.25, "Jobs.")[1:] == ["# TYPE zeus_jobs gauge", "zeus_jobs 0.25"]
+    buckets = [each for each in found if each.name == "zeus_http_request_seconds_bucket"]
+    assert {each.labels["le"]: each.value for each in buckets}["0.005"] == 1.0
+    assert {each.labels["le"]: each.value for each in buckets}["+Inf"] == 2.0
+    assert not any(each.name == "zeus_http_requests_total" for each in samples(second))
+    for store in stores:
+        store.close()
+
+
+def test_counters_keep_all_digits(tmp_path):
+    store = Store(f"sqlite:///{tmp_path}/jobs.db")
+    app = create_app(store)
+    app.state.writer.commands = 12_345_679
+    assert [each.value for each in samples(app.state.metrics) if "commands" in each.name] == [
+        12_345_679
+    ]
+    store.close()

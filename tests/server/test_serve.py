@@ -127,12 +127,12 @@ def test_health_and_metrics(open_server):
     status, text = ask(server, "GET", "/metrics")
     lines = text.decode().splitlines()
     assert status == 200
-    assert "zeus_jobs 1" in lines
-    assert "zeus_trials_running 1" in lines
-    assert "zeus_commands_total 2" in lines
+    assert "zeus_jobs 1.0" in lines
+    assert "zeus_trials_running 1.0" in lines
+    assert "zeus_commands_total 2.0" in lines
     assert "# HELP zeus_jobs Recurring jobs in the store." in lines
     route = 'method="POST",route="/api/jobs/{name}/trials",status="200"'
-    assert f"zeus_http_requests_total{{{route}}} 1" in lines
+    assert f"zeus_http_requests_total{{{route}}} 1.0" in lines
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -10,6 +10,7 @@ from zeus.errors import MissingExtraError
 try:
     import fastapi  # noqa: F401
     import httptools  # noqa: F401
+    import prometheus_client  # noqa: F401
     import uvicorn  # noqa: F401
 except ImportError:
     raise MissingExtraError("the server", "server") from None

@@ -20,7 +20,7 @@ from zeus.server._auth import AuthMiddleware, TokenCache
 from zeus.server._fast_path import FastPath
 from zeus.server._health import Health
 from zeus.server._local_access import SignInCode
-from zeus.server._metrics import Metrics
+from zeus.server._metrics import Metrics, StateCollector
 from zeus.server._pipelines import router as pipeline_router
 from zeus.server._planner import Hub, Planner
 from zeus.server._responses import add_handlers
@@ -63,6 +63,7 @@ def create_app(
         changed=hub.tell,
         planning_seconds=planning_seconds,
     )
+    metrics.registry.register(StateCollector(jobs, writer, pipelines, planner))
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

@@ -1,21 +1,49 @@
-"""Request metrics of the server, in the text format of Prometheus."""
+"""Metrics of the server, for Prometheus."""
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.responses import Response
+
+from zeus.optimizer.batch_size.storage._service import Jobs
+from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
+from zeus.server._planner import Planner
+from zeus.server._writer import Writer
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  # seconds
 
+# When each route was first requested would double the number of series.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
 
 class Metrics:
-    """Request counters and a latency histogram."""
+    """Metrics of one application: a registry of its own, and the requests that it answered."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._requests: Counter[tuple[str, str, int]] = Counter()
-        self._buckets = [0] * (len(_BUCKETS) + 1)
-        self._seconds = 0.0
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "zeus_http_requests",
+            "Requests answered.",
+            ("method", "route", "status"),
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "zeus_http_request_seconds",
+            "Seconds until the response.",
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request.
@@ -27,36 +55,40 @@ class Metrics:
             seconds: Time to the response.
         """
         known = method if method in ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS") else "other"
-        place = next((i for i, bound in enumerate(_BUCKETS) if seconds <= bound), len(_BUCKETS))
-        with self._lock:
-            self._requests[known, route, status] += 1
-            self._buckets[place] += 1
-            self._seconds += seconds
+        self._requests.labels(known, route, status).inc()
+        self._seconds.observe(seconds)
 
-    def lines(self) -> list[str]:
-        """Return request counts by route and status, and the latency histogram."""
-        with self._lock:
-            requests, buckets = dict(self._requests), list(self._buckets)
-            seconds = self._seconds
-        lines = _head("zeus_http_requests_total", "Requests answered.", "counter")
-        for (method, route, status), number in sorted(requests.items()):
-            labels = f'method="{method}",route="{route}",status="{status}"'
-            lines.append(f"zeus_http_requests_total{{{labels}}} {number}")
-        lines += _head("zeus_http_request_seconds", "Seconds until the response.", "histogram")
-        total = 0
-        for bound, number in zip((*_BUCKETS, "+Inf"), buckets, strict=True):
-            total += number
-            lines.append(f'zeus_http_request_seconds_bucket{{le="{bound}"}} {total}')
-        lines.append(f"zeus_http_request_seconds_sum {seconds:.6f}")
-        lines.append(f"zeus_http_request_seconds_count {total}")
-        return lines
+    def response(self) -> Response:
+        """Return all metrics in the text format.
+
+        Raises:
+            StorageError: If the jobs cannot be counted.
+        """
+        return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
 
 
-def gauge(name: str, value: float, what: str, kind: str = "gauge") -> list[str]:
-    """Return the lines of one metric; `what` is its help text."""
-    # Enough digits: a counter that is rounded to tens would distort every rate.
-    return [*_head(name, what, kind), f"{name} {value:.15g}"]
+class StateCollector(Collector):
+    """Metrics that are read when they are asked for: of jobs, of their store, and of planning."""
 
+    def __init__(self, jobs: Jobs, writer: Writer, pipelines: Pipelines, planner: Planner) -> None:
+        self._jobs, self._writer = jobs, writer
+        self._pipelines, self._planner = pipelines, planner
 
-def _head(name: str, what: str, kind: str) -> list[str]:
-    return [f"# HELP {name} {what}", f"# TYPE {name} {kind}"]
+    def collect(self) -> Iterator[Metric]:
+        """Read the metrics."""
+        jobs, running = self._jobs.numbers()
+        pipelines, ranks = self._pipelines.numbers()
+        for name, value, what in (
+            ("zeus_jobs", jobs, "Recurring jobs in the store."),
+            ("zeus_trials_running", running, "Trials that have begun and not ended."),
+            ("zeus_pipelines", pipelines, "Pipeline jobs."),
+            ("zeus_pipeline_ranks_heard", ranks, "Ranks of pipeline jobs that are alive."),
+        ):
+            yield GaugeMetricFamily(name, what, value)
+        for name, total, what in (
+            ("zeus_commands", float(self._writer.commands), "Commands that this server executed."),
+            ("zeus_transactions", self._writer.batches, "Transactions that committed them."),
+            ("zeus_pipeline_plans", self._planner.plans, "Planning runs."),
+            ("zeus_pipeline_planning_seconds", self._planner.seconds, "Seconds spent on planning."),
+        ):
+            yield CounterMetricFamily(name, what, total)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from zeus.errors import StorageError, ZeusError
 from zeus.optimizer.pipeline_frequency._limit import Limit, SolvingCancelledError
 from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
-from zeus.server._metrics import gauge
 from zeus.server._planning_queue import PlanningQueue
 
 logger = logging.getLogger(__name__)
@@ -124,22 +123,6 @@ class Planner:
         self._queue.close()
         for thread in self._threads:
             thread.join(_PATIENCE)
-
-    def lines(self) -> list[str]:
-        """Return metrics for Prometheus."""
-        assert self._pipelines is not None
-        jobs, ranks = self._pipelines.numbers()
-        return [
-            *gauge("zeus_pipelines", jobs, "Pipeline jobs."),
-            *gauge("zeus_pipeline_ranks_heard", ranks, "Ranks of pipeline jobs that are alive."),
-            *gauge("zeus_pipeline_plans_total", self.plans, "Planning runs.", "counter"),
-            *gauge(
-                "zeus_pipeline_planning_seconds_total",
-                self.seconds,
-                "Seconds spent on planning.",
-                "counter",
-            ),
-        ]
 
     def _run(self) -> None:
         assert self._pipelines is not None

@@ -9,11 +9,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse, Response
 
 from zeus.optimizer.batch_size.api._commands import COMMANDS, JobCommand
-from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.server._command_routes import add_routes
-from zeus.server._metrics import gauge
+from zeus.server._metrics import Metrics
 from zeus.server._responses import ALWAYS, ALWAYS_OF_TEXT, refusal_of
-from zeus.server._writer import Writer
 
 router = APIRouter(responses=ALWAYS)
 
@@ -40,22 +38,5 @@ async def health(request: Request) -> Response:
 @router.get("/metrics", response_class=PlainTextResponse, responses=ALWAYS_OF_TEXT)
 def metrics(request: Request) -> Response:
     """Return metrics for Prometheus."""
-    service: Jobs = request.app.state.jobs
-    writer: Writer = request.app.state.writer
-    jobs, running = service.numbers()
-    lines = [
-        *gauge("zeus_jobs", jobs, "Recurring jobs in the store."),
-        *gauge("zeus_trials_running", running, "Trials that have begun and not ended."),
-        *gauge(
-            "zeus_commands_total", writer.commands, "Commands that this server executed.", "counter"
-        ),
-        *gauge(
-            "zeus_transactions_total",
-            writer.batches,
-            "Transactions that committed them.",
-            "counter",
-        ),
-        *request.app.state.planner.lines(),
-        *request.app.state.metrics.lines(),
-    ]
-    return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+    found: Metrics = request.app.state.metrics
+    return found.response()
