@@ -161,6 +161,28 @@ class Numbers:
         return items
 
 
+@dataclass(frozen=True)
+class Items:
+    """A list of records, which are checked where they are used.
+
+    Attributes:
+        each: Type of its items, for the documentation.
+        least: Minimum number of items.
+        most: Maximum number of items.
+    """
+
+    each: Any
+    least: int
+    most: int
+
+    def check(self, name: str, value: Any, error: type[Exception]) -> Any:
+        """Return the value; see `Rule`."""
+        if not self.least <= len(value) <= self.most:
+            few, many = self.least, self.most
+            raise error(f"`{name}` must have {few} to {many} items, but got {len(value)}")
+        return value
+
+
 def is_number(value: Any) -> bool:
     """Whether a value is a real number, which True and False are not."""
     return isinstance(value, Real) and not isinstance(value, bool)
@@ -175,10 +197,15 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def enforce(record: Any, error: type[Exception]) -> None:
+def enforce(record: Any, error: type[Exception], but: Sequence[str] = ()) -> None:
     """Check the fields of a frozen dataclass by the rules in their annotations.
 
     Fields become the plain types of their rules. `None` is accepted where the annotation says so.
+
+    Args:
+        record: The dataclass.
+        error: Class of the error.
+        but: Fields that are not checked.
 
     Raises:
         Exception: Of the class `error`, if a field breaks its rule.
@@ -186,7 +213,7 @@ def enforce(record: Any, error: type[Exception]) -> None:
     kind: Any = type(record)
     for name, rule, optional in rules_of(kind):
         value = getattr(record, name)
-        if value is not None or not optional:
+        if (value is not None or not optional) and name not in but:
             object.__setattr__(record, name, rule.check(name, value, error))
 
 

@@ -37,10 +37,12 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from tests.optimizer.batch_size.histories import spec
+from tests.optimizer.pipeline_frequency.job.reports import registering
 from tests.server.child import Server
 
 from zeus.errors import UnknownJobError
 from zeus.optimizer.batch_size.api._commands import CreateJob, Decide
+from zeus.optimizer.pipeline_frequency.api._commands import PutSequence, ShowPlan
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.job._messages import Instruction, RankPlace, Registration
 
@@ -149,8 +151,10 @@ class _Fuzz:
         self._real = {"name": "real", "trial": trial, "rank": 0}
         self._pipelines = pipelines = RemotePipelines(server.url, server.token, timeout=20.0)
         for job in ("0", "real"):  # the first may be deleted
-            pipelines.register(job, _RANK)
-        pipelines.put_sequence("real", 0, "real", [Instruction("forward")])
+            pipelines.do(registering(job, _RANK))
+        pipelines.do(
+            PutSequence(job="real", rank=0, session="real", instructions=[Instruction("forward")])
+        )
         with urllib.request.urlopen(f"{server.url}/openapi.json") as answer:
             document = json.loads(answer.read())
         self._schema = schemathesis.openapi.from_dict(document)
@@ -220,7 +224,7 @@ class _Fuzz:
         """A report about a pipeline that is gone would be forgotten, which changes the store."""
         for job in ("0", "real"):
             with contextlib.suppress(UnknownJobError):
-                self._pipelines.standing(job, 0, "real")
+                self._pipelines.do(ShowPlan(job=job, rank=0, session="real"))
 
     def _check(self, operation: Any, case: Any) -> None:
         # In this order: what is noted in between is in both of them, or counts as noted later.

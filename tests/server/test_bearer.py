@@ -18,6 +18,7 @@ from zeus.optimizer.batch_size.api._commands import CreateJob, ListJobs
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
 from zeus.optimizer.batch_size.running._connect import open_jobs
 from zeus.optimizer.batch_size.running._location import Location
+from zeus.optimizer.pipeline_frequency.api._commands import ListPipelines
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.store import Store, Tokens
 
@@ -44,7 +45,7 @@ def test_white_space_around_a_token_is_none_of_it(guarded, around, monkeypatch, 
     assert [job.name for job in RemoteJobs(url, given, 60.0).do(ListJobs())] == ["nightly"]
     monkeypatch.setenv("ZEUS_TOKEN", given)
     assert [job.name for job in open_jobs(url, timeout=60.0).do(ListJobs())] == ["nightly"]
-    assert RemotePipelines(url, timeout=60.0).jobs() == []
+    assert RemotePipelines(url, timeout=60.0).do(ListPipelines()) == []
     done = zeus_here(capfd, "jobs", "list", "--server", url)
     assert (done.returncode, done.stderr) == (0, "")
     assert "nightly" in done.stdout
@@ -89,7 +90,7 @@ def test_nothing_that_a_client_says_shows_its_token(monkeypatch, capfd, caplog):
         for made in (RemoteJobs(NOBODY, "zeus_sesame"), Location.of(NOBODY, token="zeus_sesame")):
             assert "sesame" not in f"{made!r} {made}"
         with pytest.raises(ServerError) as found:
-            RemotePipelines(NOBODY).jobs()
+            RemotePipelines(NOBODY).do(ListPipelines())
         assert "sesame" not in str(found.value)
     assert "sesame" not in caplog.text
     for words in (["env"], ["env", "--json"], ["jobs", "list", "--server", NOBODY]):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.optimizer.batch_size.histories import spec
+from tests.optimizer.pipeline_frequency.job.reports import registering
 from tests.server.child import serving
 
 from zeus.optimizer.batch_size.api._commands import (
@@ -16,10 +17,10 @@ from zeus.optimizer.batch_size.api._commands import (
     DeleteJob,
     ListTrials,
     RenewTrial,
-    ShowJob,
 )
 from zeus.optimizer.batch_size.storage._leases import WatchedLeases
 from zeus.optimizer.batch_size.storage._service import Jobs
+from zeus.optimizer.pipeline_frequency.api._commands import ShowPipeline
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.job._messages import RankPlace, Registration
 from zeus.optimizer.pipeline_frequency.storage._service import LEASE, Pipelines
@@ -66,7 +67,7 @@ def test_a_clock_that_is_set_forward_ends_no_lease(storage, wall):
         jobs, pipelines = server.jobs(), RemotePipelines(server.url, timeout=60.0)
         jobs.do(CreateJob(spec=spec()))
         trial = jobs.do(Decide(job="nightly", **GPU)).trial
-        pipelines.register("pipe", Registration("s", SEAT, "A100", (1410,)))
+        pipelines.do(registering("pipe", Registration("s", SEAT, "A100", (1410,))))
         began = jobs.do(ListTrials(job="nightly"))[0].began
         wall.jump(JUMP)
         jobs.do(Decide(job="nightly", **GPU))
@@ -74,7 +75,7 @@ def test_a_clock_that_is_set_forward_ends_no_lease(storage, wall):
             "the clock has jumped"
         )
         assert states(jobs) == ["running", "running"]
-        assert pipelines.job("pipe")["alive"] == 1
+        assert pipelines.do(ShowPipeline(job="pipe"))["alive"] == 1
         assert jobs.do(RenewTrial(trial=trial)).go_on
     # And neither does a restart, whatever the clock says.
     wall.jump(2 * JUMP)
@@ -159,15 +160,15 @@ def test_two_servers_whose_clocks_disagree(storage):
 def test_ranks_are_lost_by_a_clock_that_does_not_jump(storage, jump):
     store, wall, steady = Store(storage), Clock(1e9), Clock(0.0)
     pipelines = Pipelines(store, wall, clock=steady)
-    pipelines.register("pipe", Registration("s", SEAT, "A100", (1410,)))
+    pipelines.do(registering("pipe", Registration("s", SEAT, "A100", (1410,))))
     wall.now += jump
     steady.now += LEASE - 1.0
-    assert pipelines.job("pipe")["alive"] == 1
+    assert pipelines.do(ShowPipeline(job="pipe"))["alive"] == 1
     again = Pipelines(store, wall, clock=steady)
-    assert again.do(ShowJob(job="pipe"))["alive"] == 1
+    assert again.do(ShowPipeline(job="pipe"))["alive"] == 1
     steady.now += 2.0
-    assert pipelines.job("pipe")["alive"] == 0
-    assert again.do(ShowJob(job="pipe"))["alive"] == 1
+    assert pipelines.do(ShowPipeline(job="pipe"))["alive"] == 0
+    assert again.do(ShowPipeline(job="pipe"))["alive"] == 1
     steady.now += LEASE
-    assert again.do(ShowJob(job="pipe"))["alive"] == 0
+    assert again.do(ShowPipeline(job="pipe"))["alive"] == 0
     store.close()

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import text
 from tests.cli.support import zeus_here
 from tests.optimizer.batch_size.histories import spec
+from tests.optimizer.pipeline_frequency.job.reports import registering
 from tests.server.child import serving
 from tests.server.test_serve import ask
 
@@ -156,7 +157,7 @@ def test_a_pipeline_job_that_cannot_be_read(storage):
     pipelines = Pipelines(store)
     for name in ("a", "b", "c"):
         seat = RankPlace(0, 0, 0, 0, 1, 1, 1, 1)
-        pipelines.register(name, Registration("session", seat, "A100", (1410, 1200)))
+        pipelines.do(registering(name, Registration("session", seat, "A100", (1410, 1200))))
     with writing(store.engine) as connection:
         connection.execute(text("UPDATE zeus_pipelines SET degrees = '[1,' WHERE name = 'b'"))
     pipelines.close()

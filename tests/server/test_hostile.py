@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from tests.optimizer.batch_size.histories import spec
+from tests.optimizer.pipeline_frequency.job.reports import registering
 from tests.server.child import Server, serving
 
 from zeus.optimizer.batch_size.api._commands import CreateJob, Decide, ListTrials
+from zeus.optimizer.pipeline_frequency.api._commands import PutSequence
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.job._messages import Instruction, RankPlace, Registration
 
@@ -110,10 +112,14 @@ def client(request, tmp_path_factory) -> Iterator[Client]:
         jobs.do(CreateJob(spec=spec("real", max_epochs=1000)))
         assert jobs.do(Decide(job="real", gpu="A40", max_power=300.0, lease=86400.0)).trial == TRIAL
         pipelines = RemotePipelines(server.url, server.token, timeout=60.0)
-        pipelines.register(
-            "real", Registration("real", RankPlace(0, 0, 0, 0, 1, 2, 1, 2), "A", (1410,))
+        pipelines.do(
+            registering(
+                "real", Registration("real", RankPlace(0, 0, 0, 0, 1, 2, 1, 2), "A", (1410,))
+            )
         )
-        pipelines.put_sequence("real", 0, "real", [Instruction("forward")])
+        pipelines.do(
+            PutSequence(job="real", rank=0, session="real", instructions=[Instruction("forward")])
+        )
         client = Client(server)
         yield client
         client.close()

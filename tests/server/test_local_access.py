@@ -23,6 +23,7 @@ from tests.server.child import Server, serving
 from zeus.errors import TokenError
 from zeus.optimizer.batch_size.api._commands import CreateJob, ListJobs
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
+from zeus.optimizer.pipeline_frequency.api._commands import ListPipelines
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.server._local_access import SignInCode
 from zeus.store import Store, Tokens
@@ -63,7 +64,7 @@ def test_programs_of_this_user_need_no_configuration_and_others_a_token(storage,
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
         for host in ("127.0.0.1", "localhost"):
             RemoteJobs(f"http://{host}:{server.port}", timeout=60.0).do(CreateJob(spec=spec()))
-        assert RemotePipelines(server.url, timeout=60.0).jobs() == []
+        assert RemotePipelines(server.url, timeout=60.0).do(ListPipelines()) == []
         done = zeus("jobs", "list", "--server", server.url)
         assert (done.returncode, done.stderr) == (0, "")
         assert "nightly" in done.stdout

@@ -12,6 +12,7 @@ import pytest
 from tests.optimizer.pipeline_frequency.job.reports import (
     instructions,
     measured,
+    registering,
     registration,
 )
 from tests.optimizer.pipeline_frequency.running.rig import Training
@@ -22,6 +23,18 @@ from zeus.errors import JobConflictError, PipelineError, TokenError, UnknownJobE
 from zeus.optimizer import PipelineFrequencyOptimizer
 from zeus.optimizer.pipeline_frequency import Option, Profile, build, solve
 from zeus.optimizer.pipeline_frequency._schedules import Shape, one_forward_one_backward
+from zeus.optimizer.pipeline_frequency.api._commands import (
+    DeletePipeline,
+    ListPipelines,
+    PutMeasurements,
+    PutSequence,
+    ReportStraggler,
+    ShowFrontier,
+    ShowOperations,
+    ShowPipeline,
+    ShowPlan,
+    ShowProfile,
+)
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.job._messages import Directive, Instruction, Straggler
 from zeus.store import Store, Tokens
@@ -58,10 +71,14 @@ def tell_all(api: RemotePipelines, job: str, degrees, orders, ranks=None) -> Non
     for rank in ranks or range(degrees[0] * degrees[1] * degrees[2]):
         who = registration(rank, degrees)
         place = who.seat.pp_rank
-        api.register(job, who)
-        api.put_sequence(job, rank, who.session, orders[place])
+        api.do(registering(job, who))
+        api.do(PutSequence(job=job, rank=rank, session=who.session, instructions=orders[place]))
         loads = {(name, 0): 1.0 + 0.1 * place for name in ("forward", "backward")}
-        api.put_measurements(job, rank, who.session, measured(orders[place], loads))
+        api.do(
+            PutMeasurements(
+                job=job, rank=rank, session=who.session, **measured(orders[place], loads).to_dict()
+            )
+        )
 
 
 def orders_of(places: int, microbatches: int):
@@ -90,11 +107,11 @@ def test_training_goes_on_without_a_server_and_is_planned_once_there_is_one(file
         assert later.clocks == planned.clocks, "the last plan stays"
         third = Server(file, port=first.port)
         api = RemotePipelines(third.url, timeout=60.0)
-        assert api.job("test")["status"] == "planned", "a restart keeps everything"
-        assert api.standing("test", 0, training.optimizers[0]._link._session).clocks == (
-            training.optimizers[0].standing.clocks
-        )
-        api.report_straggler("test", Straggler(0, slowdown=1.1))
+        assert api.do(ShowPipeline(job="test"))["status"] == "planned", "a restart keeps everything"
+        assert api.do(
+            ShowPlan(job="test", rank=0, session=training.optimizers[0]._link._me["session"])
+        ).clocks == (training.optimizers[0].standing.clocks)
+        api.do(ReportStraggler(job="test", straggler=Straggler(0, slowdown=1.1)))
         for _ in range(40):  # it is asked again at growing intervals
             if all(each.standing.version == 3 for each in training.optimizers):
                 break
@@ -165,7 +182,7 @@ def test_8_pipelines_of_8_places_follow_a_report_in_their_next_iteration(server,
 
     def after(straggler: Straggler) -> dict:
         """A report comes in amid an iteration; the clocks of the next one."""
-        ranks.hear(api.report_straggler("wide", straggler)["version"])
+        ranks.hear(api.do(ReportStraggler(job="wide", straggler=straggler))["version"])
         clocks = ranks.iterate()
         times.append({client.seat.dp_rank: client.standing.time for client in ranks.clients})
         return clocks
@@ -190,10 +207,12 @@ def test_8_pipelines_of_8_places_follow_a_report_in_their_next_iteration(server,
 
 def _planned(api: RemotePipelines, job: str):
     """Its frontier, once the server has solved it beside answering."""
-    version, deadline = api.job(job)["version"], time.monotonic() + 120.0
-    while not (found := api.frontier(job))["points"]:
-        assert time.monotonic() < deadline, api.job(job)["status"]
-        version = api.standing(job, 0, "session 0", version=version, wait=30.0).version
+    version, deadline = api.do(ShowPipeline(job=job))["version"], time.monotonic() + 120.0
+    while not (found := api.do(ShowFrontier(job=job)))["points"]:
+        assert time.monotonic() < deadline, api.do(ShowPipeline(job=job))["status"]
+        version = api.do(
+            ShowPlan(job=job, rank=0, session="session 0", version=version, wait=30.0)
+        ).version
     assert found["active"][0]["energy"] < found["before"]["energy"]
     assert all(p["lower_bound"] <= p["energy"] for p in found["points"])
     return found
@@ -203,7 +222,7 @@ def test_what_was_measured_and_planned_can_be_had(api):
     orders = orders_of(2, 2)
     tell_all(api, "told", (2, 2, 1), orders)
     fastest = _planned(api, "told")["points"][0]
-    rows = api.profile("told")
+    rows = api.do(ShowProfile(job="told"))
     profile = Profile(
         {
             (stage, name): [
@@ -217,13 +236,13 @@ def test_what_was_measured_and_planned_can_be_had(api):
     )
     again = solve(build(profile, "1f1b", 2, 80.0, data_parallel=2)).frontier.fastest
     assert (fastest["time"], fastest["energy"]) == pytest.approx((again.time, again.energy))
-    operations = api.plan("told", 1)
+    operations = api.do(ShowOperations(job="told", pipeline=1))
     assert len(operations) == 8
     assert max(each["start"] + each["time"] for each in operations) == pytest.approx(again.time)
     with pytest.raises(PipelineError, match="`0 <= pipeline < 2` must hold, but got pipeline=2"):
-        api.plan("told", 2)
-    api.register("silent", registration(0))
-    assert (api.plan("silent"), api.profile("silent")) == ([], [])
+        api.do(ShowOperations(job="told", pipeline=2))
+    api.do(registering("silent", registration(0)))
+    assert (api.do(ShowOperations(job="silent")), api.do(ShowProfile(job="silent"))) == ([], [])
 
 
 # --- errors ---------------------------------------------------------------------------------------
@@ -231,21 +250,36 @@ def test_what_was_measured_and_planned_can_be_had(api):
 
 def test_what_is_wrong_is_told_as_in_this_process(api):
     with pytest.raises(UnknownJobError, match="no pipeline job 'nobody'"):
-        api.job("nobody")
-    api.register("errors", registration(0))
+        api.do(ShowPipeline(job="nobody"))
+    api.do(registering("errors", registration(0)))
     with pytest.raises(UnknownJobError, match=r"rank 1 .* not registered"):
-        api.standing("errors", 1, "session 1")
+        api.do(ShowPlan(job="errors", rank=1, session="session 1"))
     with pytest.raises(JobConflictError, match="registered again by another process"):
-        api.put_sequence("errors", 0, "another", [Instruction("forward")])
-    api.put_sequence("errors", 0, "session 0", [Instruction("forward")])
+        api.do(
+            PutSequence(
+                job="errors", rank=0, session="another", instructions=[Instruction("forward")]
+            )
+        )
+    api.do(
+        PutSequence(
+            job="errors", rank=0, session="session 0", instructions=[Instruction("forward")]
+        )
+    )
     with pytest.raises(PipelineError, match="lacks forward and has in addition backward"):
-        api.put_measurements("errors", 0, "session 0", measured([Instruction("backward")]))
+        api.do(
+            PutMeasurements(
+                job="errors",
+                rank=0,
+                session="session 0",
+                **measured([Instruction("backward")]).to_dict(),
+            )
+        )
     with pytest.raises(PipelineError, match="`0 <= dp_rank < 1` must hold"):
-        api.report_straggler("errors", Straggler(4, healthy=True))
-    assert api.job("errors")["status"] == "waits for rank 1 to register"
-    api.delete("errors")
+        api.do(ReportStraggler(job="errors", straggler=Straggler(4, healthy=True)))
+    assert api.do(ShowPipeline(job="errors"))["status"] == "waits for rank 1 to register"
+    api.do(DeletePipeline(job="errors"))
     with pytest.raises(UnknownJobError):
-        api.delete("errors")
+        api.do(DeletePipeline(job="errors"))
 
 
 @pytest.mark.parametrize(
@@ -282,15 +316,15 @@ def test_a_token_for_one_job_is_for_its_pipeline_too(file):
     store.close()
     with serving(file) as server:
         api = RemotePipelines(server.url, secret, timeout=60.0)
-        api.register("mine", registration(0))
-        assert [job["name"] for job in api.jobs()] == ["mine"]
+        api.do(registering("mine", registration(0)))
+        assert [job["name"] for job in api.do(ListPipelines())] == ["mine"]
         for ask in (api.job, api.frontier, api.delete):
             with pytest.raises(TokenError, match="for job 'mine' only"):
                 ask("another")
         with pytest.raises(TokenError):
-            api.register("another", registration(0))
+            api.do(registering("another", registration(0)))
         with pytest.raises(TokenError, match="a token is required"):
-            RemotePipelines(server.url, "zeus_wrong", timeout=60.0).jobs()
+            RemotePipelines(server.url, "zeus_wrong", timeout=60.0).do(ListPipelines())
 
 
 # --- the server itself ----------------------------------------------------------------------------
@@ -299,13 +333,13 @@ def test_a_token_for_one_job_is_for_its_pipeline_too(file):
 def test_a_server_that_is_told_to_stop_answers_those_who_wait(file):
     server = Server(file)
     api = RemotePipelines(server.url, timeout=60.0)
-    standing = api.register("waiting", registration(0))
+    standing = api.do(registering("waiting", registration(0)))
     waiting = http.client.HTTPConnection(server.host, server.port, timeout=60)
     query = urlencode({"session": "session 0", "version": standing.version, "wait": 30.0})
     path = f"/api/pipelines/waiting/ranks/0/plan?{query}"
     waiting.request("GET", path, headers=server.bearer)
     # Once its question is there: what was asked after it is answered, although it had to wait, too.
-    api.standing("waiting", 0, "session 0", version=standing.version, wait=0.1)
+    api.do(ShowPlan(job="waiting", rank=0, session="session 0", version=standing.version, wait=0.1))
     assert server.stop() == ""
     answer = json.loads(waiting.getresponse().read())
     waiting.close()

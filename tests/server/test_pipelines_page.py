@@ -7,10 +7,17 @@ from urllib.request import Request, urlopen
 
 import pytest
 from tests.browser import follow
-from tests.optimizer.pipeline_frequency.job.reports import registration
+from tests.optimizer.pipeline_frequency.job.reports import registering, registration
 from tests.server.child import serving
 from tests.server.test_pipelines import _planned, orders_of, tell_all
 
+from zeus.optimizer.pipeline_frequency.api._commands import (
+    ReportStraggler,
+    ReportTrouble,
+    ShowFrontier,
+    ShowPipeline,
+    ShowPlan,
+)
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.job._messages import Straggler
 from zeus.store import Store, Tokens
@@ -27,8 +34,10 @@ def started(tmp_path_factory):
         api = RemotePipelines(server.url, timeout=60.0)
         tell_all(api, "gpt3", (3, 4, 1), orders_of(4, 6))
         _planned(api, "gpt3")
-        api.register(HOSTILE, registration(0, (2, 4, 2), note="<script>alert(2)</script>"))
-        api.report_trouble(HOSTILE, 0, "session 0", "<b>no permission</b>")
+        api.do(registering(HOSTILE, registration(0, (2, 4, 2), note="<script>alert(2)</script>")))
+        api.do(
+            ReportTrouble(job=HOSTILE, rank=0, session="session 0", message="<b>no permission</b>")
+        )
         yield server
 
 
@@ -41,7 +50,7 @@ def api(started):
 def server(started, api):
     # However long the tests before took: ranks of which nothing is heard are lost after a minute.
     for rank in range(12):
-        api.standing("gpt3", rank, f"session {rank}")
+        api.do(ShowPlan(job="gpt3", rank=rank, session=f"session {rank}"))
     return started
 
 
@@ -50,8 +59,15 @@ def fits(page) -> bool:
 
 
 def test_a_job_shows_its_pipeline_plan_frontier_and_ranks(server, api, open_page):
-    version, planned = api.job("gpt3")["version"], api.frontier("gpt3")["points"][0]["time"]
-    api.standing("gpt3", 0, "session 0", version=version, step_time=1.031 * planned)
+    version, planned = (
+        api.do(ShowPipeline(job="gpt3"))["version"],
+        api.do(ShowFrontier(job="gpt3"))["points"][0]["time"],
+    )
+    api.do(
+        ShowPlan(
+            job="gpt3", rank=0, session="session 0", version=version, step_time=1.031 * planned
+        )
+    )
     page = open_page(f"{server.url}/pipelines", **DESK)
     assert page.locator("header nav [aria-current]").inner_text() == "Pipelines"
     follow(page, page.get_by_role("link", name="gpt3", exact=True))
@@ -100,13 +116,13 @@ def test_a_page_keeps_up_with_stragglers(server, api, open_page):
     page.clock.install()
     page.goto(f"{server.url}/pipelines/gpt3")
     usual = page.locator("#pipelines td").nth(1).inner_text()
-    api.report_straggler("gpt3", Straggler(1, slowdown=1.2))
+    api.do(ReportStraggler(job="gpt3", straggler=Straggler(1, slowdown=1.2)))
     page.clock.run_for(6_000)
     expect(page.locator("#pipelines tbody tr").nth(1)).to_contain_text("takes 1.2 times as long")
     expect(page.locator("#events")).to_contain_text("pipeline 1 takes 1.2 times as long")
     expect(page.locator("#facts")).to_contain_text("without stragglers")
     assert page.locator("#pipelines td").nth(1).inner_text() != usual
-    api.report_straggler("gpt3", Straggler(1, healthy=True))
+    api.do(ReportStraggler(job="gpt3", straggler=Straggler(1, healthy=True)))
     page.clock.run_for(6_000)
     expect(page.locator("#facts")).to_contain_text("as fast as without a plan")
 
@@ -129,7 +145,7 @@ def test_a_token_shows_its_own_job_only(tmp_path):
     other, _ = Tokens(store).create("another", now=0.0)
     store.close()
     with serving(storage) as server:
-        RemotePipelines(server.url, secret, timeout=60.0).register("mine", registration(0))
+        RemotePipelines(server.url, secret, timeout=60.0).do(registering("mine", registration(0)))
 
         def read(path: str, token: str) -> str:
             headers = {"Authorization": f"Bearer {token}", "Accept": "text/html"}

@@ -9,11 +9,24 @@ import time
 from dataclasses import replace
 
 import pytest
-from tests.optimizer.pipeline_frequency.job.reports import instructions, measured, registration
+from tests.optimizer.pipeline_frequency.job.reports import (
+    instructions,
+    measured,
+    registering,
+    registration,
+)
 from tests.server.child import Server, serving
 
 from zeus.optimizer.pipeline_frequency import Option
 from zeus.optimizer.pipeline_frequency._schedules import Shape, one_forward_one_backward
+from zeus.optimizer.pipeline_frequency.api._commands import (
+    PutMeasurements,
+    PutSequence,
+    ReportStraggler,
+    ShowFrontier,
+    ShowPipeline,
+    ShowPlan,
+)
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.job._messages import InstructionKind, Measured, Straggler
 from zeus.store import Store, Tokens
@@ -33,8 +46,12 @@ def tell_large(api: RemotePipelines, job: str = "large", places: int = 8, parts:
     orders = one_forward_one_backward(Shape(places, places, parts))
     for rank, steps in enumerate(orders):
         who = replace(registration(rank, (1, places, 1)), clocks=CLOCKS)
-        api.register(job, who)
-        api.put_sequence(job, rank, who.session, instructions(steps, places))
+        api.do(registering(job, who))
+        api.do(
+            PutSequence(
+                job=job, rank=rank, session=who.session, instructions=instructions(steps, places)
+            )
+        )
         found = {}
         for name, usual in (("forward", 0.1), ("backward", 0.2)):
             seconds = usual * (1 + 0.1 * noise.random())
@@ -46,7 +63,11 @@ def tell_large(api: RemotePipelines, job: str = "large", places: int = 8, parts:
                 )
                 for clock in CLOCKS
             )
-        api.put_measurements(job, rank, who.session, Measured(found, 80.0, 7))
+        api.do(
+            PutMeasurements(
+                job=job, rank=rank, session=who.session, **Measured(found, 80.0, 7).to_dict()
+            )
+        )
 
 
 def tell_small(api: RemotePipelines, job: str = "small") -> None:
@@ -54,16 +75,20 @@ def tell_small(api: RemotePipelines, job: str = "small") -> None:
     orders = [instructions(steps, 2) for steps in one_forward_one_backward(Shape(2, 2, 4))]
     for rank, order in enumerate(orders):
         who = registration(rank)
-        api.register(job, who)
-        api.put_sequence(job, rank, who.session, order)
+        api.do(registering(job, who))
+        api.do(PutSequence(job=job, rank=rank, session=who.session, instructions=order))
         loads = {(name, 0): 1.0 + 0.2 * rank for name in ("forward", "backward")}
-        api.put_measurements(job, rank, who.session, measured(order, loads))
+        api.do(
+            PutMeasurements(
+                job=job, rank=rank, session=who.session, **measured(order, loads).to_dict()
+            )
+        )
 
 
 def planned_soon(api: RemotePipelines, job: str) -> None:
     """Wait until a job is planned."""
     deadline = time.monotonic() + SOON
-    while (status := api.job(job)["status"]) != "planned":
+    while (status := api.do(ShowPipeline(job=job))["status"]) != "planned":
         assert time.monotonic() < deadline, f"{job}: {status}"
         time.sleep(0.02)
 
@@ -78,12 +103,16 @@ def test_a_small_pipeline_is_planned_beside_a_large_one_of_another(file):
         tell_large(large)
         tell_small(small)
         planned_soon(small, "small")
-        assert large.job("large")["status"] == "planning"
-        version = small.job("small")["version"]
-        small.report_straggler("small", Straggler(0, slowdown=1.1))
-        after = small.standing("small", 0, "session 0", version=version, wait=30.0)
+        assert large.do(ShowPipeline(job="large"))["status"] == "planning"
+        version = small.do(ShowPipeline(job="small"))["version"]
+        small.do(ReportStraggler(job="small", straggler=Straggler(0, slowdown=1.1)))
+        after = small.do(
+            ShowPlan(job="small", rank=0, session="session 0", version=version, wait=30.0)
+        )
         assert after.version == version + 1, "a report is answered meanwhile"
-        assert large.job("large")["status"] == "planning", "who plans it asks about it, too"
+        assert large.do(ShowPipeline(job="large"))["status"] == "planning", (
+            "who plans it asks about it, too"
+        )
 
 
 def stop_soon(server: Server) -> None:
@@ -98,21 +127,21 @@ def test_a_server_that_plans_a_large_pipeline_ends_soon_and_plans_small_ones_fir
     api = RemotePipelines(first.url, timeout=60.0)
     tell_small(api, "small")
     planned_soon(api, "small")
-    version = api.job("small")["version"]
-    clocks = api.standing("small", 0, "session 0").clocks
+    version = api.do(ShowPipeline(job="small"))["version"]
+    clocks = api.do(ShowPlan(job="small", rank=0, session="session 0")).clocks
     tell_large(api)
     deadline = time.monotonic() + SOON
-    while api.job("large")["status"] != "planning":
+    while api.do(ShowPipeline(job="large"))["status"] != "planning":
         assert time.monotonic() < deadline
     stop_soon(first)
     second = Server(file, "--planning-seconds", "600", port=first.port)
-    again = api.standing("small", 0, "session 0", version=0, wait=30.0)
+    again = api.do(ShowPlan(job="small", rank=0, session="session 0", version=0, wait=30.0))
     assert (again.version, again.state, again.clocks) == (version, "plan", clocks)
-    assert api.frontier("small")["points"]
-    assert api.job("large")["status"] == "planning", "it was not lost"
+    assert api.do(ShowFrontier(job="small"))["points"]
+    assert api.do(ShowPipeline(job="large"))["status"] == "planning", "it was not lost"
     tell_small(api, "another")
     planned_soon(api, "another")
-    assert api.job("large")["status"] == "planning"
+    assert api.do(ShowPipeline(job="large"))["status"] == "planning"
     stop_soon(second)
 
 
@@ -122,11 +151,11 @@ def test_a_pipeline_too_large_to_refine_gets_a_plan_that_says_so(file):
         api = RemotePipelines(server.url, timeout=60.0)
         tell_large(api, parts=400)
         planned_soon(api, "large")
-        found = api.frontier("large")
+        found = api.do(ShowFrontier(job="large"))
         assert found["active"][0]["energy"] < found["before"]["energy"]
         assert found["points"][0]["time"] <= found["before"]["time"]
         assert all(each["lower_bound"] <= each["energy"] for each in found["points"])
-        standing = api.standing("large", 0, "session 0")
+        standing = api.do(ShowPlan(job="large", rank=0, session="session 0"))
         assert len(standing.clocks) == 800
         (event,) = [each for each in events(server, "large") if each["kind"] == "plan"]
         assert event["message"].endswith("; not fully refined, as that takes more than 2 s")
@@ -137,7 +166,9 @@ def test_a_pipeline_for_which_there_is_no_plan_in_time_is_told_so(file):
         api = RemotePipelines(server.url, timeout=60.0)
         tell_large(api, parts=50)
         deadline = time.monotonic() + SOON
-        while (standing := api.standing("large", 0, "session 0")).state != "cannot plan":
+        while (
+            standing := api.do(ShowPlan(job="large", rank=0, session="session 0"))
+        ).state != "cannot plan":
             assert time.monotonic() < deadline, standing
         assert "must be small enough to be planned within 0.001 s" in standing.message
         assert "ranks keep their present clocks" in standing.message

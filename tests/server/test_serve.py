@@ -18,7 +18,7 @@ import pytest
 from tests.cli.support import one_error_line, zeus, zeus_here
 from tests.optimizer.batch_size.clients import free_port
 from tests.optimizer.batch_size.histories import spec
-from tests.optimizer.pipeline_frequency.job.reports import registration
+from tests.optimizer.pipeline_frequency.job.reports import registering, registration
 from tests.server.child import Server, serving
 from tests.server.storm import storm
 from tests.server.wire import HttpClient
@@ -41,6 +41,7 @@ from zeus.optimizer.batch_size.api._commands import (
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
 from zeus.optimizer.batch_size.storage import reading_jobs, writing_jobs
 from zeus.optimizer.batch_size.storage._service import Jobs
+from zeus.optimizer.pipeline_frequency.api._commands import ListPipelines, ShowPlan
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.store import Store, Tokens
 
@@ -435,7 +436,7 @@ def test_a_token_for_reading_only_changes_nothing(file):
         owner.do(CreateJob(spec=spec("other")))
         trial = owner.do(Decide(job="nightly", **GPU)).trial
         pipelines = RemotePipelines(server.url, everything, timeout=60.0)
-        pipelines.register("gpt3", registration(0))
+        pipelines.do(registering("gpt3", registration(0)))
 
         def state():
             with reading_jobs(store) as view:
@@ -469,10 +470,10 @@ def test_a_token_for_reading_only_changes_nothing(file):
             server.jobs(looks_at_one).do(ShowJob(job="other"))
         # Whoever asks for a rank's plan is taken for the rank.
         watcher = RemotePipelines(server.url, looks, timeout=60.0)
-        assert [job["name"] for job in watcher.do(ListJobs())] == ["gpt3"]
+        assert [job["name"] for job in watcher.do(ListPipelines())] == ["gpt3"]
         with pytest.raises(TokenError, match="only a rank may ask"):
-            watcher.standing("gpt3", 0, registration(0).session)
-        assert pipelines.standing("gpt3", 0, registration(0).session)
+            watcher.do(ShowPlan(job="gpt3", rank=0, session=registration(0).session))
+        assert pipelines.do(ShowPlan(job="gpt3", rank=0, session=registration(0).session))
     store.close()
 
 

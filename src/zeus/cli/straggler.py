@@ -74,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _report(api: RemotePipelines, console: Console, arguments: argparse.Namespace) -> None:
+    from zeus.optimizer.pipeline_frequency.api._commands import ReportStraggler  # noqa: PLC0415
     from zeus.optimizer.pipeline_frequency.job._messages import Straggler  # noqa: PLC0415
 
     try:
@@ -82,7 +83,7 @@ def _report(api: RemotePipelines, console: Console, arguments: argparse.Namespac
         )
     except PipelineError as error:
         raise UsageError(str(error)) from None
-    job = api.report_straggler(arguments.job, straggler)
+    job = api.do(ReportStraggler(job=arguments.job, straggler=straggler))
     if arguments.json:
         console.print_json(job)
         return
@@ -91,7 +92,9 @@ def _report(api: RemotePipelines, console: Console, arguments: argparse.Namespac
 
 
 def _list(api: RemotePipelines, console: Console, *, as_json: bool) -> None:
-    jobs = api.jobs()
+    from zeus.optimizer.pipeline_frequency.api._commands import ListPipelines  # noqa: PLC0415
+
+    jobs = api.do(ListPipelines())
     if as_json:
         console.print_json(jobs)
         return

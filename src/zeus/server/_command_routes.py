@@ -11,13 +11,23 @@ import re
 import types
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from functools import lru_cache
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from starlette.responses import JSONResponse, Response
 
-from zeus._rules import Note, Number, Numbers, OneOf, Text, Whole
+from zeus._rules import Items, Note, Number, Numbers, OneOf, Text, Whole
 from zeus.server._responses import Json, documented
 from zeus.transport._command import Command, plain
 
@@ -35,7 +45,7 @@ def add_routes(router: APIRouter, commands: Iterable[type[Command[Any]]], execut
             methods=[kind.method],
             description=_summary(kind),
             responses=_faults(kind, body),
-            response_model=kind.answer,
+            response_model=_answer(kind.answer),
             status_code=204 if empty else 200,
             response_class=Response if empty else JSONResponse,
         )
@@ -51,7 +61,8 @@ def body_of(kind: type[Command[Any]]) -> type[BaseModel] | None:
     if kind.method in ("GET", "DELETE"):
         return None
     source = get_type_hints(kind)[kind.inline] if kind.inline else kind
-    found = _model(f"{kind.__name__}Body", source, skip={"scope", *kind.in_path().values()})
+    skip = () if kind.inline else {"scope", *kind.in_path().values()}
+    found = _model(f"{kind.__name__}Body", source, skip)
     return found if found.model_fields else None
 
 
@@ -66,9 +77,11 @@ def command_of(
         given: Parameters of the path and the query, by the names of their fields.
         body: The body, if the command has one.
     """
-    content = {} if body is None else vars(body)
+    content = {} if body is None else body.model_dump()
     if kind.inline:
-        content = {kind.inline: get_type_hints(kind)[kind.inline].from_dict(content)}
+        source = get_type_hints(kind)[kind.inline]
+        make = source.from_dict if hasattr(source, "from_dict") else lambda each: source(**each)
+        content = {kind.inline: make(content)}
     return kind(scope=scope, **given, **content)
 
 
@@ -115,7 +128,7 @@ def _faults(
     kind: type[Command[Any]], body: type[BaseModel] | None
 ) -> dict[int | str, dict[str, Any]]:
     """Return the error responses of a command, for its documentation."""
-    codes = {422} if len(_parameters(kind, body)) > 1 else set()
+    codes = {*kind.faults, *({422} if len(_parameters(kind, body)) > 1 else ())}
     if kind.in_path():
         codes |= {404, 500}
     if body is not None:
@@ -125,6 +138,22 @@ def _faults(
 
 def _summary(kind: type) -> str:
     return (inspect.getdoc(kind) or "").partition("\n\n")[0]
+
+
+def _answer(hint: Any) -> Any:
+    """Return the type of an answer as the web framework documents it."""
+    if get_origin(hint) in (list, Union, types.UnionType):
+        parts = tuple(map(_answer, get_args(hint)))
+        return types.GenericAlias(list, parts) if get_origin(hint) is list else Union[parts]  # noqa: UP007
+    return _record_model(hint) if is_typeddict(hint) else hint
+
+
+@lru_cache(maxsize=256)
+def _record_model(record: Any) -> type[BaseModel]:
+    made: dict[str, Any] = {
+        name: (_answer(hint), ...) for name, hint in get_type_hints(record).items()
+    }
+    return create_model(record.__name__, __doc__=record.__doc__, **made)
 
 
 # --- bodies ---------------------------------------------------------------------------------------
@@ -154,8 +183,6 @@ def _documented(hint: Any) -> Any:
         return _ruled(hint.__metadata__[0])
     if origin in (Union, types.UnionType):
         return Union[tuple(_documented(each) for each in get_args(hint))]  # noqa: UP007
-    if origin is tuple:  # strict mode does not accept a list as a tuple
-        return types.GenericAlias(list, (_documented(get_args(hint)[0]),))
     if isinstance(hint, type) and is_dataclass(hint):
         return _model(hint.__name__, hint)
     return hint
@@ -179,6 +206,9 @@ def _ruled(rule: Any) -> Any:
             return Literal[words]
         case Numbers(each=each, least=least, most=most):
             items = types.GenericAlias(list, (_ruled(each),))
+            return Annotated[items, Field(min_length=least or None, max_length=most)]
+        case Items(each=each, least=least, most=most):
+            items = types.GenericAlias(list, (_documented(each),))
             return Annotated[items, Field(min_length=least or None, max_length=most)]
     raise TypeError(f"a rule that cannot be documented: {rule!r}")
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 from urllib.parse import quote, urlencode
 
-from zeus.errors import ServerError, ZeusError
+from zeus.errors import ServerError, TokenError, ZeusError
 from zeus.transport._http_client import HttpClient
 
 Answer = TypeVar("Answer")
@@ -37,6 +37,7 @@ class Command(Generic[Answer]):
         renamed: Fields whose parameter in `path` has another name, by that name.
         inline: Field whose own fields are the body; empty if there is none.
         fast: Whether the server answers it past its web framework, because it is frequent.
+        faults: Status codes of errors besides those that follow from the rest.
 
     Attributes:
         scope: Name of the only job that the caller may access; `None` allows any. It is not sent:
@@ -49,6 +50,7 @@ class Command(Generic[Answer]):
     renamed: ClassVar[Mapping[str, str]] = {}
     inline: ClassVar[str] = ""
     fast: ClassVar[bool] = False
+    faults: ClassVar[tuple[int, ...]] = ()
 
     scope: str | None = None
 
@@ -67,6 +69,15 @@ class Command(Generic[Answer]):
     def in_path(cls) -> Mapping[str, str]:
         """Return the fields in the path, by the name of their parameter."""
         return {name: cls.renamed.get(name, name) for name in _PARAMETER.findall(cls.path)}
+
+    def permit(self, job: str) -> None:
+        """Check that the caller may access a job.
+
+        Raises:
+            TokenError: If not.
+        """
+        if self.scope is not None and self.scope != job:
+            raise TokenError(f"the token is for job {self.scope!r} only")
 
     def content(self) -> dict[str, Any]:
         """Return the fields that are not in the path."""

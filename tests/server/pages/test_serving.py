@@ -202,7 +202,7 @@ def test_everything_as_json(site):
     assert found["profiles"] == [
         each.to_dict() for each in jobs.do(ShowProfiles(job="nightly-bert"))
     ]
-    assert found["log"] == jobs.do(ShowLog(job="nightly-bert"))
+    assert found["log"] == jobs.do(ShowLog(job="nightly-bert", most=1_000))
 
 
 def test_errors_are_pages_for_people_and_json_for_programs(site):

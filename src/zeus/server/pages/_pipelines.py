@@ -14,9 +14,10 @@ from starlette.responses import Response
 from zeus.drawing._markup import Content, Markup, join, tag
 from zeus.drawing._table import Column, table
 from zeus.drawing.frontier import lay_out
-from zeus.errors import ServerError, UnknownJobError
+from zeus.errors import ServerError
 from zeus.frontier import Frontier, Point
 from zeus.optimizer.pipeline_frequency._figure import draw_pipeline
+from zeus.optimizer.pipeline_frequency.api._commands import ListPipelines, ShowPipeline
 from zeus.optimizer.pipeline_frequency.job._job import JobEvent
 from zeus.optimizer.pipeline_frequency.job._messages import Straggler
 from zeus.optimizer.pipeline_frequency.job._planning import Planned
@@ -48,14 +49,7 @@ def address(name: str, pipeline: int | None = None) -> str:
 def show_list(request: Request) -> Response:
     """Return the page that lists all pipeline jobs, or the one that the token is for."""
     pipelines: Pipelines = request.app.state.pipelines
-    scope = request.state.scope
-    if scope is None:
-        found = pipelines.jobs()
-    else:
-        try:
-            found = [pipelines.job(scope)]
-        except UnknownJobError:
-            found = []
+    found = pipelines.do(ListPipelines(scope=request.state.scope))
     alive = sum(job["alive"] for job in found)
     about = f"{counted(len(found), 'job')}, {counted(alive, 'rank')} training now."
     content = join(
@@ -105,7 +99,7 @@ def show(request: Request) -> Response:
     name = request.path_params["name"]
     check_scope(request, name)
     pipelines: Pipelines = request.app.state.pipelines
-    job = pipelines.job(name)
+    job = pipelines.do(ShowPipeline(job=name))
     asked = request.query_params.get("pipeline", "")
     number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 7 else 0
     try:

@@ -49,7 +49,7 @@ def test_it_survives_json(batch_sizes, data):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"name": " "}, "`name` must not be empty, but got ' '"),
+        ({"name": " "}, "`name` must be a text that is not empty, but got ' '"),
         ({"name": 3}, "but got 3"),
         ({"batch_sizes": ()}, "1 to 256 numbers, but got 0"),
         ({"batch_sizes": (8, 16, 16)}, r"must differ from each other, but got \(8, 16, 16\)"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from zeus.optimizer.pipeline_frequency import Option
 from zeus.optimizer.pipeline_frequency._schedules import Step
+from zeus.optimizer.pipeline_frequency.api._commands import RegisterRank
 from zeus.optimizer.pipeline_frequency.job._job import PipelineJob
 from zeus.optimizer.pipeline_frequency.job._messages import (
     Instruction,
@@ -27,6 +28,11 @@ def registration(
     dp, pp, tp = degrees
     seat = RankPlace(rank, rank // (pp * tp), rank // tp % pp, rank % tp, dp, pp, tp, dp * pp * tp)
     return Registration(session or f"session {rank}", seat, "NVIDIA A100", CLOCKS, **other)
+
+
+def registering(job: str, registration: Registration) -> RegisterRank:
+    """The command that registers a rank."""
+    return RegisterRank(job=job, rank=registration.seat.rank, registration=registration)
 
 
 def instructions(

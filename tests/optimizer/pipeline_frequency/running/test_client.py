@@ -9,11 +9,18 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.optimizer.pipeline_frequency.job.reports import registration
+from tests.optimizer.pipeline_frequency.job.reports import registering, registration
 from tests.optimizer.pipeline_frequency.running.rig import Training
 
 from zeus.errors import CapabilityError, PipelineError, Reason, ServerError, UnknownDeviceError
 from zeus.optimizer import PipelineFrequencyOptimizer
+from zeus.optimizer.pipeline_frequency.api._commands import (
+    DeletePipeline,
+    ReportStraggler,
+    ShowFrontier,
+    ShowPipeline,
+    ShowProfile,
+)
 from zeus.optimizer.pipeline_frequency.job._messages import Straggler
 from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.store import Store
@@ -59,15 +66,15 @@ def test_the_plan_saves_energy_and_takes_no_more_time(api, caplog):
         assert tuple(clocks[1:]) == optimizer.standing.clocks
     # What steps take beside what was planned is said by the ranks, and known to the server.
     training.iterate(2)
-    assert api.frontier("test")["step_time"] == pytest.approx(after.time, rel=1e-6)
+    assert api.do(ShowFrontier(job="test"))["step_time"] == pytest.approx(after.time, rel=1e-6)
     said = [line for line in caplog.messages if "the plan's iteration" in line]
     assert len(said) == 3
     assert any(f"rank 0: a step takes {after.time:.4g} s" in line for line in said)
     # The waiting GPUs' power was measured, not told.
-    assert api.frontier("test")["blocking_power"] == pytest.approx(83.0, rel=0.02)
+    assert api.do(ShowFrontier(job="test"))["blocking_power"] == pytest.approx(83.0, rel=0.02)
     training.close()
     assert locks(training) == [None] * 3
-    assert [rank["state"] for rank in api.job("test")["ranks"]] == ["ended"] * 3
+    assert [rank["state"] for rank in api.do(ShowPipeline(job="test"))["ranks"]] == ["ended"] * 3
 
 
 def test_interleaved_stages(api):
@@ -98,9 +105,9 @@ def test_clocks_are_measured_beyond_the_best_one_although_steps_differ(api):
     def measured(training):
         training.connect(api, clock_stride=45)
         training.until("following")
-        options = api.profile("test")
+        options = api.do(ShowProfile(job="test"))
         training.close()
-        api.delete("test")
+        api.do(DeletePipeline(job="test"))
         return [option for option in options if option["instruction"] == "forward"]
 
     exact = measured(Training((1.0,), microbatches=2))
@@ -122,7 +129,10 @@ def test_messages_between_stages_are_learned_and_leave_no_iteration_slower(api):
     assert training.optimizers[0].standing.time == pytest.approx(after.time, rel=1e-3)
     (planned,) = [event for event in api.events("test") if event.kind == "plan"]
     assert planned.message.endswith("messages take up to 20 ms")
-    assert {row["instruction"] for row in api.profile("test")} == {"forward", "backward"}
+    assert {row["instruction"] for row in api.do(ShowProfile(job="test"))} == {
+        "forward",
+        "backward",
+    }
     training.close()
 
 
@@ -139,7 +149,7 @@ def test_a_straggler_changes_the_very_next_iteration_and_so_does_its_recovery(ap
     assert frugal.energy < 0.99 * wasteful.energy
     assert frugal.clocks[3:] == wasteful.clocks[3:], "the straggler itself hurries as before"
     training.slow[1] = 1.0
-    api.report_straggler("test", Straggler(1, healthy=True))
+    api.do(ReportStraggler(job="test", straggler=Straggler(1, healthy=True)))
     (healthy,) = training.iterate()
     assert healthy.time == pytest.approx(usual.time, rel=1e-6)
     assert healthy.energy == pytest.approx(usual.energy, rel=1e-6)
@@ -262,7 +272,7 @@ def test_clocks_that_cannot_be_set_are_one_warning_and_told_to_the_server(api, c
         training.iterate(30)
     assert len(caplog.messages) == 1
     assert "rank 1 keeps its previous clocks: no permission" in caplog.messages[0]
-    assert "rank 1 cannot take part: no permission" in api.job("test")["status"]
+    assert "rank 1 cannot take part: no permission" in api.do(ShowPipeline(job="test"))["status"]
     assert training.optimizers[0].state == "waiting"
     assert locks(training) == [None] * 3
     training.close()
@@ -273,11 +283,11 @@ def test_a_server_that_has_forgotten_everything_is_told_everything(api, caplog):
     training.connect(api, **QUICK)
     training.until("following")
     clocks = training.iterate()[0].clocks
-    api.delete("test")
+    api.do(DeletePipeline(job="test"))
     training.iterate(3)
     training.until("following")
     assert training.iterate(2)[-1].clocks == clocks
-    assert api.job("test")["status"] == "planned"
+    assert api.do(ShowPipeline(job="test"))["status"] == "planned"
     assert caplog.messages == []
     training.close()
 
@@ -302,7 +312,7 @@ def test_a_rank_whose_place_is_taken_is_told_and_keeps_its_clocks(api, caplog):
 
 
 def test_a_rank_that_the_server_does_not_take_keeps_its_clocks(api, caplog):
-    api.register("test", registration(1, (4, 2, 1)))
+    api.do(registering("test", registration(1, (4, 2, 1))))
     with caplog.at_level(logging.WARNING, "zeus"):
         optimizer = client(api)  # the only rank of another shape
         for _ in range(3):

@@ -8,6 +8,7 @@ import pytest
 from tests.device.clients import Clients
 from tests.optimizer.pipeline_frequency.running.rig import Training
 
+from zeus.optimizer.pipeline_frequency.api._commands import ShowProfile
 from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.store import Store
 
@@ -33,7 +34,7 @@ def train(tmp_path, name: str, disturb: bool) -> tuple[list, list]:
             assert training.optimizers[0].state == "measuring"
     training.until("following")
     training.close()
-    profile = api.profile("test")
+    profile = api.do(ShowProfile(job="test"))
     store.close()
     return profile, progress
 

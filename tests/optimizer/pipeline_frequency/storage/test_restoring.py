@@ -11,12 +11,17 @@ import time
 
 import pytest
 from tests.device.clients import LONG_ENOUGH, Clients
-from tests.optimizer.pipeline_frequency.job.reports import measured, registration
+from tests.optimizer.pipeline_frequency.job.reports import measured, registering, registration
 
 from simulated_drivers import GpuSpec, SimulatedNvml
 from zeus.clock import MonotonicClock
 from zeus.device import _simulated as simulated
 from zeus.device._base import ClockRange
+from zeus.optimizer.pipeline_frequency.api._commands import (
+    PutMeasurements,
+    PutSequence,
+    ReportStraggler,
+)
 from zeus.optimizer.pipeline_frequency.job._messages import Instruction, Straggler
 from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.store import Store
@@ -65,10 +70,10 @@ def storage(tmp_path):
     where = f"sqlite:///{tmp_path}/jobs.db"
     store = Store(where)
     api = Pipelines(store)
-    api.register("test", registration(0, (2, 1, 1)))
-    api.put_sequence("test", 0, "session 0", STEP)
-    api.put_measurements("test", 0, "session 0", measured(STEP))
-    api.report_straggler("test", Straggler(0, slowdown=1.25))
+    api.do(registering("test", registration(0, (2, 1, 1))))
+    api.do(PutSequence(job="test", rank=0, session="session 0", instructions=STEP))
+    api.do(PutMeasurements(job="test", rank=0, session="session 0", **measured(STEP).to_dict()))
+    api.do(ReportStraggler(job="test", straggler=Straggler(0, slowdown=1.25)))
     store.close()
     return where
 
@@ -185,9 +190,23 @@ def test_on_the_driver_clocks_change_beside_the_training_thread(tmp_path, nvml_l
     options = dict(measured(STEP).options)
     forward, _ = options
     options[forward] = options[forward][:1]
-    api.put_sequence("test", 0, "session 0", [*STEP, Instruction("communication")])
-    api.put_sequence("test", 0, "session 0", STEP)
-    api.put_measurements("test", 0, "session 0", type(measured(STEP))(options, 80.0, 1))
+    api.do(
+        PutSequence(
+            job="test",
+            rank=0,
+            session="session 0",
+            instructions=[*STEP, Instruction("communication")],
+        )
+    )
+    api.do(PutSequence(job="test", rank=0, session="session 0", instructions=STEP))
+    api.do(
+        PutMeasurements(
+            job="test",
+            rank=0,
+            session="session 0",
+            **type(measured(STEP))(options, 80.0, 1).to_dict(),
+        )
+    )
     store.close()
     gpu = GpuSpec(sensors="live-power", name="NVIDIA A100-SXM4-80GB", needs_root=False)
     with SimulatedNvml.create(tmp_path / "nvml", [gpu]) as simulation:

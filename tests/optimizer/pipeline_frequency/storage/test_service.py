@@ -5,10 +5,27 @@ from __future__ import annotations
 import threading
 
 import pytest
-from tests.optimizer.pipeline_frequency.job.reports import instructions, measured, registration
+from tests.optimizer.pipeline_frequency.job.reports import (
+    instructions,
+    measured,
+    registering,
+    registration,
+)
 
 from zeus.errors import JobConflictError, PipelineError, UnknownJobError
 from zeus.optimizer.pipeline_frequency._schedules import Shape, one_forward_one_backward
+from zeus.optimizer.pipeline_frequency.api._commands import (
+    DeletePipeline,
+    Leave,
+    ListPipelines,
+    PutMeasurements,
+    PutSequence,
+    ReportStraggler,
+    ReportTrouble,
+    ShowFrontier,
+    ShowPipeline,
+    ShowPlan,
+)
 from zeus.optimizer.pipeline_frequency.job._messages import Instruction, Straggler
 from zeus.optimizer.pipeline_frequency.storage._service import LEASE, Pipelines
 from zeus.store import Store
@@ -44,10 +61,19 @@ def tell_all(api: Pipelines, degrees=(1, 2, 1), job: str = "test", run: str = ""
     for rank in range(degrees[0] * degrees[1] * degrees[2]):
         who = registration(rank, degrees, f"session {rank}{run}")
         place = who.seat.pp_rank
-        api.register(job, who)
-        api.put_sequence(job, rank, who.session, ORDERS[place])
+        api.do(registering(job, who))
+        api.do(PutSequence(job=job, rank=rank, session=who.session, instructions=ORDERS[place]))
         loads = {("forward", 0): 1.0 + 0.3 * place, ("backward", 0): 1.0 + 0.3 * place}
-        answers.append(api.put_measurements(job, rank, who.session, measured(ORDERS[place], loads)))
+        answers.append(
+            api.do(
+                PutMeasurements(
+                    job=job,
+                    rank=rank,
+                    session=who.session,
+                    **measured(ORDERS[place], loads).to_dict(),
+                )
+            )
+        )
     return answers
 
 
@@ -55,14 +81,18 @@ def test_everything_outlives_a_restart(store, storage, time):
     first = Pipelines(store, time)
     *_, last = tell_all(first, (2, 2, 1))
     assert last.state == "plan"
-    first.report_straggler("test", Straggler(1, slowdown=1.2))
-    standings = [first.standing("test", rank, f"session {rank}") for rank in range(4)]
+    first.do(ReportStraggler(job="test", straggler=Straggler(1, slowdown=1.2)))
+    standings = [
+        first.do(ShowPlan(job="test", rank=rank, session=f"session {rank}")) for rank in range(4)
+    ]
     assert standings[0].clocks != standings[2].clocks, "the others take their time"
     again_store = Store(storage)
     again = Pipelines(again_store, time)
-    assert [again.standing("test", rank, f"session {rank}") for rank in range(4)] == standings
-    assert again.job("test") == first.job("test")
-    assert again.frontier("test") == first.frontier("test")
+    assert [
+        again.do(ShowPlan(job="test", rank=rank, session=f"session {rank}")) for rank in range(4)
+    ] == standings
+    assert again.do(ShowPipeline(job="test")) == first.do(ShowPipeline(job="test"))
+    assert again.do(ShowFrontier(job="test")) == first.do(ShowFrontier(job="test"))
     assert again.events("test") == first.events("test")
     assert [event.kind for event in again.events("test")] == ["straggler", "plan"]
     assert again.waiting_for_plan() == []
@@ -90,58 +120,72 @@ def test_who_registers_while_a_plan_is_made_does_not_leave_the_others_without(st
     tell_all(pipelines, (1, 2, 1))
     for rank in (0, 1):
         who = registration(rank, (2, 2, 1), f"session {rank}")
-        pipelines.register("wide", who)
-        pipelines.put_sequence("wide", rank, who.session, ORDERS[rank])
-        pipelines.put_measurements("wide", rank, who.session, measured(ORDERS[rank]))
+        pipelines.do(registering("wide", who))
+        pipelines.do(
+            PutSequence(job="wide", rank=rank, session=who.session, instructions=ORDERS[rank])
+        )
+        pipelines.do(
+            PutMeasurements(
+                job="wide", rank=rank, session=who.session, **measured(ORDERS[rank]).to_dict()
+            )
+        )
     assert asked == ["test", "wide"]
     late = registration(2, (2, 2, 1), "session 2")
-    time.happen = lambda: pipelines.register("wide", late)
+    time.happen = lambda: pipelines.do(registering("wide", late))
     pipelines.solve("wide")
     assert time.happen is None, "it did happen"
-    assert pipelines.standing("wide", 0, "session 0").state == "plan"
+    assert pipelines.do(ShowPlan(job="wide", rank=0, session="session 0")).state == "plan"
 
 
 def test_who_could_not_take_part_and_leaves_makes_way_for_a_plan(store, time):
     pipelines = Pipelines(store, time)
     first = registration(2, (2, 2, 1), "session 2")
-    pipelines.register("test", first)
-    pipelines.report_trouble("test", 2, first.session, "no permission")
+    pipelines.do(registering("test", first))
+    pipelines.do(ReportTrouble(job="test", rank=2, session=first.session, message="no permission"))
     for rank in (0, 1):
         who = registration(rank, (2, 2, 1), f"session {rank}")
-        pipelines.register("test", who)
-        pipelines.put_sequence("test", rank, who.session, ORDERS[rank])
-        pipelines.put_measurements("test", rank, who.session, measured(ORDERS[rank]))
-    assert pipelines.standing("test", 0, "session 0").state != "plan"
-    pipelines.leave("test", 2, first.session)
-    assert pipelines.standing("test", 0, "session 0").state == "plan"
+        pipelines.do(registering("test", who))
+        pipelines.do(
+            PutSequence(job="test", rank=rank, session=who.session, instructions=ORDERS[rank])
+        )
+        pipelines.do(
+            PutMeasurements(
+                job="test", rank=rank, session=who.session, **measured(ORDERS[rank]).to_dict()
+            )
+        )
+    assert pipelines.do(ShowPlan(job="test", rank=0, session="session 0")).state != "plan"
+    pipelines.do(Leave(job="test", rank=2, session=first.session))
+    assert pipelines.do(ShowPlan(job="test", rank=0, session="session 0")).state == "plan"
 
 
 def test_two_servers_on_one_store_agree(store, storage, time):
     other_store = Store(storage)
     here, there = Pipelines(store, time), Pipelines(other_store, time)
     tell_all(here, (2, 2, 1))
-    before = there.standing("test", 0, "session 0")
+    before = there.do(ShowPlan(job="test", rank=0, session="session 0"))
     assert before.state == "plan"
-    here.report_straggler("test", Straggler(1, slowdown=1.2))
+    here.do(ReportStraggler(job="test", straggler=Straggler(1, slowdown=1.2)))
     # Who waits at the other one hears of it, too.
-    after = there.standing("test", 0, "session 0", version=before.version, wait=30.0)
+    after = there.do(
+        ShowPlan(job="test", rank=0, session="session 0", version=before.version, wait=30.0)
+    )
     assert after.version > before.version
-    assert after == here.standing("test", 0, "session 0")
+    assert after == here.do(ShowPlan(job="test", rank=0, session="session 0"))
     other_store.close()
 
 
 def test_who_waits_is_answered_when_something_changes(store, time):
     api = Pipelines(store, time)
     tell_all(api, (2, 2, 1))
-    version = api.job("test")["version"]
+    version = api.do(ShowPipeline(job="test"))["version"]
     heard = []
     waiting = threading.Thread(
         target=lambda: heard.append(
-            api.standing("test", 0, "session 0", version=version, wait=60.0)
+            api.do(ShowPlan(job="test", rank=0, session="session 0", version=version, wait=60.0))
         )
     )
     waiting.start()
-    api.report_straggler("test", Straggler(1, slowdown=1.3))
+    api.do(ReportStraggler(job="test", straggler=Straggler(1, slowdown=1.3)))
     waiting.join(30.0)
     assert heard[0].version == version + 1
 
@@ -149,42 +193,46 @@ def test_who_waits_is_answered_when_something_changes(store, time):
 def test_what_is_refused_leaves_no_trace(store, storage, time):
     api = Pipelines(store, time)
     tell_all(api)
-    before = api.job("test")
+    before = api.do(ShowPipeline(job="test"))
     with pytest.raises(JobConflictError):
-        api.put_sequence("test", 0, "another session", ORDERS[0])
+        api.do(PutSequence(job="test", rank=0, session="another session", instructions=ORDERS[0]))
     with pytest.raises(PipelineError):
-        api.put_sequence("test", 0, "session 0", [Instruction("a\nb")])
+        api.do(
+            PutSequence(job="test", rank=0, session="session 0", instructions=[Instruction("a\nb")])
+        )
     with pytest.raises(PipelineError):
-        api.report_straggler("test", Straggler(5, slowdown=1.2))
+        api.do(ReportStraggler(job="test", straggler=Straggler(5, slowdown=1.2)))
     with pytest.raises(PipelineError):
-        api.register("a\0b", registration())
+        api.do(registering("a\0b", registration()))
     for name in ("nobody", "a\0b"):
         with pytest.raises(UnknownJobError):
-            api.job(name)
-    assert api.job("test") == before
-    assert Pipelines(store, time).job("test") == before
+            api.do(ShowPipeline(job=name))
+    assert api.do(ShowPipeline(job="test")) == before
+    assert Pipelines(store, time).do(ShowPipeline(job="test")) == before
 
 
 def test_a_rank_that_says_nothing_is_lost_and_a_new_run_may_begin(store, time):
     api = Pipelines(store, time)
     tell_all(api, (2, 2, 1))
-    api.report_straggler("test", Straggler(1, slowdown=1.2))
+    api.do(ReportStraggler(job="test", straggler=Straggler(1, slowdown=1.2)))
     time.now += 0.9 * LEASE
     for rank in (0, 1):
-        api.standing("test", rank, f"session {rank}")
+        api.do(ShowPlan(job="test", rank=rank, session=f"session {rank}"))
     time.now += 0.2 * LEASE
-    states = [rank["state"] for rank in api.job("test")["ranks"]]
+    states = [rank["state"] for rank in api.do(ShowPipeline(job="test"))["ranks"]]
     assert states == ["measured", "measured", "lost", "lost"]
     assert api.numbers() == (1, 2)
     api.sweep()
-    assert api.job("test")["stragglers"] == [], "nobody waits for a pipeline that is gone"
+    assert api.do(ShowPipeline(job="test"))["stragglers"] == [], (
+        "nobody waits for a pipeline that is gone"
+    )
     api.sweep()
     said = [event.message for event in api.events("test")]
     assert said[:2] == ["pipeline 1 is gone", "lost contact with ranks 2, 3"]
     assert len(said) == 4, "it is said once"
     time.now += 2 * LEASE
     tell_all(api, (1, 2, 1), run=" of the next run")
-    job = api.job("test")
+    job = api.do(ShowPipeline(job="test"))
     assert (job["dp_degree"], job["registered"], job["status"]) == (1, 2, "planned")
 
 
@@ -192,41 +240,52 @@ def test_a_restarted_server_gives_ranks_time_to_be_heard_of(store, time):
     tell_all(Pipelines(store, time))
     time.now += 10 * LEASE
     again = Pipelines(store, time)
-    assert again.job("test")["alive"] == 2
+    assert again.do(ShowPipeline(job="test"))["alive"] == 2
     time.now += 1.1 * LEASE
-    assert again.job("test")["alive"] == 0
+    assert again.do(ShowPipeline(job="test"))["alive"] == 0
 
 
 def test_orders_that_do_not_fit_are_told_to_everybody_until_they_do(store, time):
     api = Pipelines(store, time)
-    api.register("test", registration(0))
-    api.register("test", registration(1))
+    api.do(registering("test", registration(0)))
+    api.do(registering("test", registration(1)))
     short = ORDERS[1][:2]
-    api.put_sequence("test", 0, "session 0", ORDERS[0])
-    api.put_sequence("test", 1, "session 1", short)
-    api.put_measurements("test", 0, "session 0", measured(ORDERS[0]))
-    answer = api.put_measurements("test", 1, "session 1", measured(short))
+    api.do(PutSequence(job="test", rank=0, session="session 0", instructions=ORDERS[0]))
+    api.do(PutSequence(job="test", rank=1, session="session 1", instructions=short))
+    api.do(
+        PutMeasurements(job="test", rank=0, session="session 0", **measured(ORDERS[0]).to_dict())
+    )
+    answer = api.do(
+        PutMeasurements(job="test", rank=1, session="session 1", **measured(short).to_dict())
+    )
     assert (answer.state, "stage 1 has 1 and stage 0 has 4" in answer.message) == (
         "cannot plan",
         True,
     )
-    assert api.standing("test", 0, "session 0").state == "cannot plan"
-    assert api.frontier("test")["points"] == []
-    api.put_sequence("test", 1, "session 1", ORDERS[1])
-    assert api.standing("test", 0, "session 0").state == "wait"
-    assert api.put_measurements("test", 1, "session 1", measured(ORDERS[1])).state == "plan"
+    assert api.do(ShowPlan(job="test", rank=0, session="session 0")).state == "cannot plan"
+    assert api.do(ShowFrontier(job="test"))["points"] == []
+    api.do(PutSequence(job="test", rank=1, session="session 1", instructions=ORDERS[1]))
+    assert api.do(ShowPlan(job="test", rank=0, session="session 0")).state == "wait"
+    assert (
+        api.do(
+            PutMeasurements(
+                job="test", rank=1, session="session 1", **measured(ORDERS[1]).to_dict()
+            )
+        ).state
+        == "plan"
+    )
 
 
 def test_jobs_are_listed_and_forgotten(store, time):
     api = Pipelines(store, time)
     for name in ("one", "two"):
         tell_all(api, job=name)
-    assert [job["name"] for job in api.jobs()] == ["one", "two"]
-    api.delete("one")
-    assert [job["name"] for job in api.jobs()] == ["two"]
+    assert [job["name"] for job in api.do(ListPipelines())] == ["one", "two"]
+    api.do(DeletePipeline(job="one"))
+    assert [job["name"] for job in api.do(ListPipelines())] == ["two"]
     with pytest.raises(UnknownJobError, match="no pipeline job 'one'"):
-        api.delete("one")
+        api.do(DeletePipeline(job="one"))
     with pytest.raises(UnknownJobError):
-        api.standing("one", 0, "session 0")
+        api.do(ShowPlan(job="one", rank=0, session="session 0"))
     tell_all(api, job="one")
-    assert api.job("one")["version"] == 2
+    assert api.do(ShowPipeline(job="one"))["version"] == 2

@@ -197,7 +197,7 @@ class CreateJob(JobCommand[JobInfo]):
 
     Raises:
         JobConflictError: If a job of that name exists with another specification.
-        JobSpecError: If its name cannot be part of a URL.
+        JobSpecError: If its name is too long, or cannot be part of a URL.
     """
 
     method = "POST"
@@ -207,7 +207,7 @@ class CreateJob(JobCommand[JobInfo]):
     spec: JobSpec
 
     def __post_init__(self) -> None:
-        name = self.spec.name
+        name = values.NAME.check("name", self.spec.name, JobSpecError)
         if "/" in name or name in (".", ".."):
             raise JobSpecError(f"`name` must have no / and not be . or .., but got {name!r}")
 

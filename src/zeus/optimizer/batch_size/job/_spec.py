@@ -64,7 +64,10 @@ class JobSpec:
     learning_rate_rule: Annotated[str, OneOf(LEARNING_RATE_RULES)] = "none"
 
     def __post_init__(self) -> None:
-        enforce(self, JobSpecError)
+        name: Any = self.name
+        if not isinstance(name, str) or not name.strip():
+            raise JobSpecError(f"`name` must be a text that is not empty, but got {name!r}")
+        enforce(self, JobSpecError, but=("name",))  # whose length is bounded in requests only
         sizes, default = tuple(sorted(self.batch_sizes)), self.default_batch_size
         if len(set(sizes)) != len(sizes):
             raise JobSpecError(f"`batch_sizes` must differ from each other, but got {sizes}")

@@ -17,7 +17,6 @@ from zeus.errors import (
     JobConflictError,
     JobLogError,
     StorageError,
-    TokenError,
     UnknownJobError,
     ZeusError,
 )
@@ -189,7 +188,7 @@ class Batch:
 
     def _create(self, command: CreateJob) -> JobInfo:
         spec = command.spec
-        within(command, spec.name)
+        command.permit(spec.name)
         job_id = self._ids.get(spec.name)
         if job_id is None:
             row = self._transaction.add_job(spec, self._now)
@@ -205,7 +204,7 @@ class Batch:
         return job_info(row)
 
     def _job(self, command: JobCommand[Any], name: str) -> JobTransaction:
-        within(command, name)
+        command.permit(name)
         if name not in self._ids:
             raise UnknownJobError(f"there is no job {name[:80]!r}")
         return self._loaded(self._ids[name])
@@ -302,7 +301,7 @@ class Batch:
         row = self._rows.get(job_id)
         if row is None and command.scope is None:
             raise UnknownJobError(f"there is no trial {command.trial!r}")
-        within(command, "" if row is None else row.name)
+        command.permit("" if row is None else row.name)
         job = self._loaded(job_id)
         if not 1 <= number <= job.brain.log.trials:
             raise UnknownJobError(f"there is no trial {command.trial!r}")
@@ -391,7 +390,7 @@ class Batch:
         return info
 
     def _delete(self, command: DeleteJob) -> None:
-        within(command, command.job)
+        command.permit(command.job)
         job_id = self._ids.pop(command.job, None)
         if job_id is None:
             raise UnknownJobError(f"there is no job {command.job[:80]!r}")
@@ -420,16 +419,6 @@ def _key_of(command: JobCommand[Any]) -> tuple[int, int] | None:
 def _storable(text: object) -> bool:
     """Whether the store can hold a text at all."""
     return isinstance(text, str) and text.isprintable()
-
-
-def within(command: JobCommand[Any], job: str) -> None:
-    """Check that the caller may access a job.
-
-    Raises:
-        TokenError: If not.
-    """
-    if command.scope is not None and command.scope != job:
-        raise TokenError(f"the token is for job {command.scope!r} only")
 
 
 def _same_job(there: JobSpec, here: JobSpec) -> None:

@@ -20,7 +20,7 @@ from zeus.optimizer.batch_size.api._commands import (
     trial_name,
 )
 from zeus.optimizer.batch_size.storage import JobRow, View, reading_jobs, writing_jobs
-from zeus.optimizer.batch_size.storage._batch import Batch, within
+from zeus.optimizer.batch_size.storage._batch import Batch
 from zeus.optimizer.batch_size.storage._cache import Cache
 from zeus.optimizer.batch_size.storage._leases import WatchedLeases
 from zeus.optimizer.batch_size.storage._rows import job_info, listed, profile_info
@@ -188,7 +188,7 @@ def _list_jobs(view: View, command: ListJobs) -> list[JobInfo]:
 def _found(view: View, command: JobCommand[Any]) -> JobRow:
     name = command.job_name()
     assert name is not None
-    within(command, name)
+    command.permit(name)
     # A text that no database can hold cannot be a job's name.
     row = view.job(name) if name.isprintable() else None
     if row is None:

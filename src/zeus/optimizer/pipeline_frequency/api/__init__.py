@@ -1,5 +1,5 @@
-"""The interface to pipeline jobs: its methods, and the client of a server.
+"""The interface to pipeline jobs: its commands, its answers, and the client of a server.
 
-`PipelinesApi` is implemented here for a server (`RemotePipelines`) and in `storage` for a store
+`PipelinesApi` executes commands: here on a server (`RemotePipelines`), in `storage` on a store
 (`Pipelines`).
 """

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from zeus._rules import Items, Note, Number, Text, Whole
 from zeus.errors import PipelineError, ServerError
 from zeus.optimizer.pipeline_frequency._profile import Option
 
@@ -20,6 +21,17 @@ MAX_STAGES = 1_000_000  # in the whole model
 MAX_SECONDS, MAX_JOULES, MAX_WATTS, MAX_MEGAHERTZ = 1e6, 1e9, 1e6, 1e5
 MIN_SECONDS = 1e-9  # per instruction: near 0 s, its power would be unbounded
 MAX_SLOWDOWN = 1_000.0
+
+Name = Annotated[str, Text(MAX_NAME)]
+RankNumber = Annotated[int, Whole(0, MAX_RANKS - 1)]
+Degree = Annotated[int, Whole(1, MAX_RANKS)]
+Megahertz = Annotated[int, Whole(1, int(MAX_MEGAHERTZ))]
+Watts = Annotated[float, Number(0, MAX_WATTS)]
+Seconds = Annotated[float, Number(MIN_SECONDS, MAX_SECONDS)]
+Joules = Annotated[float, Number(0, MAX_JOULES)]
+_Instants = Annotated[
+    tuple[float, ...], Items(Annotated[float, Number(0, 1e12)], 0, MAX_INSTRUCTIONS)
+]
 
 FORWARD = "forward"
 GRADIENTS = ("backward", "backward_input")
@@ -78,14 +90,14 @@ class RankPlace:
         PipelineError: If a number is out of range.
     """
 
-    rank: int
-    dp_rank: int
-    pp_rank: int
-    tp_rank: int
-    dp_degree: int
-    pp_degree: int
-    tp_degree: int
-    world_size: int
+    rank: RankNumber
+    dp_rank: RankNumber
+    pp_rank: RankNumber
+    tp_rank: RankNumber
+    dp_degree: Degree
+    pp_degree: Degree
+    tp_degree: Degree
+    world_size: Degree
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -142,16 +154,26 @@ class Registration:
         note: Description of the training run, for people.
     """
 
-    session: str
+    session: Name
     seat: RankPlace
-    gpu: str
-    clocks: tuple[int, ...]
-    blocking_power: float | None = None
-    note: str = ""
+    gpu: Name
+    clocks: Annotated[tuple[int, ...], Items(Megahertz, 0, MAX_CLOCKS)]
+    blocking_power: Watts | None = None
+    note: Annotated[str, Note(2_000, 2_000)] = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {**asdict(self), "clocks": list(self.clocks)}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Registration:
+        """Return the registration from its JSON form; the inverse of `to_dict`.
+
+        Raises:
+            PipelineError: If the position in the job is invalid.
+        """
+        seat, clocks = RankPlace(**record["seat"]), tuple(record["clocks"])
+        return cls(**{**record, "seat": seat, "clocks": clocks})
 
 
 @dataclass(frozen=True)
@@ -164,9 +186,9 @@ class StepTimes:
         ends: When each instruction ended, likewise.
     """
 
-    step: int
-    begins: tuple[float, ...]
-    ends: tuple[float, ...]
+    step: Annotated[int, Whole(0, 2**53)]
+    begins: _Instants
+    ends: _Instants
 
 
 @dataclass(frozen=True)
@@ -305,9 +327,9 @@ class Straggler:
         PipelineError: If not exactly one is given, or one is out of range.
     """
 
-    dp_rank: int
-    slowdown: float | None = None
-    iteration_time: float | None = None
+    dp_rank: RankNumber
+    slowdown: Annotated[float, Number(1, MAX_SLOWDOWN)] | None = None
+    iteration_time: Seconds | None = None
     healthy: bool = False
 
     def __post_init__(self) -> None:
@@ -365,5 +387,19 @@ def worded(name: str, value: object, most: int = MAX_NAME, *, empty: bool = Fals
 
 
 def sequence_from(rows: Iterable[Sequence[Any]]) -> tuple[Instruction, ...]:
-    """Return the instructions from their JSON rows."""
-    return tuple(Instruction(*row) for row in rows)
+    """Return the instructions from their JSON rows.
+
+    Raises:
+        PipelineError: If a row is not made of a name and whole numbers.
+    """
+    return tuple(map(_instruction, rows))
+
+
+def _instruction(row: Sequence[Any]) -> Instruction:
+    name, chunk, *where = row
+    whole = isinstance(chunk, int) and all(isinstance(each, int | None) for each in where)
+    if not isinstance(name, str) or not whole:
+        raise PipelineError(
+            f"an instruction must be [name, chunk, microbatch, stage], but got {list(row)!r}"
+        )
+    return Instruction(name, chunk, *where)

@@ -11,7 +11,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from zeus.errors import (
     JobConflictError,
@@ -22,6 +23,16 @@ from zeus.errors import (
     ZeusError,
 )
 from zeus.optimizer.pipeline_frequency.api._api import PipelinesApi
+from zeus.optimizer.pipeline_frequency.api._commands import (
+    Leave,
+    PipelineCommand,
+    PutMeasurements,
+    PutSequence,
+    RegisterRank,
+    ReportStraggler,
+    ReportTrouble,
+    ShowPlan,
+)
 from zeus.optimizer.pipeline_frequency.job._messages import (
     Directive,
     Instruction,
@@ -35,8 +46,6 @@ logger = logging.getLogger(__name__)
 POLL = 20.0  # seconds of a long poll for the plan
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # seconds
 _LAST_WORDS = 2.0  # seconds to wait for the last reports when closing
-
-_Telling = Callable[[], Directive]
 
 
 class Link:
@@ -65,10 +74,11 @@ class Link:
         self.step_time: float | None = None
         self._api = api
         self._job = job
-        self._registration = registration
-        self._rank, self._session = registration.seat.rank, registration.session
-        self._facts: dict[str, _Telling] = {}
-        self._untold: dict[str, _Telling] = {"registration": self._register}
+        rank = registration.seat.rank
+        self._registration = RegisterRank(job=job, rank=rank, registration=registration)
+        self._me: dict[str, Any] = {"job": job, "rank": rank, "session": registration.session}
+        self._facts: dict[str, PipelineCommand[Directive]] = {}
+        self._untold: dict[str, PipelineCommand[Directive]] = {"registration": self._registration}
         self._stragglers: deque[Straggler] = deque()
         self._registered = threading.Event()
         self._news = threading.Event()
@@ -89,8 +99,7 @@ class Link:
 
     def report_sequence(self, sequence: Sequence[Instruction]) -> None:
         """Report the instructions of the rank's step."""
-        ask = self._api.put_sequence
-        self._tell("sequence", lambda: ask(self._job, self._rank, self._session, sequence))
+        self._tell("sequence", PutSequence(**self._me, instructions=tuple(sequence)))
         self.step()  # in virtual time, get the answer at once
 
     @property
@@ -101,13 +110,11 @@ class Link:
 
     def report_measurements(self, measured: Measured) -> None:
         """Report the measurements."""
-        ask = self._api.put_measurements
-        self._tell("measurements", lambda: ask(self._job, self._rank, self._session, measured))
+        self._tell("measurements", PutMeasurements(**self._me, **measured.to_dict()))
 
     def report_trouble(self, said: str) -> None:
         """Report that this rank cannot take part."""
-        ask = self._api.report_trouble
-        self._tell("trouble", lambda: ask(self._job, self._rank, self._session, said))
+        self._tell("trouble", ReportTrouble(**self._me, message=said))
         self.step()  # in virtual time, `step` is not called any more
 
     def report_straggler(self, straggler: Straggler) -> None:
@@ -141,9 +148,9 @@ class Link:
 
     # --- reporting --------------------------------------------------------------------------------
 
-    def _tell(self, what: str, telling: _Telling) -> None:
+    def _tell(self, what: str, command: PipelineCommand[Directive]) -> None:
         with self._lock:
-            self._facts[what] = self._untold[what] = telling
+            self._facts[what] = self._untold[what] = command
         self._news.set()
 
     def _report_on(self) -> None:
@@ -161,11 +168,13 @@ class Link:
         """Send the pending reports; return whether the server received all of them."""
         while True:
             with self._lock:
-                what, telling = next(iter(self._untold.items()), ("", None))
-            if telling is None:
+                what, command = next(iter(self._untold.items()), ("", None))
+            if command is None:
                 return self._report_stragglers()
             try:
-                answer = telling()
+                answer = self._api.do(command)
+                if command is self._registration:
+                    self._registered.set()
                 self._answers += 1
                 self.standing = self._newer(answer)
             except (ServerError, StorageError) as error:
@@ -185,13 +194,13 @@ class Link:
                 self.refused = f"the server rejected its {what}: {error}"
             self._heard()
             with self._lock:
-                if self._untold.get(what) is telling:
+                if self._untold.get(what) is command:
                     del self._untold[what]
 
     def _report_stragglers(self) -> bool:
         while self._stragglers:
             try:
-                self._api.report_straggler(self._job, self._stragglers[0])
+                self._api.do(ReportStraggler(job=self._job, straggler=self._stragglers[0]))
             except (ServerError, StorageError, UnknownJobError) as error:
                 return self._not_heard(error)
             except ZeusError as error:
@@ -199,17 +208,12 @@ class Link:
             self._stragglers.popleft()
         return True
 
-    def _register(self) -> Directive:
-        standing = self._api.register(self._job, self._registration)
-        self._registered.set()
-        return standing
-
     def _start_over(self) -> None:
         """Register and report everything again: the server does not know this rank (any more)."""
         self._registered.clear()
         self.standing = None  # the server counts versions from the start again
         with self._lock:
-            self._untold = {"registration": self._register, **self._facts}
+            self._untold = {"registration": self._registration, **self._facts}
         self._news.set()
 
     def _not_heard(self, error: ZeusError) -> bool:
@@ -230,7 +234,7 @@ class Link:
         if not self._registered.is_set() or self.replaced:
             return
         try:
-            self._api.leave(self._job, self._rank, self._session)
+            self._api.do(Leave(**self._me))
         except ZeusError as error:
             logger.debug("the server was not notified of the end: %s", error)
 
@@ -252,15 +256,10 @@ class Link:
 
     def _ask_for_plan(self, wait: float) -> bool:
         version = 0 if self.standing is None else self.standing.version
-        answers = self._answers
+        answers, step_time = self._answers, self.step_time
         try:
-            heard = self._api.standing(
-                self._job,
-                self._rank,
-                self._session,
-                version=version,
-                wait=wait,
-                step_time=self.step_time,
+            heard = self._api.do(
+                ShowPlan(**self._me, version=version, wait=wait, step_time=step_time)
             )
         except UnknownJobError:
             self._start_over()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -24,20 +24,38 @@ from zeus.errors import (
 )
 from zeus.optimizer.pipeline_frequency._limit import Limit, SolvingCancelledError
 from zeus.optimizer.pipeline_frequency._plan import Plan
+from zeus.optimizer.pipeline_frequency.api._commands import (
+    DeletePipeline,
+    Leave,
+    ListPipelines,
+    OfJob,
+    PipelineCommand,
+    PutMeasurements,
+    PutSequence,
+    RegisterRank,
+    ReportStraggler,
+    ReportTrouble,
+    ShowEvents,
+    ShowFrontier,
+    ShowOperations,
+    ShowPipeline,
+    ShowPlan,
+    ShowProfile,
+)
 from zeus.optimizer.pipeline_frequency.job._job import JobEvent, PipelineJob, Rank
 from zeus.optimizer.pipeline_frequency.job._messages import (
     MAX_SECONDS,
     Directive,
-    Instruction,
     Measured,
-    Registration,
-    Straggler,
     bounded,
+    sequence_from,
     worded,
 )
 from zeus.optimizer.pipeline_frequency.job._planning import ROOM, Planned, plan
 from zeus.optimizer.pipeline_frequency.storage import _records as records
+from zeus.optimizer.pipeline_frequency.storage._summaries import frontier_info, job_info, summary
 from zeus.store._store import Store
+from zeus.transport._command import Answer
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +68,7 @@ PLANNING_SECONDS = 30.0  # for the plans of one job
 
 
 class Pipelines:
-    """Pipeline jobs in a store; see `PipelinesApi` for the interface.
+    """Pipeline jobs in a store, as `PipelinesApi`.
 
     Safe to use from several threads and, on one store, from several processes.
 
@@ -93,10 +111,58 @@ class Pipelines:
         self._clock = clock or (time.monotonic if now is time.time else now)
         self._opened, self._began = now(), self._clock()
 
+    def do(self, command: PipelineCommand[Answer]) -> Answer:
+        """Execute a command and return its answer; see `PipelinesApi`."""
+        if isinstance(command, OfJob):
+            command.permit(command.job)
+        answer: Answer = self._do(command)
+        return answer
+
+    def _do(self, command: PipelineCommand[Any]) -> Any:
+        match command:
+            case RegisterRank():
+                return self._register(command)
+            case PutSequence(job=job, rank=rank, session=session):
+                sequence = sequence_from(command.instructions)
+                return self._change(
+                    job, lambda found, at: found.put_sequence(rank, session, sequence, at), rank
+                )
+            case PutMeasurements():
+                return self._put_measurements(command)
+            case ReportTrouble(job=job, rank=rank, session=session, message=message):
+                return self._change(
+                    job, lambda found, at: found.put_trouble(rank, session, message, at), rank
+                )
+            case Leave(job=job, rank=rank, session=session):
+                self._change(job, lambda found, at: found.leave(rank, session, at), None)
+                self._see_to_plan(job)  # the rank may have been what prevented planning
+                return None
+            case ShowPlan():
+                return self._wait_for_plan(command)
+            case ReportStraggler(job=job, straggler=straggler):
+                self._change(job, lambda found, at: found.put_straggler(straggler, at), None)
+                return self._job(job)
+            case ListPipelines(scope=scope):
+                return self._jobs_in(scope)
+            case ShowPipeline(job=job):
+                return self._job(job)
+            case ShowFrontier(job=job):
+                return self._frontier(job)
+            case ShowProfile(job=job):
+                planned = self.planned(job)
+                return [] if planned is None else planned.profile()
+            case ShowOperations(job=job, pipeline=pipeline):
+                return self._operations(job, pipeline)
+            case ShowEvents(job=job, most=most):
+                return [asdict(each) for each in self.events(job, most)]
+            case DeletePipeline(job=job):
+                return self._delete(job)
+        raise TypeError(f"not a command on pipeline jobs: {command!r}")
+
     # --- requests of ranks ------------------------------------------------------------------------
 
-    def register(self, job: str, registration: Registration) -> Directive:
-        """Take a place in a job; see `PipelinesApi`."""
+    def _register(self, command: RegisterRank) -> Directive:
+        job, registration = command.job, command.registration
         worded("job", job)
         if "/" in job or job in (".", ".."):  # the name is a part of URLs
             raise PipelineError(f"`job` must have no / and not be . or .., but got job={job!r}")
@@ -110,136 +176,70 @@ class Pipelines:
         self._step_times.get(job, {}).pop(seat.rank, None)
         return standing
 
-    def put_sequence(
-        self, job: str, rank: int, session: str, sequence: Sequence[Instruction]
-    ) -> Directive:
-        """Report the instruction sequence of a rank; see `PipelinesApi`."""
-        return self._change(
-            job, lambda found, at: found.put_sequence(rank, session, sequence, at), rank
-        )
-
-    def put_measurements(self, job: str, rank: int, session: str, measured: Measured) -> Directive:
-        """Report the measurements of a rank; see `PipelinesApi`."""
+    def _put_measurements(self, command: PutMeasurements) -> Directive:
+        job, rank, session = command.job, command.rank, command.session
+        measured = Measured.from_dict(command.content())
         standing = self._change(
             job, lambda found, at: found.put_measurements(rank, session, measured, at), rank
         )
-        return self.standing(job, rank, session) if self._see_to_plan(job) else standing
+        if self._see_to_plan(job):
+            return self._wait_for_plan(ShowPlan(job=job, rank=rank, session=session))
+        return standing
 
-    def report_trouble(self, job: str, rank: int, session: str, said: str) -> Directive:
-        """Report that a rank cannot take part; see `PipelinesApi`."""
-        return self._change(job, lambda found, at: found.put_trouble(rank, session, said, at), rank)
-
-    def leave(self, job: str, rank: int, session: str) -> None:
-        """Report that a rank has ended; see `PipelinesApi`."""
-        self._change(job, lambda found, at: found.leave(rank, session, at), None)
-        self._see_to_plan(job)  # the rank may have been what prevented planning
-
-    def standing(
-        self,
-        job: str,
-        rank: int,
-        session: str,
-        *,
-        version: int = 0,
-        wait: float = 0.0,
-        step_time: float | None = None,
-    ) -> Directive:
-        """Return what a rank should do; see `PipelinesApi`."""
+    def _wait_for_plan(self, command: ShowPlan) -> Directive:
+        job, rank, step_time = command.job, command.rank, command.step_time
         if step_time is not None:
             bounded("step_time", step_time, MAX_SECONDS)
-        deadline = time.monotonic() + wait
+        deadline = time.monotonic() + command.wait
         while True:
             with self._lock:
                 found = self._read(job)
-                found.at(rank, session)
+                found.at(rank, command.session)
                 self._heard[job, rank] = self._clock()
-                if step_time is not None and version == found.version and not found.stragglers:
+                current = found.version == command.version
+                if step_time is not None and current and not found.stragglers:
                     self._step_times.setdefault(job, {})[rank] = step_time
                 left = deadline - time.monotonic()
-                if found.version == version and left > 0:
+                if current and left > 0:
                     self._moved.wait(min(left, 1.0))
                     continue
-            return self._standing(job, rank, session)
-
-    def report_straggler(self, job: str, straggler: Straggler) -> dict[str, Any]:
-        """Report a straggler; see `PipelinesApi`."""
-        self._change(job, lambda found, at: found.put_straggler(straggler, at), None)
-        return self.job(job)
+            return self._standing(job, rank, command.session)
 
     # --- requests of operators --------------------------------------------------------------------
 
-    def jobs(self) -> list[dict[str, Any]]:
-        """List all jobs; see `PipelinesApi`."""
+    def _jobs_in(self, scope: str | None) -> list[dict[str, Any]]:
         with self._store.reading() as connection:
             found = records.names(connection)
+        if scope is not None:
+            found = [scope] if scope in found else []
         summaries = []
         for name in found:
             try:
                 with self._lock:
-                    summaries.append(self._summary(self._read(name)))
+                    job = self._read(name)
+                    summaries.append(summary(job, self._living(job)))
             except UnknownJobError:
                 continue  # deleted meanwhile
             except DamagedJobError:
                 empty = PipelineJob(name, (0, 0, 0), 0.0, 0.0)
                 status = "its record in the store is damaged and cannot be read"
-                summaries.append({**self._summary(empty), "status": status})
+                summaries.append({**summary(empty, bool), "status": status})
         return summaries
 
-    def job(self, name: str) -> dict[str, Any]:
-        """Return one job; see `PipelinesApi`."""
+    def _job(self, name: str) -> dict[str, Any]:
         with self._lock:
             found = self._read(name)
-            alive = self._living(found)
-            return {
-                **self._summary(found),
-                "stragglers": [asdict(each) for _, each in sorted(found.stragglers.items())],
-                "ranks": [
-                    _rank_summary(rank, alive(number))
-                    for number, rank in sorted(found.ranks.items())
-                ],
-            }
+            return job_info(found, self._living(found))
 
-    def frontier(self, name: str) -> dict[str, Any]:
-        """Return the frontier of a job; see `PipelinesApi`."""
+    def _frontier(self, name: str) -> dict[str, Any]:
         with self._lock:
             found = self._read(name)
-            pipelines, version, status = found.degrees[0], found.version, found.status()
-            stragglers = dict(found.stragglers)
-        planned = self.planned(name)
-        if planned is None:
-            return {"name": name, "version": version, "status": status, "blocking_power": None,
-                    "before": None, "step_time": None, "points": [], "active": []}  # fmt: skip
-        step = self.step_time(name)
-        active = [planned.point(stragglers, pipeline, step) for pipeline in range(pipelines)]
-        before = planned.before
-        return {
-            "name": name,
-            "version": version,
-            "status": status,
-            "blocking_power": planned.blocking_power,
-            "before": {"time": before.time, "energy": before.energy},
-            "step_time": step,
-            "points": [
-                {
-                    "time": point.time,
-                    "energy": point.energy,
-                    "lower_bound": point.knob.lower_bound,
-                }
-                for point in planned.solution.frontier
-            ],
-            "active": [
-                {"pipeline": number, "time": point.time, "energy": point.energy}
-                for number, point in enumerate(active)
-            ],
-        }
+            about = {"name": name, "version": found.version, "status": found.status()}
+            pipelines, stragglers = found.degrees[0], dict(found.stragglers)
+        planned, step = self.planned(name), self.step_time(name)
+        return {**about, **frontier_info(planned, step, stragglers, pipelines)}
 
-    def profile(self, name: str) -> list[dict[str, Any]]:
-        """Return the measured profile; see `PipelinesApi`."""
-        planned = self.planned(name)
-        return [] if planned is None else planned.profile()
-
-    def plan(self, name: str, pipeline: int = 0) -> list[dict[str, Any]]:
-        """Return the plan of a pipeline; see `PipelinesApi`."""
+    def _operations(self, name: str, pipeline: int) -> list[dict[str, Any]]:
         with self._lock:
             found = self._read(name)
             if pipeline not in range(found.degrees[0]):
@@ -259,8 +259,7 @@ class Pipelines:
             number, _ = _known(records.changes(connection, name), name)
             return records.events(connection, number, most)
 
-    def delete(self, name: str) -> None:
-        """Delete a job; see `PipelinesApi`."""
+    def _delete(self, name: str) -> None:
         with self._lock:
             with self._store.writing() as connection:
                 number, _ = _known(records.changes(connection, name, lock=True), name)
@@ -545,24 +544,6 @@ class Pipelines:
 
         return alive
 
-    def _summary(self, job: PipelineJob) -> dict[str, Any]:
-        alive = self._living(job)
-        pipelines, places, gpus = job.degrees
-        return {
-            "name": job.name,
-            "note": job.note,
-            "status": job.status(),
-            "dp_degree": pipelines,
-            "pp_degree": places,
-            "tp_degree": gpus,
-            "created": job.created,
-            "updated": job.updated,
-            "version": job.version,
-            "registered": len(job.ranks),
-            "alive": sum(map(alive, job.ranks)),
-            "straggling": len(job.stragglers),
-        }
-
     def _drop(self, name: str) -> None:
         for memory in (self._jobs, self._checked, self._plans, self._step_times, self._solving):
             memory.pop(name, None)
@@ -594,21 +575,3 @@ def _copy(job: PipelineJob) -> PipelineJob:
         planned=job.planned,
         ranks=ranks,
     )
-
-
-def _rank_summary(rank: Rank, alive: bool) -> dict[str, Any]:
-    measured = rank.measured
-    clocks = [] if measured is None else [len(options) for options in measured.options.values()]
-    return {
-        "rank": rank.seat.rank,
-        "dp_rank": rank.seat.dp_rank,
-        "pp_rank": rank.seat.pp_rank,
-        "tp_rank": rank.seat.tp_rank,
-        "gpu": rank.gpu,
-        "state": rank.state if alive or rank.left else "lost",
-        "trouble": rank.trouble,
-        "registered": rank.registered,
-        "instructions": len(rank.sequence),
-        "clocks_measured": max(clocks, default=0),
-        "steps_measured": 0 if measured is None else measured.steps,
-    }
