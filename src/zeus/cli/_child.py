@@ -65,11 +65,7 @@ def inherited_files() -> tuple[int, ...]:
 
 
 class Child:
-    """A child process that shares the streams, files and signals of this process.
-
-    Attributes:
-        signals: Signals received while it ran, by this process or by both.
-    """
+    """A child process that shares the streams, files and signals of this process."""
 
     def __init__(
         self,
@@ -77,7 +73,7 @@ class Child:
         files: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.signals: list[int] = []
+        self.signals: list[int] = []  # received while it ran, by this process or by both
         self._program = program
         self._files = tuple(files)
         self._environment = environment

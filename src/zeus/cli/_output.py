@@ -14,16 +14,10 @@ from zeus.cli._terminal import Console
 
 
 class PreparedFile:
-    """The destination of a result.
+    """The destination of a result: a path, or "-" for stdout; raises `OSError` if not writable.
 
     A regular file is replaced atomically once its content is complete. Anything else (a pipe, a
-    device) is written to directly; "-" is the standard output.
-
-    Args:
-        name: Path, or "-".
-
-    Raises:
-        OSError: If it is not writable.
+    device) is written to directly.
     """
 
     def __init__(self, name: str) -> None:
@@ -84,11 +78,7 @@ class PreparedFile:
 
 @contextlib.contextmanager
 def prepared(name: str | None) -> Iterator[PreparedFile | None]:
-    """Yield the file named by an option; `None` if the option was not given.
-
-    Raises:
-        OSError: If it is not writable.
-    """
+    """Yield the file named by an option, `None` if not given; raise `OSError` if not writable."""
     if name is None:
         yield None
         return

@@ -133,11 +133,7 @@ def opened_store(storage: str | None) -> Store:
 
 
 def indices(text: str) -> list[int]:
-    """Parse device indices: "0,2", "0-3", or "none".
-
-    Raises:
-        argparse.ArgumentTypeError: If the text is anything else.
-    """
+    """Parse device indices: "0,2", "0-3", or "none"."""
     if text.strip().lower() == "none":
         return []
     found: list[int] = []

@@ -75,10 +75,9 @@ class Saved:
 
 
 def read(path: Path) -> list[Saved]:
-    """Read all frontiers of a file; its first characters determine the format.
+    """Read all frontiers of a file; raise `UsageError` if it is invalid.
 
-    Raises:
-        UsageError: If the file cannot be read or is invalid; names the file.
+    Its first characters determine the format.
     """
     try:
         with path.open(encoding="utf-8") as file:

@@ -28,12 +28,7 @@ class Terminated(BaseException):
 
 
 class Screen:
-    """Draws on the alternate screen of a terminal.
-
-    Args:
-        console: The terminal.
-        keyboard: File descriptor to read keys from; `None` if there is none.
-    """
+    """Draws on the alternate screen of a terminal; `keyboard` is the file descriptor of keys."""
 
     def __init__(self, console: Console, keyboard: int | None) -> None:
         self._console = console
@@ -75,11 +70,7 @@ class Screen:
         self._write(f"{_HOME}{body}{_ERASE_LINE}{_ERASE_BELOW}")
 
     def wait(self, seconds: float) -> str:
-        """Wait for a key, a resize of the terminal, or the timeout.
-
-        Returns:
-            The keys; empty if there were none; "q" if the terminal was closed.
-        """
+        """Wait for a key, a resize or the timeout; return keys, "q" if the terminal was closed."""
         assert self._wake is not None
         wake = self._wake[0]
         watched = [wake] if self._keyboard is None else [wake, self._keyboard]

@@ -92,15 +92,7 @@ class Snapshot:
 
 
 class NodeReader:
-    """Polls the devices of a node.
-
-    Args:
-        node: The node.
-        gpu_indices: GPUs to read; all for `None`.
-
-    Raises:
-        UnknownDeviceError: If an index names no GPU.
-    """
+    """Polls the devices of a node; raises `UnknownDeviceError` if an index names no GPU."""
 
     def __init__(self, node: Node, gpu_indices: Sequence[int] | None = None) -> None:
         self._clock = node.clock
@@ -115,11 +107,7 @@ class NodeReader:
         return bool(self._cpus) or self._soc is not None
 
     def snapshot(self, timeout: float) -> Snapshot:
-        """Take a snapshot.
-
-        Args:
-            timeout: Maximum seconds to wait for slow GPUs.
-        """
+        """Take a snapshot, waiting at most `timeout` seconds for slow GPUs."""
         for reader in self._gpus:
             reader.request()
         deadline = self._clock.now() + timeout

@@ -47,19 +47,13 @@ class Result(Protocol):
 
 
 class Console:
-    """An output stream and its capabilities.
-
-    Attributes:
-        interactive: Whether it is a terminal.
-        can_be_steered: Whether it is a terminal that supports escape sequences.
-        colors: Whether to use colors (such a terminal, and `NO_COLOR` is not set).
-        unicode: Whether its encoding has the characters that are used here.
-    """
+    """An output stream and its capabilities."""
 
     def __init__(self, stream: TextIO | None) -> None:
         # The stream is None if the caller has closed it.
         self.stream: TextIO = stream if stream is not None else io.StringIO()
         self.interactive = self.stream.isatty()
+        # Whether it supports escape sequences.
         self.can_be_steered = self.interactive and os.environ.get("TERM", "") not in ("", "dumb")
         self.colors = self.can_be_steered and not os.environ.get("NO_COLOR")
         self.unicode = _knows(self.stream.encoding, "±→█▏°")

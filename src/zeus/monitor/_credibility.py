@@ -14,24 +14,14 @@ _MEMORY = 20.0  # seconds
 
 
 class Credibility:
-    """Compares an energy counter with a power meter.
-
-    Attributes:
-        note: Why the counter is not trusted; empty while it is.
-    """
+    """Compares an energy counter with a power meter."""
 
     def __init__(self) -> None:
-        self.note = ""
+        self.note = ""  # why the counter is not trusted; empty while it is
         self._time = self._counted = self._drawn = 0.0
 
     def compare(self, seconds: float, counted: float, watts: float) -> bool:
-        """Compare over an interval; returns whether the verdict has changed.
-
-        Args:
-            seconds: Length of the interval.
-            counted: Joules according to the counter.
-            watts: Mean power according to the power meter.
-        """
+        """Compare counted joules with metered mean power; return whether the verdict changed."""
         keep = max(0.0, 1 - seconds / _MEMORY)
         self._time = keep * self._time + seconds
         self._counted = keep * self._counted + counted

@@ -70,20 +70,12 @@ Window = tuple[float, float, WindowCheckpoint | None]
 
 
 class EnergyEstimator:
-    """Computes energies of windows from the refreshes of one GPU's sensors.
-
-    Thread-safe.
+    """Computes energies of windows from the refreshes of one GPU's sensors. Thread-safe.
 
     Args:
         edges: Edges of the windows of this process.
         max_power: Maximum power of the GPU, in watts.
         response: How its power meter responds, if known.
-
-    Attributes:
-        status: Which sensors can be read.
-        last_poll: The latest poll.
-        response: How the power meter responds.
-        period: Seconds between recent ticks of the counter.
     """
 
     def __init__(
@@ -92,7 +84,7 @@ class EnergyEstimator:
         self.status = SensorStatus()
         self.last_poll = _NO_POLL
         self.response = response or Response()
-        self.period = 0.1
+        self.period = 0.1  # seconds between recent ticks of the counter
         self.lock = threading.RLock()
         self._edges = edges
         self._max_power = max_power
@@ -333,11 +325,7 @@ class EnergyEstimator:
         return self.energies([(begin, end, checkpoint)])[0]
 
     def energies(self, windows: Sequence[Window]) -> list[Energy]:
-        """Return energies of windows; neighboring windows are computed together, which is cheaper.
-
-        Args:
-            windows: Begin and end of each, and its checkpoint if it began long ago.
-        """
+        """Return energies of windows; neighboring ones are computed together, which is cheaper."""
         with self.lock:
             found: list[Energy | None] = []
             short: list[int] = []
@@ -408,10 +396,7 @@ class EnergyEstimator:
         )
 
     def _lag_variance(self, edge: float) -> float:
-        """Variance of the energy on one side of an edge, because the lag of the meter is unknown.
-
-        Without a counter nothing shows that lag. It matters as much as power changes there.
-        """
+        """Return the variance (J²) at an edge because, without a counter, the lag is unknown."""
         first = bisect_left(self._polls, edge - _AROUND_EDGE, key=_polled)
         last = bisect_right(self._polls, edge + _AROUND_EDGE, key=_polled)
         watts = [poll.value for poll in self._polls[first:last]]
@@ -451,10 +436,7 @@ class EnergyEstimator:
         )
 
     def _local(self, begin: float, end: float) -> Posterior:
-        """Return the energy of one end of a long window by the model, given nearby refreshes.
-
-        The neighboring intervals show what the segments on both sides draw.
-        """
+        """Return the energy of one end of a long window by the model, given nearby refreshes."""
         pieces = self._edges.pieces(begin, end)
         energy = self._locals(begin - self.period, end + self.period, [pieces])[0]
         reconstructed = self._reconstructed(begin, end)

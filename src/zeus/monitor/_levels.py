@@ -39,14 +39,7 @@ _OUTLIER = 25.0  # times the expected square, to which outliers are clipped
 
 
 class Integral:
-    """Energy between two instants, as measured by a sensor.
-
-    Attributes:
-        pieces: The segments that it covers.
-        begin: First instant, in seconds; `end` is the last.
-        joules: The measured energy.
-        variance: Variance of the measurement, in joules squared.
-    """
+    """Energy (J) of pieces of segments as measured by a sensor, and its variance (J²)."""
 
     __slots__ = ("begin", "end", "joules", "pieces", "variance")
 
@@ -123,11 +116,7 @@ class Ripple:
 
 
 class Levels:
-    """Levels and how they vary, with their joint covariance.
-
-    Args:
-        max_power: Maximum power of the GPU, in watts.
-    """
+    """Levels and how they vary, with their joint covariance; `max_power` of the GPU in watts."""
 
     def __init__(self, max_power: float) -> None:
         self._max_power = max_power
@@ -319,13 +308,9 @@ class Levels:
             self._noise[at] = None
 
     def learn_slow(self, names: Names, step: float, width: float, noise: float) -> None:
-        """Learn the slow ripple from the step between two consecutive intervals.
+        """Learn the slow ripple from the step of mean power (W) between two intervals of `width` s.
 
-        Args:
-            names: Windows that are open.
-            step: Difference of their mean power, in watts.
-            width: Seconds per interval.
-            noise: Variance of half the step due to uncertain ends of intervals.
+        `noise` is the variance of half the step due to uncertain ends of intervals.
         """
         noise += _WHITE / width * self.fast.variance(names)
         unit = _step_variance(width)
@@ -359,13 +344,7 @@ class Posterior(NamedTuple):
 def conditioned(
     levels: Levels, measured: Sequence[Integral], targets: Sequence[Sequence[Piece]]
 ) -> list[Posterior]:
-    """Return energies, given measured integrals.
-
-    Args:
-        levels: Levels known before these integrals; a copy, which is changed.
-        measured: The measured integrals.
-        targets: Pieces of segments of each energy to compute.
-    """
+    """Return the energies of targets, given measured integrals and a copy of the levels before."""
     everything = [*(one.pieces for one in measured), *targets]
     for pieces in everything:
         levels.add_names(pieces)

@@ -39,11 +39,7 @@ def next_poll(
 ) -> tuple[float, float]:
     """Return when to poll a GPU next, and the deadline after which a refresh may be missed.
 
-    Args:
-        now: The instant of the last poll.
-        age: Seconds since the youngest window began.
-        sensors: The GPU's sensors.
-        backoff: Factor of the time between polls, 1 or more.
+    `now` is the last poll, `age` that of the youngest window, `backoff` lengthens pauses.
     """
     slowest = now + SLOWEST_PERIOD
     if all(sensor.periodic for sensor in sensors):
@@ -87,17 +83,10 @@ def next_poll(
 
 
 class Governor:
-    """Keeps the CPU time of polling under a bound.
-
-    Args:
-        spent: Returns the seconds of CPU time so far.
-
-    Attributes:
-        backoff: Factor by which to lengthen the time between polls.
-    """
+    """Keeps the CPU time of polling, which `spent` returns in seconds, under a bound."""
 
     def __init__(self, spent: Callable[[], float]) -> None:
-        self.backoff = 1.0
+        self.backoff = 1.0  # factor by which to lengthen the time between polls
         self._spent = spent
         self._mark: tuple[float, float] | None = None
         self._updates = 0

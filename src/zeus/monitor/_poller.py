@@ -53,19 +53,12 @@ class GpuPoller:
         reader: The GPU, or its unguarded driver where another process detects hanging calls.
         clock: The node's clock.
         sink: Receives the results.
-
-    Attributes:
-        due: When to poll next.
-        deadline: Latest instant for that without missing a refresh.
-        backoff: Factor of the time between polls.
-        youngest: When the youngest window began.
-        status: Which sensors can be read.
     """
 
     def __init__(self, reader: Gpu | GpuDriver, clock: Clock, sink: SampleSink) -> None:
-        self.due = self.deadline = math.inf
-        self.backoff = 1.0
-        self.youngest = clock.now()
+        self.due = self.deadline = math.inf  # poll next, and at the latest to miss no refresh
+        self.backoff = 1.0  # factor of the time between polls
+        self.youngest = clock.now()  # when the youngest window began
         self.status = SensorStatus()
         self._status_reported = False  # a previous poller may have reported trouble
         self._reader = reader

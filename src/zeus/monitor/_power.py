@@ -333,12 +333,7 @@ class PowerMonitor(SensorMonitor):
 
 
 class _ChipReading:
-    """The parts of a system on a chip, which are read all at once for requests at one moment.
-
-    Args:
-        read: Reads the values of all parts.
-        clock: The node's clock.
-    """
+    """The parts of a system on a chip, which are read all at once for requests at one moment."""
 
     def __init__(self, read: Callable[[], Mapping[str, float]], clock: Clock) -> None:
         self._read = read
@@ -348,11 +343,7 @@ class _ChipReading:
         self._values: Mapping[str, float] = {}
 
     def of(self, part: str) -> float:
-        """Return the value of a part.
-
-        Raises:
-            CapabilityError: If the chip, or this part of it, does not answer now.
-        """
+        """Return the value of a part; raise `CapabilityError` if it does not respond now."""
         with self._lock:
             if not 0 <= self._clock.now() - self._at < _SAME_MOMENT:
                 self._values = self._read()

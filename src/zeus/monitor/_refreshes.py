@@ -41,14 +41,10 @@ class _Fit(NamedTuple):
 
 
 class RefreshModel:
-    """Tracks the refreshes of one sensor. All times in seconds of the monotonic clock.
-
-    Attributes:
-        period: Seconds between refreshes; `None` until two have been seen.
-    """
+    """Tracks the refreshes of one sensor. All times in seconds of the monotonic clock."""
 
     def __init__(self) -> None:
-        self.period: float | None = None
+        self.period: float | None = None  # between refreshes; `None` until two have been seen
         self._low = self._high = -math.inf
         self._period_width = math.inf
         self._jitter = _MIN_JITTER
@@ -98,11 +94,7 @@ class RefreshModel:
         return now - self._confirmed > self._confirm_after
 
     def observe(self, low: float, high: float) -> tuple[float, float]:
-        """Record a refresh in this bracket, between the previous poll and this one.
-
-        Returns:
-            The narrowest known bracket of the refresh.
-        """
+        """Record a refresh between the previous poll and this one; return its narrowest bracket."""
         self._note_polls(low, high)
         if self.fresh:
             # It was refreshed within the shortest known refresh time.

@@ -76,17 +76,12 @@ class Response:
     Args:
         kept: The result of `kept` in an earlier run on the same GPU.
         live: Whether the driver reports that the meter is live, so that nothing must be learned.
-
-    Attributes:
-        gain: Ratio of its readings to the counter's power.
-        best: The most likely response so far.
-        sure: Whether it is certain.
     """
 
     def __init__(self, kept: dict[str, Any] | None = None, *, live: bool = False) -> None:
-        self.gain = 1.0
-        self.best = _FIRST
-        self.sure = kept is not None or live
+        self.gain = 1.0  # ratio of its readings to the counter's power
+        self.best = _FIRST  # the most likely response so far
+        self.sure = kept is not None or live  # whether it is certain
         self._reported_live = live
         self._scores = [0.0] * len(_CANDIDATES)
         self._judged = 0
@@ -138,12 +133,7 @@ class Response:
     ) -> None:
         """Score responses by how well each predicted a reading.
 
-        Args:
-            reading: The reading.
-            candidates: The responses to score.
-            expected: Mean and variance of the reading in watts, for each of them.
-            step: Watts by which load changes around the reading.
-            edges: Instants at which it changes.
+        Each expected its mean and variance (W); load changes by `step` watts at the edges.
         """
         self._judged += 1
         self._judged_at = reading.polled

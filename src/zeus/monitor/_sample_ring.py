@@ -115,18 +115,14 @@ class RingWriter:
 
 
 class RingReader:
-    """The parent's side of one GPU.
-
-    Attributes:
-        read: Number of records passed on so far.
-    """
+    """The parent's side of one GPU."""
 
     def __init__(
         self, front: memoryview[float], memory: mmap.mmap, base: int, sink: SampleSink
     ) -> None:
         self._front, self._memory, self._base, self._sink = front, memory, base, sink
         self._version = 0.0
-        self.read = 0
+        self.read = 0  # records passed on so far
 
     def forward(self) -> None:
         """Pass new records on to the sink."""

@@ -63,18 +63,12 @@ class Client(Protocol):
 
 
 class Sampler:
-    """Polls the channels that clients want. One per node.
-
-    Attributes:
-        edges: Edges of all windows on the node.
-        sources: Sources of the samples of its GPUs.
-        idle: Whether no client is measuring.
-    """
+    """Polls the channels that clients want. One per node."""
 
     def __init__(self, node: Node) -> None:
         self.edges = WindowEdges()
         self.sources = SampleSources(node.clock, self.edges)
-        self.idle = True
+        self.idle = True  # whether no client is measuring
         self._clock = node.clock
         self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
         self._governor = Governor(time.thread_time)

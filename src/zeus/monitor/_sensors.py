@@ -92,14 +92,7 @@ class Pace:
 
 
 class SensorChannel(Channel):
-    """Reads one sensor into a timeline, which thins out its own old samples, whenever it is due.
-
-    Args:
-        read: Reads the sensor; never hangs.
-        clock: The node's clock.
-        pace: When to poll.
-        timeline: Receives the samples.
-    """
+    """Reads one sensor, which never hangs, into a timeline whenever it is due."""
 
     def __init__(
         self, read: Callable[[], float], clock: Clock, pace: Pace, timeline: Timeline

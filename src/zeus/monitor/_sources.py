@@ -52,10 +52,7 @@ HELPER_VARIABLE = "ZEUS_HELPER"
 
 
 class SampleSource:
-    """The samples of one GPU, from the helper or a poller, and its estimator.
-
-    A channel of the sampler.
-    """
+    """The samples of one GPU, from the helper or a poller: a channel with its estimator."""
 
     def __init__(self, gpu: Gpu, clock: Clock, edges: WindowEdges) -> None:
         self.gpu = gpu

@@ -19,13 +19,7 @@ _Address = tuple[Any, ...]
 
 
 class DeadlineConnection:
-    """Opens connections to a host.
-
-    Args:
-        host: Name or address.
-        port: By default 443 with TLS, else 80.
-        secure: Whether to use TLS.
-    """
+    """Opens connections to a host, with TLS if `secure`; the default port is 443 or 80."""
 
     def __init__(self, host: str, port: int | None, *, secure: bool) -> None:
         self.host = host

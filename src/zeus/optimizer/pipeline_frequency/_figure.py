@@ -43,15 +43,7 @@ def draw(
     others: Others = _NO_OTHERS,
     measure: Measure = estimated_width,
 ) -> Picture:
-    """Draw the pipeline before and after, and the frontier.
-
-    Args:
-        before: The iteration without a plan.
-        plan: The plan chosen.
-        solution: The plans it was chosen from.
-        others: A frontier to compare with.
-        measure: Returns the width of a text.
-    """
+    """Draw the pipeline before and after a plan, and the frontier that it was chosen from."""
     pipeline = _Pipeline(before, plan.execute(), 118.0, measure)
     top = pipeline.bottom + _BELOW + 62.0
     height = top + _PANEL + _BELOW
@@ -68,13 +60,7 @@ def draw(
 
 
 def draw_pipeline(before: Execution, after: Execution, tooltips: bool = True) -> Picture:
-    """Draw the pipeline alone, without and with a plan.
-
-    Args:
-        before: The iteration without a plan.
-        after: The iteration with it.
-        tooltips: Whether each operation has a tooltip.
-    """
+    """Draw the pipeline alone, before and after a plan, with a tooltip per operation or not."""
     pipeline = _Pipeline(before, after, 82.0, estimated_width)
     shapes = pipeline.shapes("Now: the plan", "place", _LEFT)
     if not tooltips:

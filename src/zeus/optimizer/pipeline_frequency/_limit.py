@@ -21,17 +21,12 @@ class Limit:
     Args:
         seconds: Time limit, from now on. When it is over, the best plans so far are the solution.
         room: Maximum bytes for the choices of all plans, likewise.
-
-    Attributes:
-        seconds: The time limit; infinite if there is none.
-        room: The memory limit, in bytes.
-        flag: Not 0 once cancelled; read by the compiled solver while it runs.
     """
 
     def __init__(self, seconds: float = math.inf, room: int = ROOM) -> None:
         self.seconds = seconds
         self.room = room
-        self.flag = ctypes.c_int32(0)
+        self.flag = ctypes.c_int32(0)  # not 0 once cancelled; read by the solver while it runs
         self._ends = 0.0
         self.begin()
 

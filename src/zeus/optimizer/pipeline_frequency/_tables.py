@@ -16,11 +16,6 @@ def rows(path: Path, columns: Sequence[str], what: str) -> Iterator[tuple[str, d
 
     Columns may be in any order, and further columns are allowed. Blank lines are skipped.
 
-    Args:
-        path: The file.
-        columns: The required columns.
-        what: Name of the table, for messages.
-
     Raises:
         StageProfileError: If it is not a valid table.
         OSError: If it cannot be read.
