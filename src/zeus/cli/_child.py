@@ -106,12 +106,8 @@ class Child:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Forward signals while the program runs.
-
-        Signals from the terminal get a handler that only records them: `SIG_IGN` would be inherited
-        by the program.
-        """
-        # Signals from the keyboard reach the program directly.
+        """Forward signals while the program runs."""
+        # Those from the keyboard reach it directly; `SIG_IGN` here would be inherited by it.
         from_terminal = self._record if _in_foreground() else self._forward
         handlers: dict[str, _Handler] = {
             **dict.fromkeys(_FORWARDED, self._forward),

@@ -75,10 +75,7 @@ class Saved:
 
 
 def read(path: Path) -> list[Saved]:
-    """Read all frontiers of a file; raise `UsageError` if it is invalid.
-
-    Its first characters determine the format.
-    """
+    """Read all frontiers of a file in any of its formats; raise `UsageError` if it is invalid."""
     try:
         with path.open(encoding="utf-8") as file:
             beginning = file.read(4096)

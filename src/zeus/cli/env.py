@@ -315,10 +315,7 @@ def _visibility() -> dict[str, str]:
 
 
 def _frameworks() -> dict[str, bool]:
-    """Return which frameworks are installed.
-
-    They are not imported, which would take seconds and may allocate GPU memory.
-    """
+    """Return which frameworks are installed; importing them may allocate GPU memory."""
     return {name: importlib.util.find_spec(name) is not None for name in FRAMEWORKS}
 
 

@@ -180,10 +180,9 @@ class Levels:
         return Terms(expected, lengths, weights, slow, segments, min(segments), max(segments))
 
     def _learned_noise(self, at: int, names: Names) -> tuple[float, float, float]:
-        """Return the standard deviation of the slow ripple and two variances.
+        """Return the slow ripple's standard deviation, and two variances.
 
-        These are that of deviations and that of the fast ripple; the latter is per second: variance
-        of joules, over the time in which they are drawn.
+        These are of deviations, and of the fast ripple's joules per second in which they are drawn.
         """
         mean = self._mean[at]
         slow = max(self.slow.variance(names), (_MIN_SLOW * mean) ** 2)

@@ -38,12 +38,7 @@ class WindowLog:
     """Appends windows to a file, each flushed before `write` returns."""
 
     def __init__(self, path: str | Path, gpu_indices: Sequence[int]) -> None:
-        """Open a log.
-
-        Raises:
-            LogFileError: If the file exists and is a log of other GPUs or not a log. Existing
-                measurements are never overwritten.
-        """
+        """Open a log; raise `LogFileError` if the file is another log: it is not overwritten."""
         self._indices = tuple(gpu_indices)
         self._lock = threading.Lock()
         path = Path(path)
@@ -82,11 +77,7 @@ class WindowLog:
 
 
 def read_log(path: str | Path) -> list[LoggedWindow]:
-    """Read a log of windows.
-
-    Raises:
-        LogFileError: If the file is not such a log; the message names the line.
-    """
+    """Read a log of windows; raise `LogFileError`, which names the line, if it is not one."""
     path = Path(path)
     try:
         with path.open(newline="", encoding="utf-8") as file:

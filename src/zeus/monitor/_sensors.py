@@ -186,16 +186,6 @@ class SensorMonitor(Client):
 
     It samples until stopped or garbage collected, and can be used in a ``with`` statement. Sensors
     are identified by domain (the quantity) and device index.
-
-    Args:
-        gpu_indices: GPUs to monitor, numbered as frameworks do. By default all that are visible; in
-            a process started by a launcher with one rank per GPU, this rank's GPU.
-        update_period: Seconds between samples; `None` to decide per sensor.
-        max_samples: Samples to keep per sensor; `None` for 100 000.
-        node: Monitor this node, for instance a simulated one, instead of this machine.
-
-    Raises:
-        ValueError: If an index names no device, or a bound is too small.
     """
 
     def __init__(

@@ -21,16 +21,11 @@ class Timeline:
 
     When full, every second sample of the older half is merged into its neighbor: the older the
     samples, the coarser they are, but none of their integral is lost. It stays exact at the
-    remaining samples, and inside a merged interval counts as spread evenly over it.
-
-    Thread-safe.
+    remaining samples, and inside a merged interval counts as spread evenly over it. Thread-safe.
 
     Args:
         capacity: Maximum number of samples to keep, at least 2.
         level: Whether a value is the mean since the previous sample.
-
-    Raises:
-        ValueError: If the capacity is less than 2.
     """
 
     def __init__(self, capacity: int, *, level: bool = False) -> None:

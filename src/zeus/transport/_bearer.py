@@ -23,12 +23,8 @@ TOKEN_VARIABLE = "ZEUS_TOKEN"
 def checked_token(name: str, token: str | None) -> str | None:
     """Return a token without surrounding white space; `None` if nothing is left.
 
-    Args:
-        name: Where it comes from, for the message.
-        token: As given by the user.
-
     Raises:
-        TokenError: If it is not a valid token. Names the invalid character, never the token.
+        TokenError: If it is not a valid token. Names its source and the invalid character only.
     """
     if token is None:
         return None
@@ -53,14 +49,10 @@ def _kind(character: str) -> str:
 
 
 class Bearer:
-    """The token of one client.
+    """The token of one client; raises `TokenError` if it is not valid.
 
-    Args:
-        token: The token; by default `ZEUS_TOKEN`, or that of this user's own server
-            (`local_token`) for connections to this machine.
-
-    Raises:
-        TokenError: If it is not a valid token.
+    By default it is `ZEUS_TOKEN`, or that of this user's own server (`local_token`) for connections
+    to this machine.
     """
 
     def __init__(self, token: str | None = None) -> None:
@@ -68,13 +60,7 @@ class Bearer:
         self._token = given or checked_token(TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE))
 
     def headers(self, sock: socket.socket, *, secure: bool, shown: str) -> dict[str, str]:
-        """Return the headers to send to the server at the other end of a connection.
-
-        Args:
-            sock: The connection.
-            secure: Whether it is encrypted.
-            shown: The address of the server, for a warning.
-        """
+        """Return the headers to send over a connection; `shown` is the server, for a warning."""
         token, loopback = self._token, _is_loopback(sock)
         if token is None and loopback:
             token = local_token()  # each time: a server may have created it since

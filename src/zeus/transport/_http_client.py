@@ -22,9 +22,7 @@ _MAX_RESPONSE = 64 * 1024 * 1024  # bytes
 
 
 class HttpClient:
-    """HTTP client of a server.
-
-    Thread-safe: each request has its own connection.
+    """HTTP client of a server. Thread-safe: each request has its own connection.
 
     Args:
         url: URL of the server, for example "http://127.0.0.1:8420".

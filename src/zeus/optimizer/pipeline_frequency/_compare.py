@@ -28,12 +28,7 @@ class Comparison:
 
 
 def read_frontier(path: str | os.PathLike[str]) -> list[tuple[float, float]]:
-    """Return times and energies from a CSV table with the columns time (s) and energy (J).
-
-    Raises:
-        StageProfileError: If the table is invalid; names the file and the line.
-        OSError: If it cannot be read.
-    """
+    """Return times and energies from a CSV table with the columns time (s) and energy (J)."""
     return [
         (_positive(cells, "time", where), _positive(cells, "energy", where))
         for where, cells in rows(Path(path), ("time", "energy"), "a frontier")

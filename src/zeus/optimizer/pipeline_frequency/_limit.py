@@ -44,12 +44,7 @@ class Limit:
         return self._ends - time.monotonic()
 
     def check(self) -> None:
-        """Check the limit; called regularly while there is no plan yet.
-
-        Raises:
-            SolvingCancelledError: If it was cancelled.
-            PipelineError: If the time is over.
-        """
+        """Raise `SolvingCancelledError` if cancelled, `PipelineError` if the time is over."""
         if self.flag.value:
             raise SolvingCancelledError
         if self.left <= 0:

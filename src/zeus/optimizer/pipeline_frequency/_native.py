@@ -176,11 +176,7 @@ def _starts(rows: Sequence[Sequence[float]]) -> Any:
 
 @functools.cache
 def load() -> ctypes.CDLL:
-    """Return the library, built first if necessary.
-
-    Raises:
-        NativeCodeError: If it can be neither found nor built.
-    """
+    """Return the library, built first if necessary; raise `NativeCodeError` if it cannot be."""
     found = _found()
     library = _built() if found is None else ctypes.CDLL(str(found))
     library.zeus_pipeline_solve.argtypes = [ctypes.POINTER(_Problem), ctypes.POINTER(_Solution)]

@@ -303,11 +303,7 @@ class Execution:
 
 
 def counted(name: str, value: object, most: int | None = None) -> int:
-    """Return the value if it is a valid count.
-
-    Raises:
-        PipelineError: If it is not an integer from 1 to `most`.
-    """
+    """Return the value; raise `PipelineError` if it is not an integer from 1 to `most`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise PipelineError(f"`{name}` must be a whole number, 1 or more, but got {name}={value!r}")
     if most is not None and value > most:
