@@ -127,7 +127,7 @@ class Measurement:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.time, self.readings)
+        return Measurement.of, (self.time, self.readings)
 
     @property
     def readings(self) -> tuple[Reading, ...]:
@@ -359,10 +359,6 @@ class Measurement:
                 counts[reading.domain] = index + 1
             renumbered.append(replace(reading, index=index))
         return cls.of(time, renumbered)
-
-
-def _rebuild(time: float, readings: tuple[Reading, ...]) -> Measurement:
-    return Measurement.of(time, readings)
 
 
 def _with_text_keys(energies: Mapping[Any, float] | None) -> dict[str, float] | None:

@@ -74,14 +74,11 @@ def own_gpus(gpu_count: int) -> list[int] | None:
     not fit it, the launcher shows each rank only its own GPUs, and all visible ones are its own.
     """
     rank, size = local_rank()
-    if "LOCAL_RANK" in os.environ and not _local_size_is_set():
+    size_known = any(_number(variable) is not None for _, variable in _VARIABLES)
+    if "LOCAL_RANK" in os.environ and not size_known:
         size = min(size, gpu_count)  # it is the whole job's, perhaps on several nodes
     follows_convention = gpu_count == size or (gpu_count > size and "LOCAL_RANK" in os.environ)
     return [rank] if size > max(rank, 1) and follows_convention else None
-
-
-def _local_size_is_set() -> bool:
-    return any(_number(size) is not None for _, size in _VARIABLES)
 
 
 def owns_host() -> bool:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from zeus.monitor._sensors import Pace, Samples, SensorMonitor
 
 if TYPE_CHECKING:
-    from zeus.device._base import Gpu
     from zeus.device._node import Node
 
 _TEMPERATURE = "temperature"
@@ -41,7 +40,7 @@ class TemperatureMonitor(SensorMonitor):
         super().__init__(gpu_indices, update_period, max_samples_per_gpu, node)
         for gpu in self.gpus:
             pace = Pace(update_period or _PERIOD, fixed=update_period is not None)
-            self._add_gpu_sensor(_TEMPERATURE, gpu, _temperature, pace)
+            self._add_gpu_sensor(_TEMPERATURE, gpu, lambda gpu: gpu.temperature(), pace)
         self._start()
 
     def get_temperature(self, time: float | None = None) -> dict[int, float] | None:
@@ -86,7 +85,3 @@ class TemperatureMonitor(SensorMonitor):
     ) -> dict[int, Samples]:
         """Return the samples of all GPUs; see `get_temperature_timeline`."""
         return self.get_temperature_timeline(None, start_time, end_time)
-
-
-def _temperature(gpu: Gpu) -> float:
-    return gpu.temperature()

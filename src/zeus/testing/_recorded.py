@@ -59,19 +59,10 @@ class RecordedJob:
 def recorded_jobs() -> tuple[RecordedJob, ...]:
     """All recorded jobs, by GPU, dataset, optimizer and batch size."""
     text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
+    rows = list(csv.reader(text.splitlines()))[1:]  # below the heading, in the order of the fields
     return tuple(
-        RecordedJob(
-            row["gpu"],
-            row["dataset"],
-            row["network"],
-            row["optimizer"],
-            int(row["batch_size"]),
-            float(row["activity"]),
-            float(row["compute_bound"]),
-            float(row["host_share"]),
-            float(row["epoch_time"]),
-        )
-        for row in csv.DictReader(text.splitlines())
+        RecordedJob(gpu, dataset, network, optimizer, int(batch_size), *map(float, numbers))
+        for gpu, dataset, network, optimizer, batch_size, *numbers in rows
     )
 
 

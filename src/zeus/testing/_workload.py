@@ -126,7 +126,9 @@ class Workload:
         for gpu in gpus:
             simulated_driver(gpu).set_load(self.activity)
         elapsed = 0.0
-        for time, gpu in sorted(((self.kernel_time(gpu), gpu) for gpu in gpus), key=_first):
+        for time, gpu in sorted(
+            ((self.kernel_time(gpu), gpu) for gpu in gpus), key=lambda entry: entry[0]
+        ):
             clock.sleep(time - elapsed)
             elapsed = time
             simulated_driver(gpu).set_load(_WAITING)
@@ -149,10 +151,6 @@ def simulated_driver(gpu: Gpu) -> SimulatedGpuDriver:
     if not isinstance(gpu.driver, SimulatedGpuDriver):
         raise SimulationError(f"{gpu!r} is not simulated: a workload runs on simulated GPUs only")
     return gpu.driver
-
-
-def _first(entry: tuple[float, Gpu]) -> float:
-    return entry[0]
 
 
 def _common_clock(gpus: Sequence[Gpu]) -> Clock:
