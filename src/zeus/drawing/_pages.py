@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from importlib import resources
 
 from zeus.drawing._colours import style_sheet
+from zeus.drawing._markup import Content, Markup, tag
 
 
 def resource(package: str, *path: str) -> str:
@@ -33,6 +34,11 @@ def document(package: str, parts: Mapping[str, str], *, scripts: bool = False) -
         "body": filled(resource(package, "page_parts", "page.html"), parts),
     }
     return filled(resource("zeus.drawing", "page.html"), whole)
+
+
+def note(*contents: Content) -> Markup:
+    """Return a paragraph in small print."""
+    return tag("p", *contents, class_="note")
 
 
 def filled(template: str, parts: Mapping[str, str]) -> str:

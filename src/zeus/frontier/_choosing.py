@@ -104,7 +104,7 @@ def cheapest_within(
     limited: Quantity,
     limit: float,
     minimized: Quantity,
-    otherwise: Callable[[str, str], str],
+    otherwise: str,
     *,
     notes: Iterable[str] = (),
 ) -> Selection:
@@ -115,7 +115,7 @@ def cheapest_within(
         limited: The quantity with a limit.
         limit: Its limit.
         minimized: The quantity to minimize.
-        otherwise: Returns the note if no point keeps the limit, from the limit and the least value.
+        otherwise: Note if no point keeps the limit, with LIMIT and the LEAST value there is.
         notes: Further notes.
     """
     points = list(points)
@@ -123,7 +123,7 @@ def cheapest_within(
     if within:
         return cheapest(within, minimized, notes)
     best, *others = sorted(map(limited.of, points), key=Cost.rank)
-    note = otherwise(f"{limit:g}", f"{best.value:.6g}")
+    note = otherwise.replace("LIMIT", f"{limit:g}").replace("LEAST", f"{best.value:.6g}")
     return Selection(
         best.point,
         feasible=False,

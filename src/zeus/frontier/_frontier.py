@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import islice
-from typing import Any
+from typing import Any, NoReturn
 
 from zeus.errors import FrontierError
 from zeus.frontier import _record as record
@@ -181,9 +181,7 @@ class Frontier:
         """
         time = number("time", time)
         in_time = [point for point in self.points if point.time <= time]
-        if not in_time:
-            raise FrontierError(f"no point takes {time:g} s or less; {_best(self.fastest)}")
-        return min(in_time, key=_by_energy)
+        return min(in_time, key=_by_energy) if in_time else _refuse(f"{time:g} s", self.fastest)
 
     def at_energy(self, energy: float) -> Point:
         """Return the fastest point that takes at most `energy` joules.
@@ -192,10 +190,8 @@ class Frontier:
             FrontierError: If every point takes more.
         """
         energy = number("energy", energy)
-        affordable = [point for point in self.points if point.energy <= energy]
-        if not affordable:
-            raise FrontierError(f"no point takes {energy:g} J or less; {_best(self.least_energy)}")
-        return min(affordable, key=_by_time)
+        within = [point for point in self.points if point.energy <= energy]
+        return min(within, key=_by_time) if within else _refuse(f"{energy:g} J", self.least_energy)
 
     def interpolate(self, *, time: float | None = None, energy: float | None = None) -> Point:
         """Return the point on the line through the Pareto points at this time, or at this energy.
@@ -205,7 +201,7 @@ class Frontier:
         its neighbors, without the error of the linear interpolation.
 
         Raises:
-            FrontierError: Outside the frontier's range; if a neighbour's knob is not a real
+            FrontierError: Outside the frontier's range; if a neighbor's knob is not a real
                 number; or unless exactly one of `time` and `energy` is given.
         """
         if (time is None) == (energy is None):
@@ -432,8 +428,11 @@ def _turns_up(first: Point, second: Point, third: Point) -> bool:
     ) * (third.time - first.time)
 
 
-def _best(point: Point) -> str:
-    return f"the best, knob={point.knob!r}, takes {point.time:g} s and {point.energy:g} J"
+def _refuse(limit: str, best: Point) -> NoReturn:
+    raise FrontierError(
+        f"no point takes {limit} or less; the best, knob={best.knob!r}, takes {best.time:g} s and "
+        f"{best.energy:g} J"
+    )
 
 
 def _agreed(name: str, mine: str, other: str, unsaid: str = "") -> str:

@@ -237,10 +237,7 @@ class Deadline(Objective):
 
     def select(self, frontier: Frontier) -> Selection:
         """Return the point of minimum energy within the deadline."""
-
-        def missed(limit: str, least: str) -> str:
-            return f"no point takes {limit} s or less; the fastest takes {least} s"
-
+        missed = "no point takes LIMIT s or less; the fastest takes LEAST s"
         return cheapest_within(frontier, TIME, self.seconds, ENERGY, missed)
 
     def settled(self, walk: Frontier) -> bool:
@@ -271,10 +268,7 @@ class EnergyBudget(Objective):
 
     def select(self, frontier: Frontier) -> Selection:
         """Return the fastest point within the budget."""
-
-        def missed(limit: str, least: str) -> str:
-            return f"no point takes {limit} J or less; the least is {least} J"
-
+        missed = "no point takes LIMIT J or less; the least is LEAST J"
         return cheapest_within(frontier, ENERGY, self.joules, TIME, missed)
 
     def settled(self, walk: Frontier) -> bool:
@@ -307,10 +301,7 @@ class PowerCap(Objective):
 
     def select(self, frontier: Frontier) -> Selection:
         """Return the fastest point under the cap."""
-
-        def missed(limit: str, least: str) -> str:
-            return f"no point takes {limit} W or less on average; the least is {least} W"
-
+        missed = "no point takes LIMIT W or less on average; the least is LEAST W"
         return cheapest_within(frontier, POWER, self.watts, TIME, missed)
 
     def settled(self, walk: Frontier) -> bool:
@@ -377,10 +368,7 @@ class LatencyBound(Objective):
                 f"{self.percentile} and were left out"
             )
         latency = Quantity("latency", "s", lambda point: Cost(point, self._latency(point), 0.0))
-
-        def missed(limit: str, least: str) -> str:
-            return f"no point has a {self.percentile} of {limit} s or less; the lowest is {least} s"
-
+        missed = f"no point has a {self.percentile} of LIMIT s or less; the lowest is LEAST s"
         return cheapest_within(stating, latency, self.seconds, ENERGY, missed, notes=notes)
 
     def settled(self, walk: Frontier) -> bool:

@@ -62,32 +62,27 @@ def lay_out(
         interactive: Whether any mark may become the chosen one later. Then choices are named, but
             drawn as any other point, and every mark has room for the ring of a chosen one.
     """
-    layout = _Layout(
-        frontier, choices, title, reference, frame=frame, measure=measure, interactive=interactive
-    )
-    return layout.picture(headed)
+    title = title or frontier.work or "Time and energy"
+    reference = reference or frontier.fastest
+    return _Layout(frontier, choices, title, reference, frame, measure, interactive).plot(headed)
 
 
+@dataclass
 class _Layout:
-    def __init__(
-        self,
-        frontier: Frontier,
-        choices: Mapping[str, Point],
-        title: str,
-        reference: Point | None,
-        *,
-        frame: Frame,
-        measure: Measure,
-        interactive: bool,
-    ) -> None:
-        self.frontier = frontier
-        self.frame = frame
-        self.measure = measure
-        self.interactive = interactive
-        self.title = title or frontier.work or "Time and energy"
-        self.reference = reference or frontier.fastest
+    """The arguments of `lay_out`, and what follows from them."""
+
+    frontier: Frontier
+    choices: Mapping[str, Point]
+    title: str
+    reference: Point
+    frame: Frame
+    measure: Measure
+    interactive: bool
+
+    def __post_init__(self) -> None:
+        frontier, plot = self.frontier, self.frame.plot
         self.chosen: dict[Point, list[str]] = {}
-        for reason, point in choices.items():
+        for reason, point in self.choices.items():
             self.chosen.setdefault(point, []).append(reason)
         self.best = frontier.pareto().points
         kept = set(self.best)
@@ -97,7 +92,6 @@ class _Layout:
         self.outside = len(beaten) - len(self.others)
         drawn = [*self.best, *self.others, *self.chosen]
         times, energies = [p.time for p in drawn], [p.energy for p in drawn]
-        plot = frame.plot
         self.x = Axis.over(times, time_unit(max(times)), plot.left, plot.right)
         self.y = Axis.over(energies, energy_unit(max(energies)), plot.bottom, plot.top)
         self.drawn = tuple(dict.fromkeys(drawn))
@@ -108,7 +102,7 @@ class _Layout:
     def at(self, point: Point) -> tuple[float, float]:
         return self.x.place(point.time), self.y.place(point.energy)
 
-    def picture(self, headed: bool) -> Plot:
+    def plot(self, headed: bool) -> Plot:
         return Plot(
             f"{self.title}: energy over time by {self.frontier.knob_name}",
             self.frame.width,

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zeus.drawing._colours import VARIABLES
 from zeus.drawing._looks import RING
 from zeus.drawing._markup import Content, Markup, escaped, join, tag, trusted
-from zeus.drawing._pages import document, resource
+from zeus.drawing._pages import document, note, resource
 from zeus.drawing._shapes import Frame, Mark, Shape, Text
 from zeus.drawing._svg import element, text_element, view_box
 from zeus.drawing._table import Column, table
@@ -38,31 +38,20 @@ _NARROW = Frame(340, 400, 52, 8, 10, 56, (4, 6))
 _MANY = 100  # a longer table is collapsed at first
 
 
-def html(
-    frontier: Frontier,
-    choices: Mapping[str, Selection],
-    title: str,
-    reference: Point | None,
-    eta_knob: float,
-) -> str:
-    """Return the page; `Frontier.to_html` documents the arguments."""
-    return _Page(frontier, choices, title, reference, eta_knob).document()
+@dataclass
+class Page:
+    """The page of a frontier; `Frontier.to_html` documents the attributes."""
 
+    frontier: Frontier
+    choices: Mapping[str, Selection]
+    title: str
+    reference: Point
+    eta_knob: float
 
-class _Page:
-    def __init__(
-        self,
-        frontier: Frontier,
-        choices: Mapping[str, Selection],
-        title: str,
-        reference: Point | None,
-        eta_knob: float,
-    ) -> None:
-        self.frontier = frontier
-        self.choices = choices
-        self.title = title or frontier.work or "Time and energy"
-        self.reference = reference or frontier.fastest
-        self.eta_knob = number("eta_knob", eta_knob, least=0, most=1)
+    def __post_init__(self) -> None:
+        frontier, choices = self.frontier, self.choices
+        self.title = self.title or frontier.work or "Time and energy"
+        self.eta_knob = number("eta_knob", self.eta_knob, least=0, most=1)
         self.max_power, self.why_not = _max_power(frontier)
         self.other = "" if self.max_power is None else "other"  # than the slider's objective
         # By time, as in the table and for the arrow keys; with points that only a choice has.
@@ -71,7 +60,8 @@ class _Page:
         self.points = by_time(points)
         self.index = {point: index for index, point in enumerate(self.points)}
 
-    def document(self) -> str:
+    def html(self) -> str:
+        """Return the page as one HTML file."""
         wide, narrow = self.picture(_WIDE), self.picture(_NARROW)
         summary = f"{count(self.frontier)}. Changes are against {self.label(self.reference)}."
         parts = {
@@ -95,14 +85,14 @@ class _Page:
 
     def slider(self) -> str:
         if self.max_power is None:
-            return _note(f"There is no slider over η: {self.why_not}.")
+            return note(f"There is no slider over η: {self.why_not}.")
         return _part("slider.html").format(eta=f"{self.eta_knob:g}")
 
     def explanation(self) -> str:
         if self.max_power is None:
             return ""
         watts = f"{self.max_power:.6g} W"
-        return _note(
+        return note(
             f"The slider chooses the minimum cost η · energy + (1 − η) · {watts} · time, where "
             f"{watts} is the maximum power of all GPUs. Costs that differ by no more than their "
             "uncertainty and 0.1 % tie; then the faster is chosen."
@@ -178,8 +168,8 @@ class _Page:
             name, selection = named
             words = (name or "chosen") + ("" if selection.feasible else " (not kept)")
             parts = re.split("(?<=[a-z])(?=[A-Z])", words)  # phones may break them
-            note = _note(selection.note) if selection.note else None
-            return join(join(*parts, between=tag("wbr")), note)
+            why = note(selection.note) if selection.note else None
+            return join(join(*parts, between=tag("wbr")), why)
 
         def change(which: int) -> Callable[[tuple[str, Selection]], str]:
             return lambda named: compared(named[1].point, self.reference)[which]
@@ -262,10 +252,6 @@ class _Page:
         }
         # "<" would let a name close the element that contains the data.
         return json.dumps(content, allow_nan=False).replace("<", "\\u003c")
-
-
-def _note(text: str) -> Markup:
-    return tag("p", text, class_="note")
 
 
 def _with_off(cell: Callable[[Point], Content]) -> Callable[[Point], Content]:

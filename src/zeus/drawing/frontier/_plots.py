@@ -9,7 +9,7 @@ from pathlib import Path
 from zeus.drawing import _files as files
 from zeus.drawing._text import Measure
 from zeus.drawing.frontier._layout import Plot, lay_out, reasons
-from zeus.drawing.frontier._page import html
+from zeus.drawing.frontier._page import Page
 from zeus.frontier import Frontier, Point, Selection
 from zeus.frontier._selection import Chosen
 
@@ -54,7 +54,8 @@ def rendered(
     """
     selections = _selections(chosen)
     if kind == ".html":
-        return html(frontier, selections, title, reference, eta_knob).encode()
+        reference = reference or frontier.fastest
+        return Page(frontier, selections, title, reference, eta_knob).html().encode()
     choices = reasons(selections)
 
     def sheet(measure: Measure) -> Plot:

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from zeus.drawing._captions import Sample
 from zeus.drawing._markup import Content, Markup, join, tag
+from zeus.drawing._pages import note
 from zeus.drawing._shapes import Kind
 from zeus.drawing._table import Column, table
 from zeus.drawing.frontier import by_time, columns_of, lay_out
@@ -24,16 +25,18 @@ from zeus.server.pages import _job_tables as tables
 from zeus.server.pages._job_list import job_address
 from zeus.server.pages._layout import (
     columns,
+    crumb,
     details,
     facts,
     heading,
     notice,
+    number_in,
     pager,
     respond,
     section,
 )
 from zeus.server.pages._outcomes import WORDS, kind_of
-from zeus.server.pages._plotting import HALF, SMALL, WIDE, drawn, figure, words
+from zeus.server.pages._plotting import HALF, SMALL, WIDE, drawn, figure
 from zeus.server.pages._units import ago, counted, digits, grouped, joules, percent, seconds, watts
 
 _REFRESH = 5.0  # seconds, while a trial runs
@@ -62,7 +65,7 @@ def show(request: Request) -> Response:
     name = request.path_params["name"]
     check_scope(request, name)
     overviews: Overviews = request.app.state.overviews
-    before = _number(request, "before")
+    before = number_in(request.query_params.get("before", ""))
     overview = overviews.read(
         name, gpu=_gpu(request), stretches=_STRETCHES, before=before, most=_TRIALS
     )
@@ -72,16 +75,10 @@ def show(request: Request) -> Response:
     return respond(request, name, page.content(), at="/jobs", refresh=refresh)
 
 
-def _number(request: Request, name: str) -> int | None:
-    text = request.query_params.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
-
-
 def _gpu(request: Request) -> GpuModel | None:
-    number, _, name = request.query_params.get("gpu", "").partition("x ")
-    # Python refuses to read thousands of digits.
-    good = number.isascii() and number.isdigit() and len(number) < 10
-    return GpuModel(name, int(number)) if good else None
+    text, _, name = request.query_params.get("gpu", "").partition("x ")
+    number = number_in(text)
+    return None if number is None else GpuModel(name, number)
 
 
 class _Page:
@@ -123,9 +120,8 @@ class _Page:
             f"Metric {sign} {digits(spec.target_metric, 6)} within {spec.max_epochs} epochs, "
             f"default batch size {spec.default_batch_size}. Last activity "
         )
-        back = tag("p", tag("a", "Jobs", href="/jobs"), " /", class_="crumb")
         title = heading(tag("bdi", self.info.name), about, ago(self.info.updated, self.now), ".")
-        return join(back, title)
+        return join(crumb("Jobs", "/jobs"), title)
 
     def at_a_glance(self) -> Markup:
         return facts([self.chosen(), self.saved(), self.recurrences(), self.spent()])
@@ -243,7 +239,7 @@ class _Page:
             lambda frame: charts.beliefs(overview, frame),
             HALF,
             legend,
-            words(f"Bars are 95 % intervals. Small dots are runs that converged.{unknown}"),
+            note(f"Bars are 95 % intervals. Small dots are runs that converged.{unknown}"),
         )
         return section("Cost of each batch size", chart, name="costs", about=about)
 
@@ -324,9 +320,7 @@ class _Page:
         try:
             frontier = Frontier.from_dict(profile.frontier or {})
         except FrontierError as error:
-            return tag(
-                "div", title, tag("p", f"The frontier cannot be drawn: {error}.", class_="note")
-            )
+            return tag("div", title, note(f"The frontier cannot be drawn: {error}."))
         points = [point for point in frontier if _is(point, profile.power_limit)]
         chosen = {"": points[0]} if points else {}
         work = frontier.work or f"batch size {profile.batch_size}"
@@ -334,7 +328,7 @@ class _Page:
         cost = (
             None
             if profile.epoch_cost is None
-            else words(f"An epoch costs {joules(profile.epoch_cost)}.")
+            else note(f"An epoch costs {joules(profile.epoch_cost)}.")
         )
         size = profile.batch_size
         columns = [each for each in columns_of(frontier) if each.name in _SHOWN]
@@ -346,11 +340,8 @@ class _Page:
 
     def trials(self) -> Markup:
         found = self.overview.trials
-        export = tag(
-            "p",
-            tag("a", "Export everything as JSON", href=export_address(self.info.name)),
-            class_="note",
-        )
+        address = f"{job_address(self.info.name)}/export.json"
+        export = note(tag("a", "Export everything as JSON", href=address))
         if not found:
             listed: Content = tag("p", "There are no earlier trials.", class_="about")
         else:
@@ -375,11 +366,6 @@ class _Page:
                 ("Latest", f"{self.address()}#trials" if later else None),
             ],
         )
-
-
-def export_address(name: str) -> str:
-    """Return the URL of the JSON export of a job."""
-    return f"{job_address(name)}/export.json"
 
 
 def _is(point: Point, limit: float | None) -> bool:

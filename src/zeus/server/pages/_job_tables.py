@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from zeus.drawing._markup import Content, Markup, join, tag
+from zeus.drawing._pages import note
 from zeus.drawing._table import Column, table
-from zeus.optimizer.batch_size.api._answers import ProfileInfo, TrialInfo
+from zeus.optimizer.batch_size.api._answers import TrialInfo
 from zeus.optimizer.batch_size.job._events import CONVERGED, GpuModel
 from zeus.optimizer.batch_size.policies._base import ArmStatus
 from zeus.optimizer.batch_size.policies._job_state import Expected
@@ -75,19 +76,19 @@ def specification(overview: Overview) -> Markup:
 
 @dataclass(frozen=True)
 class _Size:
-    """A batch size on the selected GPUs; the methods return the cells of its row.
+    """A batch size on the selected GPUs.
 
     Attributes:
         overview: The job.
         expected: What the policy expects of it.
         totals: Totals of its trials, by outcome.
-        profile: Its profile, if there is one.
+        power_limit: The one chosen for it in watts, if any.
     """
 
     overview: Overview
     expected: Expected
     totals: Mapping[str, Total]
-    profile: ProfileInfo | None
+    power_limit: float | None
 
     @property
     def chosen(self) -> bool:
@@ -111,9 +112,6 @@ class _Size:
             words.append(standing_label(standing))
         return join(str(size), aside(f" ({', '.join(words)})") if words else None)
 
-    def cost(self) -> Content:
-        return NONE if self.expected.cost is None else joules(self.expected.cost)
-
     def interval(self) -> Content:
         low, high = self.expected.low, self.expected.high
         if low is None or high is None:
@@ -126,42 +124,33 @@ class _Size:
         parts = [unbroken(f"{total.trials} ", outcome(total.state)) for total in found]
         return tag("span", *parts, class_="runs") if parts else NONE
 
-    def epochs(self) -> Content:
-        return self._mean(lambda total: digits(total.epochs / total.trials, 3))
-
-    def time(self) -> Content:
-        return self._mean(lambda total: seconds(total.time / total.trials))
-
-    def energy(self) -> Content:
-        return self._mean(
-            lambda total: joules(total.energy / total.measured if total.measured else None, 3)
-        )
-
-    def power_limit(self) -> Content:
-        limit = None if self.profile is None else self.profile.power_limit
-        return NONE if limit is None else watts(limit)
-
-    def _mean(self, show: Callable[[Total], str]) -> Content:
+    def mean(self, show: Callable[[Total], str]) -> Content:
         """Return a mean over the runs that converged."""
         return show(self.totals[CONVERGED]) if CONVERGED in self.totals else NONE
 
 
+def _mean_energy(total: Total) -> str:
+    return joules(total.energy / total.measured if total.measured else None, 3)
+
+
 _SIZES: Sequence[Column[_Size]] = (
     Column("batch size", _Size.name),
-    Column("expected cost", _Size.cost, number=True),
+    Column("expected cost", lambda size: _known(joules, size.expected.cost), number=True),
     Column("95 % interval", _Size.interval, number=True, optional=True),
     Column("runs", _Size.runs),
-    Column("epochs", _Size.epochs, number=True, optional=True),
-    Column("time", _Size.time, number=True, optional=True),
-    Column("energy", _Size.energy, number=True, optional=True),
-    Column("power limit", _Size.power_limit, number=True),
-)
+    Column("epochs", lambda size: size.mean(lambda total: digits(total.epochs / total.trials, 3)),
+           number=True, optional=True),
+    Column("time", lambda size: size.mean(lambda total: seconds(total.time / total.trials)),
+           number=True, optional=True),
+    Column("energy", lambda size: size.mean(_mean_energy), number=True, optional=True),
+    Column("power limit", lambda size: _known(watts, size.power_limit), number=True),
+)  # fmt: skip
 
 
 def batch_sizes(overview: Overview) -> Markup:
     """Return measured and expected values of each batch size, on the selected GPUs."""
     here = overview.gpu
-    profiles = {p.batch_size: p for p in overview.profiles if (p.gpu, p.gpus) == here}
+    limits = {p.batch_size: p.power_limit for p in overview.profiles if (p.gpu, p.gpus) == here}
     shown: list[_Size] = []
     rest: list[_Size] = []
     for each in overview.beliefs:
@@ -170,7 +159,7 @@ def batch_sizes(overview: Overview) -> Markup:
             for total in overview.totals
             if total.batch_size == each.batch_size and (total.gpu, total.gpus) == here
         }
-        size = _Size(overview, each, totals, profiles.get(each.batch_size))
+        size = _Size(overview, each, totals, limits.get(each.batch_size))
         plain = len(overview.beliefs) > CROWD and not (totals or size.chosen or size.proven)
         (rest if plain else shown).append(size)
     known = table("Batch sizes", _SIZES, shown, kind=_Size.kind)
@@ -188,22 +177,17 @@ def running(trials: Sequence[TrialInfo], overview: Overview) -> Markup:
     """Return the table of running trials."""
     target = aside(f" of {digits(overview.spec.target_metric, 6)}")
 
-    def metric(trial: TrialInfo) -> Content:
-        return unbroken(UNKNOWN if trial.metric is None else digits(trial.metric, 5), target)
-
-    def limit(trial: TrialInfo) -> Content:
-        return "none" if trial.threshold is None else joules(trial.threshold)
-
     columns: Sequence[Column[TrialInfo]] = (
         Column("trial", _place),
         Column("batch size", lambda trial: trial.batch_size, number=True),
         Column("epochs", lambda trial: trial.epochs, number=True),
-        Column("metric", metric, number=True),
+        Column("metric", lambda t: unbroken(_metric(t, UNKNOWN), target), number=True),
         Column("cost so far", lambda trial: joules(trial.cost), number=True),
-        Column("cost limit", limit, number=True, optional=True),
+        Column("cost limit", lambda t: _known(joules, t.threshold, "none"), number=True,
+               optional=True),
         Column("GPU", _gpus, optional=True),
         Column("began", lambda trial: instant(trial.began), optional=True),
-    )
+    )  # fmt: skip
     return table("Running trials", columns, trials)
 
 
@@ -231,16 +215,20 @@ def trials(found: Sequence[TrialInfo], *, gpus: bool) -> Markup:
     return table("Trials", columns, found, kind=_trial_kind)
 
 
+def _known(show: Callable[[float], str], value: float | None, otherwise: str = NONE) -> str:
+    return otherwise if value is None else show(value)
+
+
+def _metric(trial: TrialInfo, otherwise: str = NONE) -> str:
+    return _known(lambda value: digits(value, 5), trial.metric, otherwise)
+
+
 def _trial_kind(trial: TrialInfo) -> str:
     return "" if trial.state in (CONVERGED, RUNNING) else "muted"
 
 
 def _gpus(trial: TrialInfo) -> Content:
     return gpu_name(GpuModel(trial.gpu, trial.gpus))
-
-
-def _metric(trial: TrialInfo) -> Content:
-    return NONE if trial.metric is None else digits(trial.metric, 5)
 
 
 def _if_begun(cell: Callable[[TrialInfo], Content]) -> Callable[[TrialInfo], Content]:
@@ -264,17 +252,15 @@ def baselines(overview: Overview) -> Markup:
     """Return a note that explains the comparison with the default batch size."""
     account, default = overview.account, overview.spec.default_batch_size
     if overview.spec.policy == "default":
-        return tag("p", "The policy of this job always runs the default batch size.", class_="note")
+        return note("The policy of this job always runs the default batch size.")
     if not account.converged:
-        said = "No run has reached the target yet, so there is nothing to compare with."
-        return tag("p", said, class_="note")
+        return note("No run has reached the target yet, so there is nothing to compare with.")
     missing = [gpu_name(gpu) for gpu in account.converged if gpu not in account.baselines]
     if missing:
-        said = (
+        return note(
             f"The cost of the default is unknown: on {listed(missing)} no run with batch size "
             f"{default} has converged, and the policy has no estimate."
         )
-        return tag("p", said, class_="note")
     rules = (
         f"The cost of a run with the default, {default}, is counted once per recurrence that "
         "reached the target; the cost of this job includes all its trials."

@@ -71,6 +71,12 @@ def is_page(path: str) -> bool:
     return path == "/" or (path[:1] == "/" and path[1:].partition("/")[0] in _PAGES)
 
 
+def number_in(text: str) -> int | None:
+    """Return the whole number that a query parameter is; `None` for anything else."""
+    # Python refuses to read thousands of digits.
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
 def respond(
     request: Request,
     title: str,
@@ -147,6 +153,11 @@ def heading(title: Content, *below: Content) -> Markup:
     """Return the title of a page, with a line of text below."""
     about = tag("p", *below, class_="about") if below else None
     return tag("div", tag("h1", title), about, class_="heading", id="heading")
+
+
+def crumb(title: str, path: str) -> Markup:
+    """Return a link to the page above."""
+    return tag("p", tag("a", title, href=path), " /", class_="crumb")
 
 
 def section(title: str, *content: Content, name: str = "", about: Content = None) -> Markup:

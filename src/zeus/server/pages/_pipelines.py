@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from zeus.drawing._markup import Content, Markup, join, tag
+from zeus.drawing._pages import note
 from zeus.drawing._table import Column, table
 from zeus.drawing.frontier import lay_out
 from zeus.errors import ServerError
@@ -23,8 +24,16 @@ from zeus.optimizer.pipeline_frequency.job._messages import Straggler
 from zeus.optimizer.pipeline_frequency.job._planning import Planned
 from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.server.pages._job import check_scope
-from zeus.server.pages._layout import facts, heading, notice, respond, section
-from zeus.server.pages._plotting import WIDE, drawn, figure, words
+from zeus.server.pages._layout import (
+    crumb,
+    facts,
+    heading,
+    notice,
+    number_in,
+    respond,
+    section,
+)
+from zeus.server.pages._plotting import WIDE, drawn, figure
 from zeus.server.pages._units import NONE, ago, counted, digits, joules, percent, seconds, watts
 
 PATH = "/pipelines"
@@ -100,8 +109,7 @@ def show(request: Request) -> Response:
     check_scope(request, name)
     pipelines: Pipelines = request.app.state.pipelines
     job = pipelines.do(ShowPipeline(job=name))
-    asked = request.query_params.get("pipeline", "")
-    number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 7 else 0
+    number = number_in(request.query_params.get("pipeline", "")) or 0
     try:
         planned = pipelines.planned(name)
     except ServerError:
@@ -172,10 +180,9 @@ class _Page:
             f"{counted(job['dp_degree'], 'pipeline')} of {counted(job['pp_degree'], 'PP rank')} "
             f"with {counted(job['tp_degree'], 'GPU')} each. Last change "
         )
-        back = tag("p", tag("a", "Pipelines", href=PATH), " /", class_="crumb")
-        note = tag("p", tag("bdi", job["note"]), class_="about") if job["note"] else None
+        remark = tag("p", tag("bdi", job["note"]), class_="about") if job["note"] else None
         title = heading(tag("bdi", job["name"]), about, ago(job["updated"], self.now), ".")
-        return join(back, title, note)
+        return join(crumb("Pipelines", PATH), title, remark)
 
     # --- at a glance ----------------------------------------------------------------------------
 
@@ -237,7 +244,7 @@ class _Page:
         if operations > _MAX_OPERATIONS:
             return section(
                 "The pipeline before and now",
-                words(f"With {operations} operations the plan is too large to draw here."),
+                note(f"With {operations} operations the plan is too large to draw here."),
                 name="plan",
             )
         after = self.points[self.number].knob.execute()
@@ -264,7 +271,7 @@ class _Page:
             lambda frame: lay_out(thin, choices, "An iteration", reference=reference, frame=frame),
             WIDE,
             (),
-            words(
+            note(
                 f"{counted(len(whole), 'plan')}, each at most "
                 f"{percent(max(point.knob.gap for point in whole))} above the proven lower bound. "
                 f"The plan of pipeline {self.number} is highlighted."

@@ -7,11 +7,10 @@ phones, and the style sheet shows the one that fits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from zeus.drawing._captions import Sample, swatch
 from zeus.drawing._colours import VARIABLES
-from zeus.drawing._markup import Content, Markup, join, tag, trusted
+from zeus.drawing._markup import Content, Markup, tag, trusted
 from zeus.drawing._shapes import Frame, Picture
 from zeus.drawing._svg import element, view_box
 
@@ -59,13 +58,3 @@ def sample(of: Sample, radius: float = 5.0) -> Markup:
     """Return a single mark or line, for legends."""
     inner = trusted(element(swatch(of, 10.0, 10.0, radius), VARIABLES))
     return tag("svg", inner, viewBox="0 0 20 20", aria_hidden="true")
-
-
-def taller(frame: Frame, by: float) -> Frame:
-    """Return a taller frame."""
-    return replace(frame, height=frame.height + by)
-
-
-def words(*contents: Content) -> Markup:
-    """Return a note in small print below a chart."""
-    return tag("p", join(*contents), class_="note")

@@ -15,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
 
 from zeus.drawing._markup import Content, join, tag
+from zeus.drawing._pages import note
 from zeus.server.pages._layout import HEADERS, is_page, notice, respond
 from zeus.store._tokens import page_pass
 from zeus.transport._local_token import FILE
@@ -111,15 +112,11 @@ def _form(request: Request, wanted: str, trouble: str = "") -> Response:
         tag("input", type="hidden", name="code"),  # filled by the script, from a link
         tag("input", type="hidden", name="next", value=wanted),
         tag("button", "Sign in", class_="main"),
-        tag(
-            "p",
-            join(
-                "The operator of this server creates one with ",
-                tag("code", "zeus token create"),
-                _where_it_is(request),
-                ". This browser stays signed in until you sign out or close it.",
-            ),
-            class_="note",
+        note(
+            "The operator of this server creates one with ",
+            tag("code", "zeus token create"),
+            _where_it_is(request),
+            ". This browser stays signed in until you sign out or close it.",
         ),
         method="post",
         action=SIGN_IN,
