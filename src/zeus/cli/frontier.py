@@ -90,10 +90,8 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the frontier, select, print and plot."""
-    try:
+    with _wrong_values():
         plots = {name: kind_of(name, KINDS) for name in arguments.plot}
-    except PictureError as error:
-        raise UsageError(str(error)) from None
     console = Console(sys.stdout)
     saved = _sources(arguments)
     if len(saved) > 1:
@@ -123,7 +121,7 @@ def _wrong_values() -> Any:
     """Report invalid values as usage errors."""
     try:
         yield
-    except FrontierError as error:
+    except (FrontierError, PictureError) as error:
         raise UsageError(str(error)) from None
 
 

@@ -21,13 +21,9 @@ def to_dict(points: Iterable[Point], header: Mapping[str, Any]) -> dict[str, Any
     """Return a frontier as a JSON object, of its points and its other attributes."""
     record: dict[str, Any] = {"format": FORMAT, "version": VERSION, **header}
     record["points"] = [
-        {
+        {name: getattr(point, name) for name in _FIELDS}
+        | {
             "knob": _plain(point.knob, f"points[{index}]"),
-            "time": point.time,
-            "energy": point.energy,
-            "time_uncertainty": point.time_uncertainty,
-            "energy_uncertainty": point.energy_uncertainty,
-            "repeats": point.repeats,
             "latencies": dict(point.latencies),
         }
         for index, point in enumerate(points)

@@ -35,7 +35,7 @@ from zeus.server.pages._layout import (
     respond,
     section,
 )
-from zeus.server.pages._outcomes import WORDS, kind_of
+from zeus.server.pages._outcomes import kind_of, word_of
 from zeus.server.pages._plotting import HALF, SMALL, WIDE, drawn, figure
 from zeus.server.pages._units import ago, counted, digits, grouped, joules, percent, seconds, watts
 
@@ -163,9 +163,9 @@ class _Page:
         for total in self.overview.totals:
             states[total.state] = states.get(total.state, 0) + total.trials
         said = [counted(self.info.trials, "trial")]
-        for state, word in ((STOPPED, "stopped early"), (FAILED, "failed")):
+        for state in (STOPPED, FAILED):
             if states.get(state):
-                said.append(f"{grouped(states[state])} {word}")
+                said.append(f"{grouped(states[state])} {word_of(state)}")
         return "Recurrences", grouped(self.info.recurrences), ", ".join(said)
 
     def spent(self) -> tuple[str, Content, Content]:
@@ -182,10 +182,8 @@ class _Page:
     def choices(self) -> Markup:
         overview = self.overview
         states = {span.state for span in overview.spans}
-        legend = [(kind_of(CONVERGED), "converged")] if CONVERGED in states else []
-        legend += [
-            (kind_of(state), WORDS.get(state, state)) for state in sorted(states - {CONVERGED})
-        ]
+        ordered = sorted(states, key=lambda state: (state != CONVERGED, state))
+        legend = [(kind_of(state), word_of(state)) for state in ordered]
         width = overview.width
         about = (
             "Each mark is a trial."
@@ -200,18 +198,15 @@ class _Page:
     def gpus(self) -> Markup | None:
         if len(self.overview.gpus) < 2:
             return None
-        links = []
-        for gpu in self.overview.gpus:
-            here = gpu == self.overview.gpu
-            address = f"{self.address(gpu=gpu)}#costs"
-            links.append(
-                tag(
-                    "a",
-                    tables.gpu_name(gpu),
-                    href=address,
-                    aria_current="true" if here else None,
-                )
+        links = (
+            tag(
+                "a",
+                tables.gpu_name(gpu),
+                href=f"{self.address(gpu=gpu)}#costs",
+                aria_current="true" if gpu == self.overview.gpu else None,
             )
+            for gpu in self.overview.gpus
+        )
         return tag("nav", *links, class_="pager gpus", id="gpus", aria_label="GPUs")
 
     def costs(self) -> Markup:

@@ -15,7 +15,7 @@ from zeus.optimizer.batch_size.policies._base import ArmStatus
 from zeus.optimizer.batch_size.policies._job_state import Expected
 from zeus.optimizer.batch_size.storage._history import Span
 from zeus.optimizer.batch_size.storage._overview import Overview
-from zeus.server.pages._outcomes import WORDS, kind_of
+from zeus.server.pages._outcomes import kind_of, word_of
 from zeus.server.pages._units import joules
 
 _PLAIN = Unit("", 1.0)
@@ -92,7 +92,7 @@ def _choice_marks(overview: Overview, x: Axis, y: Steps) -> Iterator[Shape]:
 
 
 def _said(span: Span, width: int) -> str:
-    word = WORDS.get(span.state, span.state)
+    word = word_of(span.state)
     if width == 1 and span.trials == 1:
         where = f"recurrence {span.first}: batch size {span.batch_size}, {word}"
         return f"{where}, cost {joules(span.cost)}, {span.gpu}"
