@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zeus.drawing import _colours as colours
+from zeus.drawing import _colors as colors
 from zeus.drawing._labels import far_spots, first_free, near_spots
 from zeus.drawing._pages import document
 from zeus.drawing._png import SIDES
@@ -53,7 +53,7 @@ __all__ = [
     "Trials",
     "Unit",
     "Workload",
-    "colours",
+    "colors",
     "document",
     "energy_unit",
     "far_spots",

@@ -15,7 +15,7 @@ from paper.product import (
     SIDES,
     Box,
     MissingExtraError,
-    colours,
+    colors,
     far_spots,
     first_free,
     near_spots,
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, MUTED, PAPER = colours.DAY["ink"], colours.DAY["muted"], colours.DAY["paper"]
+INK, MUTED, PAPER = colors.DAY["ink"], colors.DAY["muted"], colors.DAY["paper"]
 
 #: Name, color, marker and hatching of each policy, the same in every figure.
 POLICIES = {
-    "default": ("Default", colours.GREY, "s", ""),
-    "grid": ("Grid search", colours.AMBER, "^", "///"),
-    "paper": ("Zeus as published", colours.BLUE, "o", ""),
-    "zeus": ("Zeus today", colours.ORANGE, "D", "\\\\\\"),
+    "default": ("Default", colors.GRAY, "s", ""),
+    "grid": ("Grid search", colors.AMBER, "^", "///"),
+    "paper": ("Zeus as published", colors.BLUE, "o", ""),
+    "zeus": ("Zeus today", colors.ORANGE, "D", "\\\\\\"),
 }
 WORKLOADS = (
-    colours.BLUE,
-    colours.AMBER,
-    colours.GREEN,
-    colours.ORANGE,
-    colours.PURPLE,
-    colours.SKY,
+    colors.BLUE,
+    colors.AMBER,
+    colors.GREEN,
+    colors.ORANGE,
+    colors.PURPLE,
+    colors.SKY,
 )
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
@@ -52,7 +52,7 @@ _NARROW = {
 _DOTS = 150  # per inch
 _STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
-    "axes.edgecolor": colours.DAY["axis"],
+    "axes.edgecolor": colors.DAY["axis"],
     "axes.grid": True,
     "axes.labelcolor": INK,
     "axes.labelsize": 10,
@@ -65,7 +65,7 @@ _STYLE: dict[Any, Any] = {
     "figure.facecolor": PAPER,
     "font.family": IMAGE_FONT,
     "font.size": 10,
-    "grid.color": colours.DAY["grid"],
+    "grid.color": colors.DAY["grid"],
     "grid.linewidth": 0.8,
     "hatch.color": PAPER,
     "hatch.linewidth": 0.8,
@@ -240,7 +240,7 @@ def label_points(
             continue
         taken.append(spot.box)
         text.set_horizontalalignment(SIDES[spot.anchor])
-        text.set_position((spot.x - x, y - spot.box.centre))
+        text.set_position((spot.x - x, y - spot.box.center))
         if spot.leader is not None:
             ends = [
                 axes.transData.inverted().transform((across * dots, -down * dots))
@@ -248,7 +248,7 @@ def label_points(
             ]
             axes.plot(
                 *zip(*ends, strict=True),
-                color=colours.GREY,
+                color=colors.GRAY,
                 linewidth=0.7,
                 scalex=False,
                 scaley=False,

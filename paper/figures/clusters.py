@@ -114,10 +114,10 @@ def _draw(data: Data) -> Figure:
     policies = _POLICIES[1:]
     for panel, what in zip(axes, ("energy", "time"), strict=True):
         for number, policy in enumerate(policies):
-            name, colour, _, hatch = style.POLICIES[policy]
+            name, color, _, hatch = style.POLICIES[policy]
             values = np.array([each[policy][what] for each in found.values()])
             spots = places + (number - 1) * 0.27
-            panel.bar(spots, values - 0.3, 0.25, bottom=0.3, label=name, color=colour, hatch=hatch)
+            panel.bar(spots, values - 0.3, 0.25, bottom=0.3, label=name, color=color, hatch=hatch)
         panel.axhline(1, color=style.INK, linestyle="--", linewidth=1, label="Default")
         panel.set_yscale("log")
         highest = max(each[policy][what] for each in found.values() for policy in policies)

@@ -205,12 +205,12 @@ def _bars(axes: Axes, workloads: Data, what: str) -> None:
     places = np.arange(len(workloads))
     top = 1.0
     for number, policy in enumerate(_POLICIES):
-        name, colour, _, hatch = style.POLICIES[policy]
+        name, color, _, hatch = style.POLICIES[policy]
         values = np.array([each[policy][what] for each in workloads.values()])
         low = np.array([each[policy][f"{what}_low"] for each in workloads.values()])
         high = np.array([each[policy][f"{what}_high"] for each in workloads.values()])
         axes.bar(
-            places + (number - 1) * 0.27, values, 0.25, label=name, color=colour, hatch=hatch,
+            places + (number - 1) * 0.27, values, 0.25, label=name, color=color, hatch=hatch,
             yerr=(np.maximum(values - low, 0), np.maximum(high - values, 0)),
             error_kw={"elinewidth": 1.1, "ecolor": style.INK},
         )  # fmt: skip
@@ -228,10 +228,10 @@ def _draw_14(data: Data) -> Figure:
     figure, (axes,) = style.panels(width=3.2 + 1.5 * len(gpus), height=4)
     places = np.arange(len(gpus))
     for number, policy in enumerate(_POLICIES):
-        name, colour, _, hatch = style.POLICIES[policy]
+        name, color, _, hatch = style.POLICIES[policy]
         values = [each[policy]["energy"] for each in gpus.values()]
         bars = axes.bar(
-            places + (number - 1) * 0.27, values, 0.25, label=name, color=colour, hatch=hatch
+            places + (number - 1) * 0.27, values, 0.25, label=name, color=color, hatch=hatch
         )
         axes.bar_label(bars, [f"{100 * value:.0f} %" for value in values], fontsize=8.5, padding=2)
     axes.axhline(1, color=style.INK, linestyle="--", linewidth=1, label="Default")

@@ -10,7 +10,7 @@ from paper import style
 from paper.drift.slices import WINDOW, Followed, follow, recorded_slices
 from paper.exhibit import Data, Exhibit, Fact
 from paper.lab import Lab
-from paper.product import JobTable, colours
+from paper.product import JobTable, colors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -158,27 +158,27 @@ def _draw(data: Data) -> Figure:
     top, *below = axes
     top.step(
         slices, [sizes.index(each["batch_size"]) for each in data["optimum"]], where="mid",
-        color=colours.GREY, linewidth=4, alpha=0.55, label="Best of the slice",
+        color=colors.GRAY, linewidth=4, alpha=0.55, label="Best of the slice",
     )  # fmt: skip
     for policy, found in data["policies"].items():
-        name, colour, marker, _ = style.POLICIES[policy]
+        name, color, marker, _ = style.POLICIES[policy]
         shift = -0.09 if policy == "paper" else 0.09
         places = np.array([sizes.index(int(size)) for size in found["batch_size"]]) + shift
-        top.plot(slices, places, color=colour, marker=marker, markersize=5, linewidth=1, label=name)
+        top.plot(slices, places, color=color, marker=marker, markersize=5, linewidth=1, label=name)
     style.batch_size_axis(top, sizes)
     for axes_, (what, unit, size) in zip(
         below, (("energy", "kJ", 1e3), ("time", "s", 1.0)), strict=True
     ):
         axes_.plot(
-            slices, [each[what] / size for each in data["optimum"]], color=colours.GREY,
+            slices, [each[what] / size for each in data["optimum"]], color=colors.GRAY,
             linewidth=4, alpha=0.55,
         )  # fmt: skip
         for policy, found in data["policies"].items():
-            _, colour, marker, _ = style.POLICIES[policy]
+            _, color, marker, _ = style.POLICIES[policy]
             low, high = (np.array(found[f"{what}_{end}"]) / size for end in ("low", "high"))
-            axes_.fill_between(slices, low, high, color=colour, alpha=0.15, linewidth=0)
+            axes_.fill_between(slices, low, high, color=color, alpha=0.15, linewidth=0)
             axes_.plot(
-                slices, np.array(found[what]) / size, color=colour, marker=marker, markersize=4,
+                slices, np.array(found[what]) / size, color=color, marker=marker, markersize=4,
                 linewidth=1.2,
             )  # fmt: skip
         axes_.set_ylabel(f"{what.capitalize()} to target ({unit})")

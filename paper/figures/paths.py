@@ -10,7 +10,7 @@ import numpy as np
 from paper import style
 from paper.exhibit import Data, Exhibit, Fact
 from paper.lab import Lab
-from paper.product import colours
+from paper.product import colors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -208,24 +208,24 @@ def _path(lab: Lab, name: str, policy: str, seed: int) -> dict[str, Any]:
 def _draw_4(data: Data) -> Figure:
     figure, (axes,) = style.panels(width=9.5, height=4.4)
     trials = data["trials"]
-    looks = ((colours.SKY, "o"), (colours.GREEN, "s"), (colours.BLUE, "D"))
+    looks = ((colors.SKY, "o"), (colors.GREEN, "s"), (colors.BLUE, "D"))
     last = max(trial["recurrence"] for trial in trials)
-    for stage, (colour, marker) in enumerate(looks):
+    for stage, (color, marker) in enumerate(looks):
         mine = [trial for trial in trials if trial["stage"] == stage]
         good = [trial for trial in mine if trial["converged"]]
         axes.plot(
-            [t["recurrence"] for t in good], [t["arm"] for t in good], marker, color=colour,
+            [t["recurrence"] for t in good], [t["arm"] for t in good], marker, color=color,
             markersize=5.5, linestyle="none", label=_STAGES[stage],
         )  # fmt: skip
         later = [trial["recurrence"] for trial in trials if trial["stage"] > stage]
         if mine:
             end = min(later, default=last + 1)
             axes.axvspan(
-                mine[0]["recurrence"] - 0.5, end - 0.5, color=colour, alpha=0.09, linewidth=0
+                mine[0]["recurrence"] - 0.5, end - 0.5, color=color, alpha=0.09, linewidth=0
             )
     stopped = [trial for trial in trials if not trial["converged"]]
     axes.plot(
-        [t["recurrence"] for t in stopped], [t["arm"] for t in stopped], "x", color=colours.ORANGE,
+        [t["recurrence"] for t in stopped], [t["arm"] for t in stopped], "x", color=colors.ORANGE,
         markersize=7, markeredgewidth=2, linestyle="none", label="Stopped",
     )  # fmt: skip
     for arm, text in ((data["default"], "default"), (data["optimum"], "best")):
@@ -273,7 +273,7 @@ def _path_panel(axes: Axes, found: dict[str, Any]) -> None:
                 Rectangle((limit - 0.5, arm - 0.5), 1, 1, fill=False, hatch="////", linewidth=0)
             )
     path = np.array(found["path"])
-    warmth = [colours.shade(share) for share in np.linspace(0.15, 1, len(path)).tolist()]
+    warmth = [colors.shade(share) for share in np.linspace(0.15, 1, len(path)).tolist()]
     ends = path[:, ::-1].astype(float)
     moved = np.flatnonzero((np.diff(path, axis=0) != 0).any(axis=1))
     axes.add_collection(

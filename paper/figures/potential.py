@@ -9,16 +9,16 @@ import numpy as np
 from paper import style
 from paper.exhibit import Data, Exhibit, Fact, interval
 from paper.lab import Lab
-from paper.product import JobTable, colours
+from paper.product import JobTable, colors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _KINDS = (
-    ("batch_size", "Best batch size", colours.SKY, "///"),
-    ("power_limit", "Best power limit", colours.AMBER, ""),
-    ("both", "Both", colours.BLUE, ""),
+    ("batch_size", "Best batch size", colors.SKY, "///"),
+    ("power_limit", "Best power limit", colors.AMBER, ""),
+    ("both", "Both", colors.BLUE, ""),
 )
 _PUBLISHED = {
     "batch_size": (0.034, 0.650),
@@ -145,10 +145,10 @@ def _draw(data: Data) -> Figure:
 
 def _bars(axes: Axes, workloads: Data) -> None:
     places = np.arange(len(workloads))
-    for number, (kind, label, colour, hatch) in enumerate(_KINDS):
+    for number, (kind, label, color, hatch) in enumerate(_KINDS):
         values = [each[kind] for each in workloads.values()]
         spots = places + (number - 1) * 0.27
-        axes.bar(spots, values, 0.25, label=label, color=colour, hatch=hatch)
+        axes.bar(spots, values, 0.25, label=label, color=color, hatch=hatch)
         if kind == "both":
             for x, value in zip(spots, values, strict=True):
                 axes.text(

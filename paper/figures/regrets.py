@@ -193,15 +193,15 @@ def _draw(data: Data) -> Figure:
 def _panel(axes: Axes, policies: Data) -> None:
     least = 0.05
     for policy, found in policies.items():
-        name, colour, marker, _ = style.POLICIES[policy]
+        name, color, marker, _ = style.POLICIES[policy]
         mean = np.maximum(found["mean"], least)
         recurrence = np.arange(1, len(mean) + 1)
         axes.fill_between(
             recurrence, np.maximum(found["low"], least), np.maximum(found["high"], least),
-            color=colour, alpha=0.18, linewidth=0,
+            color=color, alpha=0.18, linewidth=0,
         )  # fmt: skip
         axes.plot(
-            recurrence, mean, color=colour, label=name, marker=marker, markersize=5,
+            recurrence, mean, color=color, label=name, marker=marker, markersize=5,
             markevery=max(len(mean) // 6, 1),
         )  # fmt: skip
     highest = max(max(found["high"]) for found in policies.values())

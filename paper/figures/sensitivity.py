@@ -11,7 +11,7 @@ from paper import style
 from paper.ablation import WithoutJitProfiling, WithoutPruning
 from paper.exhibit import Data, Exhibit, Fact, percent
 from paper.lab import Lab, geometric_mean
-from paper.product import colours
+from paper.product import colors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -216,16 +216,16 @@ def _draw_12(data: Data) -> Figure:
 def _draw_13(data: Data) -> Figure:
     gpus = data["gpus"]
     figure, axes = style.panels(len(gpus), 2, width=11, height=0.6 + 3.3 * len(gpus))
-    looks = ((colours.BLUE, ""), (colours.AMBER, "///"), (colours.GREEN, "\\\\\\"))
+    looks = ((colors.BLUE, ""), (colors.AMBER, "///"), (colors.GREEN, "\\\\\\"))
     for row, (gpu, found) in enumerate(gpus.items()):
         for column, what in enumerate(("energy", "time")):
             panel = axes[2 * row + column]
             for number, (label, each) in enumerate(found.items()):
                 values = [*each[what].values(), geometric_mean(list(each[what].values()))]
                 places = np.arange(len(values)) + (number - 1) * 0.27
-                colour, hatch = looks[number]
+                color, hatch = looks[number]
                 panel.bar(
-                    places, np.array(values) - 0.9, 0.25, bottom=0.9, label=label, color=colour,
+                    places, np.array(values) - 0.9, 0.25, bottom=0.9, label=label, color=color,
                     hatch=hatch,
                 )  # fmt: skip
                 panel.text(

@@ -9,7 +9,7 @@ import numpy as np
 from paper import style
 from paper.exhibit import Data, Exhibit, Fact
 from paper.lab import Lab
-from paper.product import JobTable, colours, energy_unit
+from paper.product import JobTable, colors, energy_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -177,16 +177,16 @@ def _batch_size_panel(axes: Axes, rows: list[dict[str, Any]]) -> None:
     places = [place for place, _ in known]
     axes.fill_between(
         places, [row["least"] / unit for _, row in known], [row["most"] / unit for _, row in known],
-        color=colours.SKY, alpha=0.45, linewidth=0, label="Range of the runs",
+        color=colors.SKY, alpha=0.45, linewidth=0, label="Range of the runs",
     )  # fmt: skip
     axes.plot(
-        places, [row["mean"] / unit for _, row in known], color=colours.BLUE, marker="o",
+        places, [row["mean"] / unit for _, row in known], color=colors.BLUE, marker="o",
         markersize=4.5, label="Mean",
     )  # fmt: skip
     for place, row in known:
         if row["default"]:
             axes.plot(
-                place, row["mean"] / unit, "^", color=colours.ORANGE, markersize=9,
+                place, row["mean"] / unit, "^", color=colors.ORANGE, markersize=9,
                 label="Default",
             )  # fmt: skip
     top = max(row["most"] for _, row in known) / unit
@@ -212,20 +212,20 @@ def _draw_power_limits(data: Data) -> Figure:
     workloads = data["workloads"]
     figure, axes = style.panel_for_each(workloads)
     looks = {
-        "default": ("Default batch size", colours.ORANGE, "^", "--"),
-        "best": ("Batch size with the lowest energy", colours.BLUE, "o", "-"),
+        "default": ("Default batch size", colors.ORANGE, "^", "--"),
+        "best": ("Batch size with the lowest energy", colors.BLUE, "o", "-"),
     }
     for panel, (title, found) in zip(axes, workloads.items(), strict=True):
         values = [each for kind in looks for each in found[kind]["energy"] if each is not None]
         unit = energy_unit(max(values))
         sizes = []
-        for kind, (label, colour, marker, line) in looks.items():
+        for kind, (label, color, marker, line) in looks.items():
             curve = found[kind]
             sizes.append(f"{curve['batch_size']}")
             panel.plot(
                 found["power_limits"],
                 [np.nan if each is None else each / unit.size for each in curve["energy"]],
-                color=colour, marker=marker, markersize=5, linestyle=line, label=label,
+                color=color, marker=marker, markersize=5, linestyle=line, label=label,
             )  # fmt: skip
         panel.set_title(f"{title} ({' and '.join(dict.fromkeys(sizes))})")
         panel.set_xlabel("Power limit (W)")

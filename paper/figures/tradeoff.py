@@ -9,7 +9,7 @@ import numpy as np
 from paper import style
 from paper.exhibit import Data, Exhibit, Fact
 from paper.lab import Lab
-from paper.product import JobTable, Unit, colours, energy_unit, time_unit, zeus_cost
+from paper.product import JobTable, Unit, colors, energy_unit, time_unit, zeus_cost
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -217,17 +217,17 @@ def _scatter(
     front = [point for point in points if point["front"]]
     axes.scatter(
         [p["time"] / second for p in beaten], [p["energy"] / joule for p in beaten],
-        s=size, color=colours.GREY, linewidths=0, label="Configuration",
+        s=size, color=colors.GRAY, linewidths=0, label="Configuration",
     )  # fmt: skip
     axes.plot(
         [p["time"] / second for p in front], [p["energy"] / joule for p in front],
-        color=colours.BLUE, marker="o", markersize=4.5, label="Pareto frontier",
+        color=colors.BLUE, marker="o", markersize=4.5, label="Pareto frontier",
     )  # fmt: skip
     default = next(p for p in points if p["default"])
     if with_default:
         axes.plot(
         default["time"] / second, default["energy"] / joule, linestyle="none", marker="^",
-        markersize=9, color=colours.ORANGE, label="Default",
+        markersize=9, color=colors.ORANGE, label="Default",
     )  # fmt: skip
     return front
 
@@ -313,12 +313,12 @@ def _draw_11(data: Data) -> Figure:
             of_time = zeus_cost(0 * times, times * second, data["max_power"], eta)
             energy = (choice["cost"] - of_time) / eta
             axes.plot(
-                times, energy / joule, linestyle=":", color=colours.AMBER, linewidth=1.4,
+                times, energy / joule, linestyle=":", color=colors.AMBER, linewidth=1.4,
                 label="Same cost" if first else None,
             )  # fmt: skip
             first = False
-        axes.plot(*place, "D", color=colours.GREEN, markersize=8, zorder=4)
-    axes.plot([], [], "D", color=colours.GREEN, label="Chosen by eta")
+        axes.plot(*place, "D", color=colors.GREEN, markersize=8, zorder=4)
+    axes.plot([], [], "D", color=colors.GREEN, label="Chosen by eta")
     _label_axes(axes, units)
     style.label_points(
         axes,

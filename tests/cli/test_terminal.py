@@ -34,14 +34,14 @@ def test_the_last_cell_of_a_short_row_may_stick_out():
     assert console().table(rows, right=(1,)) == ["0  10 W  x", "1  a long reason", "2   5 W  y"]
 
 
-def test_colours_take_no_room():
+def test_colors_take_no_room():
     painted = colored()
     (line, _) = painted.table([(painted.style("ab", "red"), "x"), ("abcd", "y")])
     assert line == "\x1b[31mab\x1b[0m    x"
     assert width(line) == 7
 
 
-def test_no_colours_without_a_terminal():
+def test_no_colors_without_a_terminal():
     assert console().style("ab", "red") == "ab"
 
 
@@ -82,7 +82,7 @@ def test_wide_characters_count_twice():
     assert clip("名名", 3) == "名"
 
 
-def test_clipping_keeps_colours_whole():
+def test_clipping_keeps_colors_whole():
     assert clip("\x1b[31mabcdef\x1b[0m", 3) == "\x1b[31mabc\x1b[0m"
     assert clip("abc", 3) == "abc"
 

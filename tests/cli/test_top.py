@@ -333,7 +333,7 @@ def test_a_new_size_is_used_at_once():
     assert_given_back(terminal.finish(), 0)
 
 
-def test_no_colours_if_they_are_not_wanted():
+def test_no_colors_if_they_are_not_wanted():
     terminal = Terminal(ZEUS_SIMULATE="v100", NO_COLOR="1")
     terminal.read_until(b"Tesla V100")
     terminal.type(b"q")

@@ -44,7 +44,7 @@ def test_steps_are_evenly_spaced_and_thinned_out_where_there_are_many():
     assert len(Steps([str(size) for size in range(256)], 0.0, 300.0).ticks(10)) <= 10
 
 
-def test_kinds_of_marks_are_told_apart_without_colours():
+def test_kinds_of_marks_are_told_apart_without_colors():
     def outline(kind):
         drawn = svg(picture(Mark(50.0, 50.0, 5.0, kind)))
         shapes = re.findall(r'<(?:circle|path)[^>]*(?: r| d)="([^"]+)"', drawn)

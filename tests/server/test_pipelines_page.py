@@ -99,12 +99,12 @@ def test_it_can_be_read_on_a_phone_by_day_and_by_night(server, open_page, scheme
         assert fits(page), path
     page.goto(f"{server.url}/pipelines/gpt3")
     assert page.locator("#frontier svg.narrow").is_visible()
-    colours = page.eval_on_selector(
+    colors = page.eval_on_selector(
         "#plan svg text", "e => [getComputedStyle(e).fill, getComputedStyle(document.body).color]"
     )
     dark = page.eval_on_selector("body", "e => getComputedStyle(e).backgroundColor")
     assert (dark == "rgb(255, 255, 255)") == (scheme == "light")
-    assert colours[0] != dark
+    assert colors[0] != dark
     # The picture keeps its size, and scrolls by itself.
     assert page.locator("#plan svg").bounding_box()["width"] > 800
 

@@ -115,7 +115,7 @@ def axes(frame: Frame, x: Side, y: Side, x_title: str, y_title: str) -> Iterator
     yield from lower_side(frame, x, x_title)
     yield Path(((plot.left, plot.top), (plot.left, plot.bottom)), "axis")
     across = max(plot.left - 54, 13)
-    yield Text(across, plot.centre, y_title, _TITLE, "ink", "middle", rotated=True)
+    yield Text(across, plot.center, y_title, _TITLE, "ink", "middle", rotated=True)
 
 
 def lower_side(frame: Frame, x: Side, title: str) -> Iterator[Shape]:

@@ -36,7 +36,7 @@ def first_free(spots: Iterable[Spot], room: Box, taken: Sequence[Box]) -> Spot |
 def near_spots(mark: Box, width: float, height: float) -> Iterator[Spot]:
     """Yield spots around a mark, best first: away from a line that falls to the right."""
     right, left = mark.right + 1, mark.left - 1
-    above, beside, below = mark.top - height + 3, mark.centre - height / 2, mark.bottom - 3
+    above, beside, below = mark.top - height + 3, mark.center - height / 2, mark.bottom - 3
     for top in (above, beside):
         yield Spot(Box(right, top, right + width, top + height), "start")
     start = mark.middle - width / 2
@@ -50,7 +50,7 @@ def near_spots(mark: Box, width: float, height: float) -> Iterator[Spot]:
 
 def far_spots(mark: Box, width: float, height: float) -> Iterator[Spot]:
     """Yield spots further off, to the right first, where such a line leaves most room."""
-    x, y = mark.middle, mark.centre
+    x, y = mark.middle, mark.center
     reach = mark.right - x - 2
     for distance in (34.0, 52.0, 72.0, 96.0, 124.0):
         for degrees in (-35, -60, -10, 15, -85, 40, 75, 180, 150, -150, 115, -115):

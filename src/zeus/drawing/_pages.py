@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import resources
 
-from zeus.drawing._colours import style_sheet
+from zeus.drawing._colors import style_sheet
 from zeus.drawing._markup import Content, Markup, tag
 
 

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from zeus.drawing import _looks as looks
-from zeus.drawing._colours import DAY, in_table
+from zeus.drawing._colors import DAY, in_table
 from zeus.drawing._shapes import Anchor, Bar, Mark, Path, Picture, Shape, Text
 from zeus.drawing._text import IMAGE_FONT, Measure, printable
 from zeus.errors import MissingExtraError
@@ -103,7 +103,7 @@ def _draw(axes: Axes, shapes: Sequence[Shape], depth: int) -> None:
             fontsize=shape.size * _POINT,
             fontfamily=IMAGE_FONT,
             fontweight="bold" if shape.bold else "normal",
-            color=in_table(shape.colour, DAY),
+            color=in_table(shape.color, DAY),
             ha=SIDES[shape.anchor],
             va="baseline",
             rotation=90 if shape.rotated else 0,
@@ -117,7 +117,7 @@ def _draw(axes: Axes, shapes: Sequence[Shape], depth: int) -> None:
         axes.plot(
             [x for x, _ in shape.corners],
             [y for _, y in shape.corners],
-            color=in_table(shape.colour, DAY),
+            color=in_table(shape.color, DAY),
             linewidth=shape.width * _POINT,
             linestyle=dashes if shape.dashed else "-",
             solid_joinstyle="round",

@@ -21,7 +21,7 @@ class Text:
     y: float
     text: str
     size: float
-    colour: str
+    color: str
     anchor: Anchor = "start"
     bold: bool = False
     rotated: bool = False
@@ -33,7 +33,7 @@ class Path:
     """Straight lines through points; `corners` in pixels."""
 
     corners: tuple[tuple[float, float], ...]
-    colour: str
+    color: str
     width: float = 1.0
     dashed: bool = False
 
@@ -87,7 +87,7 @@ class Box:
         return (self.left + self.right) / 2
 
     @property
-    def centre(self) -> float:
+    def center(self) -> float:
         """Vertical center."""
         return (self.top + self.bottom) / 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from zeus.drawing import _looks as looks
-from zeus.drawing._colours import DAY, in_table
+from zeus.drawing._colors import DAY, in_table
 from zeus.drawing._shapes import Bar, Mark, Path, Picture, Shape, Text
 from zeus.drawing._text import FONT, safe
 
@@ -28,23 +28,23 @@ def view_box(picture: Picture) -> str:
     return f"0 0 {picture.width:g} {picture.height:g}"
 
 
-def element(shape: Shape, colours: Mapping[str, str]) -> str:
+def element(shape: Shape, colors: Mapping[str, str]) -> str:
     """Return one shape as SVG.
 
     Args:
         shape: The shape.
-        colours: Color of each role.
+        colors: Color of each role.
     """
     if isinstance(shape, Text):
-        return text_element(shape, colours)
+        return text_element(shape, colors)
     if isinstance(shape, Path):
-        return _path(shape, colours)
+        return _path(shape, colors)
     if isinstance(shape, Bar):
-        return _bar(shape, colours)
-    return _mark(shape, colours)
+        return _bar(shape, colors)
+    return _mark(shape, colors)
 
 
-def text_element(text: Text, colours: Mapping[str, str], attributes: str = "") -> str:
+def text_element(text: Text, colors: Mapping[str, str], attributes: str = "") -> str:
     """Return a text as SVG, with further attributes."""
     place = f'x="{text.x:.1f}" y="{text.y:.1f}"'
     if text.rotated:
@@ -52,13 +52,13 @@ def text_element(text: Text, colours: Mapping[str, str], attributes: str = "") -
     anchor = "" if text.anchor == "start" else f' text-anchor="{text.anchor}"'
     weight = ' font-weight="600"' if text.bold else ""
     return (
-        f'<text {place} font-size="{text.size:g}" fill="{in_table(text.colour, colours)}"'
+        f'<text {place} font-size="{text.size:g}" fill="{in_table(text.color, colors)}"'
         f"{anchor}{weight}{attributes}>{safe(text.text)}</text>"
     )
 
 
-def _path(path: Path, colours: Mapping[str, str]) -> str:
-    stroke = f'stroke="{in_table(path.colour, colours)}" stroke-width="{path.width:g}"'
+def _path(path: Path, colors: Mapping[str, str]) -> str:
+    stroke = f'stroke="{in_table(path.color, colors)}" stroke-width="{path.width:g}"'
     if path.dashed:
         stroke += f' stroke-dasharray="{looks.DASH[0]:g} {looks.DASH[1]:g}"'
     if len(path.corners) == 2:
@@ -68,32 +68,32 @@ def _path(path: Path, colours: Mapping[str, str]) -> str:
     return f'<polyline points="{corners}" fill="none" {stroke} stroke-linejoin="round"/>'
 
 
-def _bar(bar: Bar, colours: Mapping[str, str]) -> str:
+def _bar(bar: Bar, colors: Mapping[str, str]) -> str:
     edge = ""
     if bar.edge:
-        edge = f' stroke="{in_table(bar.edge, colours)}" stroke-width="{looks.BAR_EDGE:g}"'
+        edge = f' stroke="{in_table(bar.edge, colors)}" stroke-width="{looks.BAR_EDGE:g}"'
     return (
         f'<rect x="{bar.left:.2f}" y="{bar.top:.1f}" width="{bar.right - bar.left:.2f}" '
-        f'height="{bar.bottom - bar.top:.1f}" fill="{in_table(bar.fill, colours)}"{edge}>'
+        f'height="{bar.bottom - bar.top:.1f}" fill="{in_table(bar.fill, colors)}"{edge}>'
         f"{_title(bar.tooltip)}</rect>"
     )
 
 
-def _mark(mark: Mark, colours: Mapping[str, str]) -> str:
+def _mark(mark: Mark, colors: Mapping[str, str]) -> str:
     fill, edge, width, plain = looks.LOOKS[mark.kind]
     title = _title(mark.tooltip)
     form = looks.FORMS.get(mark.kind, "circle")
     place = f'<circle cx="{mark.x:.1f}" cy="{mark.y:.1f}"'
-    look = f'fill="{colours[fill]}" stroke="{colours[edge]}" stroke-width="{width:g}"'
+    look = f'fill="{colors[fill]}" stroke="{colors[edge]}" stroke-width="{width:g}"'
     if mark.plain:
-        look = f'fill="{colours[plain]}"'
+        look = f'fill="{colors[plain]}"'
     if form != "circle":
         return f'<path d="{_outline(form, mark)}" {look} stroke-linejoin="round">{title}</path>'
     circle = f'{place} r="{mark.radius:g}" {look}>{title}</circle>'
     if mark.kind != "chosen":
         return circle
     return (
-        f'{place} r="{mark.radius + looks.RING:g}" fill="none" stroke="{colours["chosen"]}" '
+        f'{place} r="{mark.radius + looks.RING:g}" fill="none" stroke="{colors["chosen"]}" '
         f'stroke-width="{looks.RING_WIDTH:g}" opacity="{looks.RING_OPACITY:g}"/>{circle}'
     )
 

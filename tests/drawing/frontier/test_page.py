@@ -228,8 +228,8 @@ def test_the_tables_tell_the_rest(page_of):
 # --- what must always hold ----------------------------------------------------------------------
 
 
-def luminance(colour):
-    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+def luminance(color):
+    parts = [int(part) / 255 for part in re.findall(r"\d+", color)[:3]]
     linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -241,14 +241,14 @@ def test_everything_can_be_read(page_of, scheme):
     look = "all => all.map((one) => [getComputedStyle(one).color, getComputedStyle(one).fill])"
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
 
-    def contrast(colour):
-        low, high = sorted((luminance(colour), luminance(paper)))
+    def contrast(color):
+        low, high = sorted((luminance(color), luminance(paper)))
         return (high + 0.05) / (low + 0.05)
 
     assert (luminance(paper) > 0.9) == (scheme == "light")
     for text in ("h1", ".summary", ".note", "#points td", "#points th", "#choice strong"):
-        for colour, _ in page.locator(text).evaluate_all(look):
-            assert contrast(colour) >= 4.5, text
+        for color, _ in page.locator(text).evaluate_all(look):
+            assert contrast(color) >= 4.5, text
     for drawn, least in (("text", 4.5), (".mark.best .dot", 3), (".mark.chosen .dot", 3)):
         for _, fill in page.locator(f"svg.wide {drawn}").evaluate_all(look):
             assert contrast(fill) >= least, drawn

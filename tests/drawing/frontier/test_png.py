@@ -10,7 +10,7 @@ import sys
 import pytest
 from tests.drawing.frontier.test_show import SWEEP
 
-from zeus.drawing._colours import DAY, parts
+from zeus.drawing._colors import DAY, parts
 from zeus.drawing._shapes import Mark, Text
 from zeus.drawing.frontier import lay_out
 from zeus.frontier import Frontier, Point
@@ -27,7 +27,7 @@ def image_of(frontier, tmp_path, **options):
     return Image.open(io.BytesIO(path.read_bytes())).convert("RGB")
 
 
-def colour(name):
+def color(name):
     return parts(DAY[name])
 
 
@@ -41,16 +41,16 @@ def test_each_mark_is_where_the_svg_has_it(tmp_path):
         if mark.about is not None
     ]
     assert found == [
-        ("other", 100, colour("paper")),  # hollow
-        ("best", 175, colour("line")),
-        ("chosen", 150, colour("chosen")),
-        ("chosen", 250, colour("chosen")),
+        ("other", 100, color("paper")),  # hollow
+        ("best", 175, color("line")),
+        ("chosen", 150, color("chosen")),
+        ("chosen", 250, color("chosen")),
     ]
 
 
 def test_each_text_is_drawn_and_stays_on_the_sheet(tmp_path):
     image = image_of(SWEEP, tmp_path, chosen=CHOSEN, title="W" * 200)
-    white = Image.new("RGB", image.size, colour("paper"))
+    white = Image.new("RGB", image.size, color("paper"))
     left, top, right, bottom = _difference(image, white)
     assert 20 < left < 60
     assert 20 < top < 60

@@ -60,7 +60,7 @@ def test_the_pipeline_is_drawn_to_scale_before_and_after(pipeline, solution):
             assert width == pytest.approx((end - start) / 1e3 * scale, abs=0.2)
 
 
-def test_colours_tell_power(pipeline, solution):
+def test_colors_tell_power(pipeline, solution):
     before, plan = pipeline.at_highest_frequency(), solution.plans[-1]
     shapes = draw(before, plan, solution).shapes
     fills = {}
@@ -71,7 +71,7 @@ def test_colours_tell_power(pipeline, solution):
     hottest = fills[max(fills)]
     assert hottest == {"#7a1450"}
     assert len(fills) > 1
-    assert all(len(colours) <= 2 for colours in fills.values())
+    assert all(len(colors) <= 2 for colors in fills.values())
 
 
 def test_the_frontier_is_drawn_with_what_it_is_compared_with(pipeline, solution):
@@ -80,7 +80,7 @@ def test_the_frontier_is_drawn_with_what_it_is_compared_with(pipeline, solution)
     plain = draw(before, plan, solution)
     compared = draw(before, plan, solution, Others("theirs", places))
     lines = [
-        [shape for shape in picture.shapes if isinstance(shape, Path) and shape.colour == "other"]
+        [shape for shape in picture.shapes if isinstance(shape, Path) and shape.color == "other"]
         for picture in (plain, compared)
     ]
     assert list(map(len, lines)) == [0, 2]  # its entry in the legend, and itself

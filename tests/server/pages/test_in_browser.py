@@ -28,9 +28,9 @@ def fits(page) -> bool:
 
 
 def luminance(page, selector: str, name: str) -> float:
-    """How bright a colour of an element is, 0 to 1."""
-    colour = page.eval_on_selector(selector, f"e => getComputedStyle(e).{name}")
-    red, green, blue = (int(part) / 255 for part in re.findall(r"\d+", colour)[:3])
+    """How bright a color of an element is, 0 to 1."""
+    color = page.eval_on_selector(selector, f"e => getComputedStyle(e).{name}")
+    red, green, blue = (int(part) / 255 for part in re.findall(r"\d+", color)[:3])
     linear = [
         c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (red, green, blue)
     ]

@@ -209,17 +209,17 @@ class _Layout:
                 yield from self.label(point, lines, spot)
 
     def label(self, point: Point, lines: Sequence[_Line], spot: Spot) -> Iterator[Shape]:
-        colour = "muted" if point in self.others else "ink"
+        color = "muted" if point in self.others else "ink"
         if point in self.chosen and not self.interactive:
-            colour = "chosen"
+            color = "chosen"
         if spot.leader is not None:
-            yield Path(spot.leader, colour, 0.8)
+            yield Path(spot.leader, color, 0.8)
         y = spot.box.top
         for text, size, bold in lines:
             y += size + 3
             if y > spot.box.bottom + 0.5:
                 break
-            yield Text(spot.x, y - 3, text, size, colour, spot.anchor, bold, about=point)
+            yield Text(spot.x, y - 3, text, size, color, spot.anchor, bold, about=point)
 
     def extent(self, lines: Sequence[_Line]) -> tuple[float, float]:
         """Return width and height of a label; on a page, any may become bold."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from zeus.drawing._colours import VARIABLES
+from zeus.drawing._colors import VARIABLES
 from zeus.drawing._looks import RING
 from zeus.drawing._markup import Content, Markup, escaped, join, tag, trusted
 from zeus.drawing._pages import document, note, resource

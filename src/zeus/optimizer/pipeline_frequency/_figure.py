@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from zeus.drawing._axes import Axis, axes, lower_side
 from zeus.drawing._captions import Sample, heading, legend
-from zeus.drawing._colours import HEAT, readable_on, shade
+from zeus.drawing._colors import HEAT, readable_on, shade
 from zeus.drawing._shapes import Bar, Frame, Mark, Path, Picture, Shape, Text
 from zeus.drawing._text import BOLD, Measure, estimated_width
 from zeus.drawing._units import energy_unit, time_unit

@@ -181,13 +181,13 @@ def _belief(overview: Overview, each: Expected, x: float, y: Axis) -> Iterator[S
     if kind == "failed" or each.cost is None:
         yield Mark(x, y.start - 12, 5.0, "failed", said)
         return
-    colour = {"chosen": "chosen", "best": "line"}.get(kind, "other")
+    color = {"chosen": "chosen", "best": "line"}.get(kind, "other")
     if each.low is not None and each.high is not None:
         ends = (x, y.place(each.low)), (x, y.place(each.high))
-        yield Path(ends, colour, 2.2, dashed=each.standing != ArmStatus.PROVEN)
+        yield Path(ends, color, 2.2, dashed=each.standing != ArmStatus.PROVEN)
         for value, (_, end) in zip((each.low, each.high), ends, strict=True):
             if value / y.unit.size <= y.high:  # else it extends beyond the edge
-                yield Path(((x - 5, end), (x + 5, end)), colour, 1.6)
+                yield Path(((x - 5, end), (x + 5, end)), color, 1.6)
     yield Mark(x, y.place(each.cost), 4.5, kind, said)
     if each.cost / y.unit.size > y.high:
         yield Text(x, y.end + 20, "↑", 13.0, "muted", "middle")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from zeus.drawing._captions import Sample, swatch
-from zeus.drawing._colours import VARIABLES
+from zeus.drawing._colors import VARIABLES
 from zeus.drawing._markup import Content, Markup, tag, trusted
 from zeus.drawing._shapes import Frame, Picture
 from zeus.drawing._svg import element, view_box

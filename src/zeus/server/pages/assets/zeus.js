@@ -4,7 +4,7 @@
 
   const two = (number) => String(number).padStart(2, "0");
 
-  function localise(root) {
+  function localize(root) {
     for (const element of root.querySelectorAll("time[datetime]")) {
       const at = new Date(element.dateTime);
       if (Number.isNaN(at.valueOf())) continue;
@@ -17,7 +17,7 @@
 
   // --- refreshing the parts that changed, while the page is visible -----------------------------
 
-  let plain = new Map(); // HTML of each part before localise
+  let plain = new Map(); // HTML of each part before localize
 
   function remember(root) {
     plain = new Map([...root.querySelectorAll("[id]")].map((part) => [part.id, part.outerHTML]));
@@ -39,7 +39,7 @@
         if (same) same.open = true;
       }
       old.replaceWith(copy);
-      localise(copy);
+      localize(copy);
     }
     remember(fresh);
     if (fresh.dataset.refresh) main.dataset.refresh = fresh.dataset.refresh;
@@ -68,7 +68,7 @@
   }
 
   remember(document.getElementById("main"));
-  localise(document);
+  localize(document);
   soon();
 
   // --- sign-in link: browsers do not send the fragment after the # ------------------------------

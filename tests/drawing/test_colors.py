@@ -1,4 +1,4 @@
-"""Colours: told apart by everybody, readable by day and by night."""
+"""Colors: told apart by everybody, readable by day and by night."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from itertools import combinations
 
 import pytest
 
-from zeus.drawing import _colours as colours
-from zeus.drawing._colours import DAY, NIGHT, contrast, readable_on, shade, style_sheet
+from zeus.drawing import _colors as colors
+from zeus.drawing._colors import DAY, NIGHT, contrast, readable_on, shade, style_sheet
 
 # How linear light is seen by those who lack one kind of cone (Machado, Oliveira, Fernandes 2009).
 VISION = {
@@ -28,11 +28,11 @@ VISION = {
         (0.004733, 0.691367, 0.303900),
     ),
 }
-ROWS = (colours.BLUE, colours.ORANGE, colours.GREEN, colours.AMBER, colours.PURPLE, colours.SKY)
+ROWS = (colors.BLUE, colors.ORANGE, colors.GREEN, colors.AMBER, colors.PURPLE, colors.SKY)
 
 
-def linear(colour):
-    shares = [part / 255 for part in colours.parts(colour)]
+def linear(color):
+    shares = [part / 255 for part in colors.parts(color)]
     return [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares]
 
 
@@ -50,15 +50,15 @@ def lab(light):
 
 def distance(one, two, vision):
     seen = []
-    for colour in (one, two):
-        light = linear(colour)
+    for color in (one, two):
+        light = linear(color)
         mixed = (sum(a * c for a, c in zip(row, light, strict=True)) for row in vision)
         seen.append(lab([min(max(c, 0.0), 1.0) for c in mixed]))
     return sum((a - b) ** 2 for a, b in zip(*seen, strict=True)) ** 0.5
 
 
 @pytest.mark.parametrize("vision", VISION)
-def test_things_side_by_side_are_told_apart_with_any_colour_vision(vision):
+def test_things_side_by_side_are_told_apart_with_any_color_vision(vision):
     near = {
         (one, two): round(distance(one, two, VISION[vision]))
         for one, two in combinations(ROWS, 2)
@@ -99,7 +99,7 @@ def test_shades():
     assert readable_on("#ffffff") == DAY["ink"]
 
 
-def test_pages_have_the_same_colours_as_paper_by_day():
+def test_pages_have_the_same_colors_as_paper_by_day():
     day, night = style_sheet().split("@media")
-    assert all(f"--{role}: {colour};" in day for role, colour in DAY.items())
-    assert all(f"--{role}: {colour};" in night for role, colour in NIGHT.items())
+    assert all(f"--{role}: {color};" in day for role, color in DAY.items())
+    assert all(f"--{role}: {color};" in night for role, color in NIGHT.items())

@@ -42,38 +42,38 @@ VARIABLES: Mapping[str, str] = {role: f"var(--{role})" for role in DAY}
 #: For categories. Blue and orange are those of the line and of the choice; the others are from the
 #: palette of Okabe and Ito.
 BLUE, SKY, GREEN = DAY["line"], "#56b4e9", "#009e73"
-AMBER, ORANGE, PURPLE, GREY = "#e69f00", DAY["chosen"], "#cc79a7", "#98a2ae"
+AMBER, ORANGE, PURPLE, GRAY = "#e69f00", DAY["chosen"], "#cc79a7", "#98a2ae"
 
 #: From low to high, also in grayscale.
 HEAT = ("#fdf0d5", "#fbc37a", "#ef7f4f", "#c5364f", "#7a1450")
 
 
-def in_table(colour: str, table: Mapping[str, str]) -> str:
+def in_table(color: str, table: Mapping[str, str]) -> str:
     """Return the color of a role; a literal color is returned unchanged."""
-    return colour if colour.startswith("#") else table[colour]
+    return color if color.startswith("#") else table[color]
 
 
 def style_sheet() -> str:
     """Return the roles as CSS variables, for light and dark mode."""
 
     def root(table: Mapping[str, str]) -> str:
-        return f":root {{ {' '.join(f'--{role}: {colour};' for role, colour in table.items())} }}"
+        return f":root {{ {' '.join(f'--{role}: {color};' for role, color in table.items())} }}"
 
     return f"{root(DAY)}\n@media (prefers-color-scheme: dark) {{ {root(NIGHT)} }}\n"
 
 
-def shade(share: float, colours: Sequence[str] = HEAT) -> str:
+def shade(share: float, colors: Sequence[str] = HEAT) -> str:
     """Return the interpolated color at a share of the way from the first to the last."""
-    place = min(max(share, 0.0), 1.0) * (len(colours) - 1)
-    number = min(int(place), len(colours) - 2)
-    first, second = map(parts, colours[number : number + 2])
+    place = min(max(share, 0.0), 1.0) * (len(colors) - 1)
+    number = min(int(place), len(colors) - 2)
+    first, second = map(parts, colors[number : number + 2])
     mixed = (round(a + (b - a) * (place - number)) for a, b in zip(first, second, strict=True))
     return "#" + "".join(f"{part:02x}" for part in mixed)
 
 
-def readable_on(colour: str) -> str:
+def readable_on(color: str) -> str:
     """Return dark or white, whichever has more contrast on a literal color."""
-    return max((DAY["ink"], DAY["paper"]), key=lambda text: contrast(text, colour))
+    return max((DAY["ink"], DAY["paper"]), key=lambda text: contrast(text, color))
 
 
 def contrast(one: str, other: str) -> float:
@@ -82,12 +82,12 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def _luminance(colour: str) -> float:
-    shares = (part / 255 for part in parts(colour))
+def _luminance(color: str) -> float:
+    shares = (part / 255 for part in parts(color))
     linear = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares)
     return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-def parts(colour: str) -> tuple[int, int, int]:
+def parts(color: str) -> tuple[int, int, int]:
     """Return red, green and blue of a literal color, 0 to 255."""
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+    return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
