@@ -1,6 +1,10 @@
-"""How often tests may be tried again: real runs of pytest with tests that fail at first."""
+"""How often tests may be tried again, and how many: real runs with tests that fail at first."""
 
 from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.child_run import child_run
@@ -67,3 +71,33 @@ def test_only_tests_in_real_time_are_tried_again(tmp_path, options):
     assert "1 failed, 1 passed" in done.stdout
     assert "tried again: 2 (at most 5)" in done.stdout
     assert done.stdout.count("RERUN test_it.py::test_each_try_counts_once") == 2
+
+
+# --- how many -------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[1]
+MAX_MARKED = 150
+"""Test functions of the project that may race a clock."""
+
+
+def marked_tests(body: list[ast.stmt], inherited: bool = False) -> Iterator[str]:
+    """Names of the test functions that are marked, by themselves or by their class."""
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            marked = inherited or any("real_time" in ast.unparse(d) for d in node.decorator_list)
+            if isinstance(node, ast.ClassDef):
+                yield from marked_tests(node.body, marked)
+            elif marked and node.name.startswith("test_"):
+                yield node.name
+
+
+def test_few_tests_are_marked_and_no_modules():
+    marked = []
+    for folder in ("tests", "drivers/tests"):
+        for path in (ROOT / folder).rglob("test_*.py"):
+            module = ast.parse(path.read_text(encoding="utf-8"))
+            assigned = [ast.unparse(node) for node in module.body if isinstance(node, ast.Assign)]
+            marks = [each for each in assigned if each.startswith("pytestmark")]
+            assert not any("real_time" in mark for mark in marks), path
+            marked += marked_tests(module.body)
+    assert len(marked) <= MAX_MARKED

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from tests.device.clients import Clients
 
-pytestmark = pytest.mark.real_time
-
 ACME = """
 from zeus.device._base import GpuDriver, GpuIdentity, Problem
 from zeus.device._vendors import GpuVendor, discover_gpus, register
@@ -88,6 +86,7 @@ def test_zeus_env_shows_it_and_what_it_cannot_do(clients: Clients) -> None:
     assert (refused["available"], refused["reason"]) == (False, "unsupported")
 
 
+@pytest.mark.real_time
 def test_its_power_is_measured(clients: Clients) -> None:
     script = """
 from zeus.monitor import ZeusMonitor
