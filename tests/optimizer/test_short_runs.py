@@ -11,12 +11,20 @@ from zeus.optimizer import GlobalPowerLimitOptimizer
 from zeus.testing import SimulatedNode
 
 JOB = work(0.05, activity=1.0, compute_bound=0.3)
+AFTER_DECISION = 300
+"""Steps, after which those of a run are all alike."""
 
 
 def trained(run_steps: int, **options) -> tuple[GlobalPowerLimitOptimizer, SimulatedNode]:
     node = SimulatedNode("v100")
     optimizer = GlobalPowerLimitOptimizer(monitor(node), run_steps=run_steps, **options)
-    Loop(node, optimizer, JOB, epoch=run_steps).epochs(1)
+    loop = Loop(node, optimizer, JOB)
+    optimizer.on_epoch_begin()
+    after = 0
+    while loop.steps < run_steps and after < AFTER_DECISION:
+        loop.step()
+        after += optimizer.decided
+    optimizer.on_epoch_end()
     return optimizer, node
 
 
