@@ -44,7 +44,7 @@ def epoch(node: SimulatedNode, optimizer: BatchSizeOptimizer, steps: int | None 
     """One epoch of training."""
     batch_size = optimizer.get_batch_size()
     optimizer.on_epoch_begin()
-    for _ in range(1600 // batch_size if steps is None else steps):
+    for _ in range(960 // batch_size if steps is None else steps):
         optimizer.on_step_begin()
         step(batch_size).run(node.gpus)
         optimizer.on_step_end()
