@@ -21,8 +21,9 @@ from tests.optimizer.support import Loop, limits, monitor, work
 
 from zeus.device import get_gpus
 from zeus.errors import CapabilityError, Reason
+from zeus.integrations.loop import epochs, steps
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer import GlobalPowerLimitOptimizer
+from zeus.optimizer import Callback, GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit import Energy, ZeusCost
 from zeus.testing import SimulatedNode, Workload
 
@@ -149,6 +150,70 @@ def only_some():
         loop.epochs(2)
     dist.barrier()
     return told(optimizer, node)
+
+
+def only_first():
+    """The second rank has no optimizer at all, and both need each other afterwards."""
+    answer = {}
+    if dist.get_rank() == 0:
+        node, optimizer, loop = virtual(rank_timeout=600, presence_timeout=0.5)
+        loop.epochs(2)
+        answer = told(optimizer, node)
+        optimizer.close()
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    ranks = [None, None]
+    dist.all_gather_object(ranks, dist.get_rank(), group=dist.new_group(backend="gloo"))
+    return {**answer, "total": total.item(), "ranks": ranks}
+
+
+def comes_late():
+    """The second rank begins long after the first, which knows that it will come."""
+    node, optimizer, loop = virtual(presence_timeout=0.5)
+    if dist.get_rank() == 1:
+        time.sleep(3.0)
+    loop.epochs(2)
+    answer = told(optimizer, node)
+    optimizer.close()
+    return answer
+
+
+def announces_late():
+    """The second rank creates its optimizer while the first waits for it."""
+    if dist.get_rank() == 1:
+        time.sleep(2.0)
+    node, optimizer, loop = virtual(presence_timeout=120.0)
+    loop.epochs(2)
+    answer = told(optimizer, node)
+    optimizer.close()
+    return answer
+
+
+def comes_too_late():
+    """The second rank creates its optimizer when the first has given up."""
+    if dist.get_rank() == 0:
+        node, optimizer, loop = virtual(rank_timeout=600, presence_timeout=0.5)
+        loop.epochs(2)
+    dist.barrier()
+    if dist.get_rank() == 1:
+        node, optimizer, loop = virtual(rank_timeout=600, presence_timeout=0.5)
+        loop.epochs(2)
+    answer = told(optimizer, node)
+    optimizer.close()
+    return answer
+
+
+def run_on_first():
+    """Only the first rank has a run that logs its epochs."""
+    logged = []
+    if dist.get_rank() == 0:
+        node = SimulatedNode("v100")
+        for _ in epochs(range(2), Callback(), monitor=ZeusMonitor(node=node), log=logged.append):
+            for _ in steps(range(2)):
+                node.sleep(1.0)
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    return {"logged": logged, "warnings": said(), "total": total.item()}
 
 
 # --- On the node that all processes share, in real time -----------------------------------------

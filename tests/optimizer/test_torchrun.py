@@ -76,7 +76,8 @@ def two_ranks(tmp_path_factory) -> Path:
     directory = tmp_path_factory.mktemp("two-ranks")
     code = torchrun(
         2, directory,
-        "own_gpu", "all_gpus", "refused", "refused_later", "saved", "one_fails", "only_some",
+        "own_gpu", "all_gpus", "refused", "refused_later", "saved", "one_fails", "comes_late",
+        "run_on_first", "only_first", "comes_too_late", "announces_late", "only_some",
         ZEUS_STATE_DIR=str(directory / "state"),
     )  # fmt: skip
     assert code == 0, (directory / "errors").read_text()
@@ -179,6 +180,44 @@ def test_if_only_some_ranks_have_an_optimizer_they_say_so(two_ranks):
     assert first["steps"] == 200
     assert first["limits"] == [ODD, ODD]
     assert second["trouble"] == ""
+
+
+def test_a_rank_without_an_optimizer_does_not_keep_the_others_waiting(two_ranks):
+    # They would wait for ten minutes, far beyond the end of this test.
+    first, second = answers(two_ranks, "only_first")
+    assert first["trouble"] == (
+        "every process of the job needs its own power limit optimizer, but rank 1 of 2 had none "
+        "after 0.5 s"
+    )
+    (warning,) = first["warnings"]
+    assert "training goes on with the previous setting: every process" in warning
+    assert (first["steps"], first["profiling"], first["limits"]) == (200, 0, [ODD, ODD])
+    for answer in (first, second):
+        assert (answer["total"], answer["ranks"]) == (2.0, [0, 1]), "they work together as before"
+
+
+@pytest.mark.parametrize("scenario", ["comes_late", "announces_late"])
+def test_a_rank_that_is_late_is_waited_for(two_ranks, scenario):
+    first, second = answers(two_ranks, scenario)
+    assert first["trouble"] == second["trouble"] == ""
+    assert first["chosen"] == second["chosen"]
+    assert first["chosen"] is not None
+    assert first["frontier"] == second["frontier"]
+
+
+def test_a_rank_that_comes_too_late_does_not_wait_for_long_either(two_ranks):
+    for rank, answer in enumerate(answers(two_ranks, "comes_too_late")):
+        assert f"rank {1 - rank} of 2 had none" in answer["trouble"]
+        assert len(answer["warnings"]) == 1
+        assert answer["steps"] == 200
+
+
+def test_a_run_that_only_some_ranks_have_is_not_logged(two_ranks):
+    first, second = answers(two_ranks, "run_on_first")
+    (warning,) = first["warnings"]
+    assert "no longer logged: every process of the job needs its own Zeus callback" in warning
+    assert first["logged"] == second["logged"] == []
+    assert first["total"] == second["total"] == 2.0
 
 
 def test_only_the_first_rank_tells_the_log(two_ranks):

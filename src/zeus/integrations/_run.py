@@ -20,7 +20,8 @@ from zeus.integrations._epoch import Values, values_of
 from zeus.integrations._watch import Watch
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.callback import Callback
-from zeus.optimizer.training._ranks import Ranks, job_ranks
+from zeus.optimizer.training._ranks import Ranks
+from zeus.optimizer.training._rendezvous import Rendezvous
 from zeus.optimizer.training._training_meter import TrainingMeter
 
 logger = logging.getLogger(__name__)
@@ -197,6 +198,7 @@ class _Means:
         for callback in reversed(self.callbacks):
             self._end.callback(callback.close)
         self.open = True
+        self._rendezvous = Rendezvous("Zeus callback", _RANK_TIMEOUT)
         self._ranks: Ranks | None = None
         self._reporting = True
         self.meter = TrainingMeter(monitor, "epoch", logged=True)
@@ -216,7 +218,7 @@ class _Means:
             return {}
         try:
             if self._ranks is None:
-                self._ranks = job_ranks(_RANK_TIMEOUT)
+                self._ranks = self._rendezvous.join()
             # Also by a process without measurements: the others wait for it.
             epochs = self._ranks.share(epoch)
         except RanksError as error:

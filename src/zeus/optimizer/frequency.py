@@ -9,6 +9,7 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.jit._checks import checked_job, checked_lengths, positive
 from zeus.optimizer.jit._optimizer import JitOptimizer
 from zeus.optimizer.training._knobs import ClockKnob
+from zeus.optimizer.training._rendezvous import PRESENCE_TIMEOUT
 
 
 class GlobalFrequencyOptimizer(JitOptimizer):
@@ -34,6 +35,7 @@ class GlobalFrequencyOptimizer(JitOptimizer):
         rank_timeout: Seconds to wait for other processes of the job.
         run_steps: Steps of the whole run, if known.
         max_profile_share: Maximum share of `run_steps` to spend on profiling.
+        presence_timeout: Seconds to wait for processes without an optimizer.
 
     Raises:
         ValueError: If an argument is invalid.
@@ -57,6 +59,7 @@ class GlobalFrequencyOptimizer(JitOptimizer):
         rank_timeout: float = 300.0,
         run_steps: int | None = None,
         max_profile_share: float = 0.05,
+        presence_timeout: float = PRESENCE_TIMEOUT,
     ) -> None:
         super().__init__(
             ClockKnob(positive("freq_step", freq_step)),
@@ -68,4 +71,5 @@ class GlobalFrequencyOptimizer(JitOptimizer):
             observe=observe,
             raise_limit=raise_limit,
             rank_timeout=positive("rank_timeout", rank_timeout),
+            presence_timeout=positive("presence_timeout", presence_timeout),
         )

@@ -14,6 +14,7 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.jit._checks import checked_job, checked_lengths, positive
 from zeus.optimizer.jit._optimizer import JitOptimizer
 from zeus.optimizer.training._knobs import PowerLimitKnob
+from zeus.optimizer.training._rendezvous import PRESENCE_TIMEOUT
 
 __all__ = ["GlobalPowerLimitOptimizer", "Objective"]
 __all__ += _objectives.__all__
@@ -62,6 +63,8 @@ class GlobalPowerLimitOptimizer(JitOptimizer):
             of them, with the best limit known by then; a run that is too short to compare two
             limits keeps the previous one, is only measured, and `trouble` says so.
         max_profile_share: Maximum share of `run_steps` to spend on profiling.
+        presence_timeout: Seconds to wait, at the first step, for processes of the job that have
+            not created their optimizer; after that, training continues unoptimized.
 
     Raises:
         ValueError: If an argument is invalid.
@@ -85,6 +88,7 @@ class GlobalPowerLimitOptimizer(JitOptimizer):
         rank_timeout: float = 300.0,
         run_steps: int | None = None,
         max_profile_share: float = 0.05,
+        presence_timeout: float = PRESENCE_TIMEOUT,
     ) -> None:
         super().__init__(
             PowerLimitKnob(positive("pl_step", pl_step)),
@@ -96,4 +100,5 @@ class GlobalPowerLimitOptimizer(JitOptimizer):
             observe=observe,
             raise_limit=raise_limit,
             rank_timeout=positive("rank_timeout", rank_timeout),
+            presence_timeout=positive("presence_timeout", presence_timeout),
         )

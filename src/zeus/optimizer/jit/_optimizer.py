@@ -44,7 +44,8 @@ from zeus.optimizer.jit._setting_sweep import SettingSweep
 from zeus.optimizer.training._knob_controller import KnobController
 from zeus.optimizer.training._knobs import GpuKnobInfo, Knob, Ladder
 from zeus.optimizer.training._profiles import Profile, ProfileFile, ProfileKey
-from zeus.optimizer.training._ranks import Alone, Ranks, job_ranks, merged
+from zeus.optimizer.training._ranks import Alone, Ranks, merged
+from zeus.optimizer.training._rendezvous import Rendezvous
 from zeus.optimizer.training._step_optimizer import StepOptimizer
 from zeus.optimizer.training._training_meter import TrainingMeter
 from zeus.state._files import job_wide, state_directory
@@ -122,6 +123,7 @@ class JitOptimizer(StepOptimizer):
         observe: bool,
         raise_limit: bool,
         rank_timeout: float,
+        presence_timeout: float,
     ) -> None:
         self.monitor = monitor
         self.objective: Objective = as_objective(
@@ -139,7 +141,7 @@ class JitOptimizer(StepOptimizer):
         self._lengths = lengths
         self._job = job
         self._raise_limit = raise_limit
-        self._rank_timeout = rank_timeout
+        self._rendezvous = Rendezvous(f"{self._name} optimizer", rank_timeout, presence_timeout)
         self._file = _profile_file(profile_path, job)
         self._meter = TrainingMeter(monitor)
         self._ranks: Ranks = Alone()
@@ -210,6 +212,8 @@ class JitOptimizer(StepOptimizer):
         if self._closed:
             return
         self._meter.begin()
+        if self._runner is None:
+            self._rendezvous.announce()
         if self._idle and not self._over:
             self._guarded(self._wake)
 
@@ -316,7 +320,7 @@ class JitOptimizer(StepOptimizer):
 
     def _begin(self) -> None:
         """Connect to the other processes of the job and agree on a program."""
-        self._ranks = job_ranks(self._rank_timeout)
+        self._ranks = self._rendezvous.join()
         answers = self._ranks.share(self._hello())
         for rank, answer in enumerate(answers):
             if answer.trouble:

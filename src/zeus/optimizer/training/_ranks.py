@@ -119,10 +119,14 @@ def job_ranks(timeout: float) -> Ranks:
     Raises:
         RanksError: If they do not respond.
     """
+    distributed = torch_distributed()
+    return Alone() if distributed is None else TorchRanks(distributed, timeout)
+
+
+def torch_distributed() -> Any:
+    """Return the module `torch.distributed` if it joins several processes, else `None`."""
     torch = sys.modules.get("torch")  # imported already if it is in use
     distributed = getattr(torch, "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return Alone()
-    if distributed.get_world_size() == 1:
-        return Alone()
-    return TorchRanks(distributed, timeout)
+        return None
+    return distributed if distributed.get_world_size() > 1 else None

@@ -19,7 +19,8 @@ from zeus.errors import CapabilityError, RanksError, RunError
 from zeus.frontier._cost import zeus_cost
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor._sums import gpu_energy, since
-from zeus.optimizer.training._ranks import Alone, Ranks, job_ranks, merged
+from zeus.optimizer.training._ranks import Alone, Ranks, merged
+from zeus.optimizer.training._rendezvous import Rendezvous
 from zeus.optimizer.training._step_optimizer import StepOptimizer
 from zeus.optimizer.training._training_meter import TrainingMeter
 from zeus.state._files import job_wide
@@ -144,7 +145,7 @@ class TrainingRun:
         self.history: list[EpochRecord] = []
         self.outcome: Outcome | None = None
         self._judge = judge or TrainingRun.own_outcome
-        self._rank_timeout = rank_timeout
+        self._rendezvous = Rendezvous("training run", rank_timeout)
         self._ranks: Ranks = Alone()
         self._max_power: float | None = None
         self._meters = {part: TrainingMeter(monitor) for part in ("train", "evaluation", "total")}
@@ -364,7 +365,7 @@ class TrainingRun:
 
     def _meet(self) -> None:
         """Find the other processes, and the maximum power of all GPUs."""
-        self._guarded(lambda: setattr(self, "_ranks", job_ranks(self._rank_timeout)))
+        self._guarded(lambda: setattr(self, "_ranks", self._rendezvous.join()))
         mine: dict[str, float] = {}
         trouble = "" if self.monitor.gpus else "there is no GPU to measure"
         for gpu in self.monitor.gpus:
