@@ -71,18 +71,18 @@ class Run:
         self.callbacks = tuple(callbacks)
         self.left_early = False
         self._monitor = monitor
-        self._means: _Means | None = None
+        self._resources: _Resources | None = None
         self._in_epoch = self._in_step = self._paused = False
 
     @property
     def open(self) -> bool:
         """Whether a run has begun and has not ended."""
-        return self._means is not None and self._means.open
+        return self._resources is not None and self._resources.open
 
     @property
     def first(self) -> bool:
         """Whether this is the first process of the job, which logs for all."""
-        return self._means is None or self._means.rank == 0
+        return self._resources is None or self._resources.rank == 0
 
     def begin(self, frame: FrameType | None = None) -> None:
         """Begin a run. An open run continues: frameworks may retry by themselves.
@@ -91,11 +91,11 @@ class Run:
             frame: Frame of the framework's training function, if the framework does not report
                 exceptions: the run ends when that function has been left.
         """
-        if self._means is None or not self._means.go_on():
-            self._means = _Means(self.callbacks, self._monitor)
+        if self._resources is None or not self._resources.keep_open():
+            self._resources = _Resources(self.callbacks, self._monitor)
             self._in_epoch = self._in_step = self._paused = False
         if frame is not None:
-            self._means.watch(frame)
+            self._resources.watch(frame)
 
     def epoch_begin(self) -> None:
         """Begin an epoch. An epoch that is still open ends first."""
@@ -103,7 +103,7 @@ class Run:
             return
         self.epoch_end(report=False)
         self._in_epoch, self.left_early = True, False
-        self._tell("on_epoch_begin")
+        self._call_all("on_epoch_begin")
         self._opened.meter.begin()
 
     def step_begin(self) -> None:
@@ -136,7 +136,7 @@ class Run:
         self.step_end()
         self._paused = True
         self._opened.meter.end()
-        self._tell("pause")
+        self._call_all("pause")
         return True
 
     def resume(self) -> None:
@@ -144,7 +144,7 @@ class Run:
         if not self._paused or not self.open:
             return
         self._paused = False
-        self._tell("resume")
+        self._call_all("resume")
         self._opened.meter.begin()
 
     def epoch_end(self, *, report: bool = True) -> Values:
@@ -163,25 +163,25 @@ class Run:
         self.resume()
         self._in_epoch = False
         self._opened.meter.end()
-        self._tell("on_epoch_end")
+        self._call_all("on_epoch_end")
         return self._opened.take_values(report=report)
 
     def close(self) -> None:
         """End the run: callbacks restore what they changed. An open epoch or step is not ended."""
-        if self._means is not None:
-            self._means.close()
+        if self._resources is not None:
+            self._resources.close()
 
     @property
-    def _opened(self) -> _Means:
-        assert self._means is not None
-        return self._means
+    def _opened(self) -> _Resources:
+        assert self._resources is not None
+        return self._resources
 
-    def _tell(self, event: str) -> None:
+    def _call_all(self, event: str) -> None:
         for callback in self._opened.callbacks:
             getattr(callback, event)()
 
 
-class _Means:
+class _Resources:
     """Resources of a run while it lasts: callbacks, a monitor, a watch."""
 
     def __init__(self, callbacks: Sequence[Callback], monitor: ZeusMonitor | None) -> None:
@@ -232,7 +232,7 @@ class _Means:
         """End the run when a function that the calling thread is running has been left."""
         self._watch = Watch(frame, self._left)
 
-    def go_on(self) -> bool:
+    def keep_open(self) -> bool:
         """Return whether the run is still open, and stop watching its function."""
         with self._lock:
             self._unwatch()
@@ -288,7 +288,7 @@ class Integration:
 # --- custom loops ---------------------------------------------------------------------------
 
 
-def walk_epochs(run: Run, epochs: Iterable[T], log: Callable[[Values], object]) -> Iterator[T]:
+def iterate_epochs(run: Run, epochs: Iterable[T], log: Callable[[Values], object]) -> Iterator[T]:
     """Yield epochs and report them to a run. The run ends when the loop is left.
 
     An epoch that is left together with its unfinished steps is not logged: a generator cannot
@@ -308,7 +308,7 @@ def walk_epochs(run: Run, epochs: Iterable[T], log: Callable[[Values], object]) 
         run.close()
 
 
-def walk_steps(
+def iterate_steps(
     run: Run, batches: Iterable[T], complete: Callable[[], bool] = lambda: True
 ) -> Iterator[T]:
     """Yield batches and report the steps to a run. Between such loops the run is paused.

@@ -27,13 +27,13 @@ class Watch:
         self._left = left
         self._watched = threading.get_ident()
         self._stopped = threading.Event()
-        threading.Thread(target=self._look, name="zeus-watch", daemon=True).start()
+        threading.Thread(target=self._poll, name="zeus-watch", daemon=True).start()
 
     def stop(self) -> None:
         """Stop polling. A poll that is under way may still find that the function was left."""
         self._stopped.set()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         while not self._stopped.wait(_INTERVAL):
             if not self._on_stack():
                 self._left(self)

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from zeus.integrations._epoch import Values
-from zeus.integrations._run import Integration, needs, paused, walk_epochs, walk_steps
+from zeus.integrations._run import Integration, iterate_epochs, iterate_steps, needs, paused
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.callback import Callback
 
@@ -69,7 +69,7 @@ class ZeusCallback(Integration):
         """
         hook = self._accelerator.register_save_state_pre_hook(self._before_checkpoint)
         try:
-            yield from walk_epochs(self._run, self._counted(iterable), self._log)
+            yield from iterate_epochs(self._run, self._counted(iterable), self._log)
         finally:
             hook.remove()
 
@@ -79,7 +79,7 @@ class ZeusCallback(Integration):
         Args:
             loader: A data loader that `accelerator.prepare` returned.
         """
-        return walk_steps(self._run, loader, lambda: bool(self._accelerator.sync_gradients))
+        return iterate_steps(self._run, loader, lambda: bool(self._accelerator.sync_gradients))
 
     def paused(self) -> AbstractContextManager[None]:
         """Wrap code in a loop over `steps` that is not training, after the step's work."""

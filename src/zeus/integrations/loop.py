@@ -22,7 +22,7 @@ from operator import is_
 from typing import TypeVar
 
 from zeus.integrations._epoch import Values
-from zeus.integrations._run import Run, walk_epochs, walk_steps
+from zeus.integrations._run import Run, iterate_epochs, iterate_steps
 from zeus.integrations._run import paused as run_paused
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.callback import Callback
@@ -55,7 +55,7 @@ def epochs(
     """
     run = Run(callbacks, monitor)
     with _entered(run):
-        yield from walk_epochs(run, iterable, log or _ignore)
+        yield from iterate_epochs(run, iterable, log or _ignore)
 
 
 def steps(
@@ -75,12 +75,12 @@ def steps(
     """
     run = _innermost(callbacks)
     if run is not None:
-        yield from walk_steps(run, iterable)
+        yield from iterate_steps(run, iterable)
         return
     run = Run(callbacks, monitor)
     with _entered(run):
-        for _ in walk_epochs(run, (None,), log or _ignore):
-            yield from walk_steps(run, iterable)
+        for _ in iterate_epochs(run, (None,), log or _ignore):
+            yield from iterate_steps(run, iterable)
 
 
 @contextmanager

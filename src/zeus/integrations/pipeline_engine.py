@@ -191,22 +191,22 @@ class PipelineHooks:
         """
 
         @functools.wraps(function)
-        def told(*args: Any, **kwargs: Any) -> Any:
+        def reported(*args: Any, **kwargs: Any) -> Any:
             number = chunk(*args, **kwargs) if callable(chunk) else chunk
             with self.computation(name, chunk=number):
                 return function(*args, **kwargs)
 
-        return told
+        return reported
 
     def around_step(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a function so that each call is reported as an iteration."""
 
         @functools.wraps(function)
-        def told(*args: Any, **kwargs: Any) -> Any:
+        def reported(*args: Any, **kwargs: Any) -> Any:
             with self.step():
                 return function(*args, **kwargs)
 
-        return told
+        return reported
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
         """Replace an attribute of an object or module, until `detach`."""
@@ -284,7 +284,7 @@ class _MegatronCalls:
 
     def iteration(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def told(*args: Any, **kwargs: Any) -> Any:
+        def reported(*args: Any, **kwargs: Any) -> Any:
             if kwargs.get("forward_only"):
                 with self._hooks.ignored():
                     return function(*args, **kwargs)
@@ -293,13 +293,13 @@ class _MegatronCalls:
             with self._hooks.step():
                 return function(*args, **kwargs)
 
-        return told
+        return reported
 
     def forward(self, function: Callable[..., Any]) -> Callable[..., Any]:
         arguments = inspect.signature(function)
 
         @functools.wraps(function)
-        def told(*args: Any, **kwargs: Any) -> Any:
+        def reported(*args: Any, **kwargs: Any) -> Any:
             part = arguments.bind(*args, **kwargs).arguments["model"]
             chunk = next((i for i, known in enumerate(self._parts) if known is part), None)
             if chunk is None:
@@ -315,13 +315,13 @@ class _MegatronCalls:
             self._made_by[_identity(output)] = chunk, microbatch
             return result
 
-        return told
+        return reported
 
     def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
         arguments = inspect.signature(function)
 
         @functools.wraps(function)
-        def told(*args: Any, **kwargs: Any) -> Any:
+        def reported(*args: Any, **kwargs: Any) -> Any:
             output = arguments.bind(*args, **kwargs).arguments["output_tensor"]
             chunk, microbatch = self._made_by.pop(_identity(output), (None, None))
             if chunk is None:
@@ -332,7 +332,7 @@ class _MegatronCalls:
             with self._hooks.computation(BACKWARD, chunk=chunk, microbatch=microbatch):
                 return function(*args, **kwargs)
 
-        return told
+        return reported
 
 
 def _identity(output: Any) -> int:
@@ -374,12 +374,12 @@ def attach_deepspeed(engine: Any, optimizer: PipelineCallback) -> PipelineHooks:
             raise FrameworkError(_unknown("deepspeed", engine, f"no instruction {needed}"))
     assert instructions is not None
     forward, backward = kinds["ForwardPass"], kinds["BackwardPass"]
-    told = {
+    reported = {
         forward: hooks.around(instructions[forward], FORWARD),
         backward: hooks.around(instructions[backward], BACKWARD),
     }
     # On this engine only: the map belongs to the class.
-    hooks.replace(engine, "_INSTRUCTION_MAP", {**instructions, **told})
+    hooks.replace(engine, "_INSTRUCTION_MAP", {**instructions, **reported})
     hooks.replace(engine, "train_batch", hooks.around_step(engine.train_batch))
     return hooks
 

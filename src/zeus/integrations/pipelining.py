@@ -72,19 +72,19 @@ def attach(schedule: Any, optimizer: PipelineCallback) -> PipelineHooks:
     loss, step, evaluate = schedule._loss_fn, schedule.step, schedule.eval
 
     # Not `functools.wraps`: a loss function may be a module, or another object without a name.
-    def loss_told(*args: Any, **kwargs: Any) -> Any:
+    def reported_loss(*args: Any, **kwargs: Any) -> Any:
         value = loss(*args, **kwargs)
         hooks.end()  # ends the forward, which `_follow` has left open
         return value
 
     @functools.wraps(evaluate)
-    def evaluate_untold(*args: Any, **kwargs: Any) -> Any:
+    def unreported_evaluation(*args: Any, **kwargs: Any) -> Any:
         with hooks.ignored():
             return evaluate(*args, **kwargs)
 
-    hooks.replace(schedule, "_loss_fn", loss_told)
+    hooks.replace(schedule, "_loss_fn", reported_loss)
     hooks.replace(schedule, "step", hooks.around_step(step))
-    hooks.replace(schedule, "eval", evaluate_untold)
+    hooks.replace(schedule, "eval", unreported_evaluation)
     return hooks
 
 
@@ -124,7 +124,7 @@ def _follow(hooks: PipelineHooks, stage: Any, chunk: int) -> None:
     undivided = stage.is_first and getattr(stage, "dw_builder", None) is None
 
     @functools.wraps(forward)
-    def forward_told(microbatch: int, *args: Any, **kwargs: Any) -> Any:
+    def reported_forward(microbatch: int, *args: Any, **kwargs: Any) -> Any:
         hooks.begin(FORWARD, microbatch=microbatch, **where)
         output = forward(microbatch, *args, **kwargs)
         if not stage.is_last:
@@ -132,7 +132,7 @@ def _follow(hooks: PipelineHooks, stage: Any, chunk: int) -> None:
         return output  # on the last stage, the loss that follows belongs to the forward
 
     @functools.wraps(backward)
-    def backward_told(microbatch: int, *args: Any, **kwargs: Any) -> Any:
+    def reported_backward(microbatch: int, *args: Any, **kwargs: Any) -> Any:
         whole = kwargs.get("full_backward", args[1] if len(args) > 1 else True)
         if undivided and not whole:
             return backward(microbatch, *args, **kwargs)
@@ -140,18 +140,18 @@ def _follow(hooks: PipelineHooks, stage: Any, chunk: int) -> None:
         with hooks.computation(name, microbatch=microbatch, **where):
             return backward(microbatch, *args, **kwargs)
 
-    hooks.replace(stage, "forward_one_chunk", forward_told)
-    hooks.replace(stage, "backward_one_chunk", backward_told)
+    hooks.replace(stage, "forward_one_chunk", reported_forward)
+    hooks.replace(stage, "backward_one_chunk", reported_backward)
     if weight is None:
         return
 
     @functools.wraps(weight)
-    def weight_told(microbatch: int, *args: Any, **kwargs: Any) -> Any:
+    def reported_weight(microbatch: int, *args: Any, **kwargs: Any) -> Any:
         name = BACKWARD if undivided else BACKWARD_WEIGHT
         with hooks.computation(name, microbatch=microbatch, **where):
             return weight(microbatch, *args, **kwargs)
 
-    hooks.replace(stage, "backward_weight_one_chunk", weight_told)
+    hooks.replace(stage, "backward_weight_one_chunk", reported_weight)
 
 
 def _unknown(thing: object, lack: str) -> FrameworkError:

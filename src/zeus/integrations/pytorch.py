@@ -40,14 +40,14 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("ZeusDataLoader", "torch") from error
 
 
-class _Going(threading.local):
+class _OpenRuns(threading.local):
     """The open runs of this thread, so that evaluation loaders find the run they belong to."""
 
     def __init__(self) -> None:
         self.runs: list[TrainingRun] = []
 
 
-_going = _Going()
+_open_runs = _OpenRuns()
 
 
 class ZeusDataLoader(DataLoader[Any]):
@@ -175,7 +175,7 @@ class ZeusDataLoader(DataLoader[Any]):
         batches = super().__iter__()
         if self._run is not None:
             return self._run.steps(batches)
-        return _going.runs[-1].evaluation(batches) if _going.runs else batches
+        return _open_runs.runs[-1].evaluation(batches) if _open_runs.runs else batches
 
     def epochs(self) -> Iterator[int]:
         """Yield epoch numbers from 0, until the run should stop.
@@ -184,7 +184,7 @@ class ZeusDataLoader(DataLoader[Any]):
             ValueError: If this is not a loader of training data.
         """
         run = self._training("epochs()")
-        _going.runs.append(run)
+        _open_runs.runs.append(run)
         try:
             yield from run.epochs()
         except GeneratorExit as left:  # by `break`, or by an exception that is not visible here
@@ -192,7 +192,7 @@ class ZeusDataLoader(DataLoader[Any]):
             raise
         finally:
             self._leave(None)
-            _going.runs.remove(run)
+            _open_runs.runs.remove(run)
 
     def report_metric(self, metric: float) -> None:
         """Report the validation metric, once per epoch. Of several processes, the first one counts.

@@ -86,13 +86,13 @@ def convex_curves(draw: Any) -> Curve:
 
 @dataclass
 class Training:
-    """Feeds a program with what its stretches take.
+    """Feeds a program with what its segments take.
 
     Attributes:
         noise: Relative standard deviation of a step's time and energy.
         ends: Seconds of power by which the energy of a window may be off (19 of 20 cases).
         cold: Factors on the time of the very first steps.
-        stretches: What was asked for.
+        segments: What was asked for.
     """
 
     curve: Curve
@@ -100,28 +100,28 @@ class Training:
     ends: float = 0.0
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     cold: Sequence[float] = ()
-    stretches: list[Segment] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
     steps: int = 0
 
     def run(self, program: Generator[Segment, SegmentResult | None, Any]) -> Any:
         """Run it to its end; returns what it returns."""
-        taken = None
+        result = None
         while True:
             try:
-                stretch = program.send(taken)
+                segment = program.send(result)
             except StopIteration as end:
                 return end.value
-            assert stretch.steps >= 1
-            self.stretches.append(stretch)
-            taken = self.taken(stretch)
-            self.steps += stretch.steps
-            if not stretch.measured:
-                taken = None
+            assert segment.steps >= 1
+            self.segments.append(segment)
+            result = self.result(segment)
+            self.steps += segment.steps
+            if not segment.measured:
+                result = None
 
-    def taken(self, stretch: Segment) -> SegmentResult:
-        point = self.curve.frontier().at(stretch.setting)
-        count = stretch.steps
-        off = self.rng.gauss(0, self.noise / math.sqrt(count))
+    def result(self, segment: Segment) -> SegmentResult:
+        point = self.curve.frontier().at(segment.setting)
+        count = segment.steps
+        off = max(-0.9, self.rng.gauss(0, self.noise / math.sqrt(count)))  # it takes some time
         more = self.rng.gauss(0, self.noise / 2 / math.sqrt(count))
         time = count * point.time * (1 + off)
         for step in range(self.steps, min(self.steps + count, len(self.cold))):
@@ -132,10 +132,10 @@ class Training:
 
     @property
     def measured(self) -> list[Segment]:
-        return [stretch for stretch in self.stretches if stretch.measured]
+        return [segment for segment in self.segments if segment.measured]
 
 
-def walk(
+def sweep(
     curve: Curve,
     objective: Objective | Callable[[Sequence[Point]], bool],
     lengths: SegmentLengths | None = None,
@@ -153,4 +153,4 @@ def walk(
 
 def visited(training: Training) -> list[Any]:
     """Settings in the order of the first measured step at each."""
-    return list(dict.fromkeys(stretch.setting for stretch in training.measured))
+    return list(dict.fromkeys(segment.setting for segment in training.measured))

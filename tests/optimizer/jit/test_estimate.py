@@ -23,17 +23,17 @@ def noisy_part(rng, steps, noise, off=0.0):
 
 
 def test_a_slice_is_the_sum_of_its_parts():
-    piece = SettingSamples(
+    samples = SettingSamples(
         [SegmentResult(2, 1.0, 100.0, 3.0, 90.0), SegmentResult(3, 2.0, 150.0, 4.0, 95.0)]
     )
-    assert (piece.steps, piece.time, piece.energy) == (5, 3.0, 250.0)
-    assert piece.energy_uncertainty == 5.0
-    assert piece.highest_power == 95.0
+    assert (samples.steps, samples.time, samples.energy) == (5, 3.0, 250.0)
+    assert samples.energy_uncertainty == 5.0
+    assert samples.highest_power == 95.0
 
 
 def test_a_point_is_one_step():
-    piece = SettingSamples([SegmentResult(2, 1.0, 100.0, 3.0), SegmentResult(3, 1.5, 150.0, 4.0)])
-    point = Noise.of([piece]).point(250, piece)
+    samples = SettingSamples([SegmentResult(2, 1.0, 100.0, 3.0), SegmentResult(3, 1.5, 150.0, 4.0)])
+    point = Noise.of([samples]).point(250, samples)
     assert (point.knob, point.time, point.energy, point.repeats) == (250, 0.5, 50.0, 2)
     assert point.time_uncertainty == 0.0
     assert point.energy_uncertainty == pytest.approx(1.0)
@@ -41,9 +41,9 @@ def test_a_point_is_one_step():
 
 def test_what_nothing_tells_is_unknown():
     # One window tells nothing about how much steps vary: that is not 0.
-    piece = SettingSamples([SegmentResult(10, 1.0, 100.0, 3.0)])
-    noise = Noise.of([piece])
-    point = noise.point(250, piece)
+    samples = SettingSamples([SegmentResult(10, 1.0, 100.0, 3.0)])
+    noise = Noise.of([samples])
+    point = noise.point(250, samples)
     assert noise.time.per_step is None
     assert noise.time.of_mean(10) is None
     assert point.time_uncertainty is None
@@ -66,11 +66,11 @@ def test_uncertainties_hold_in_nineteen_of_twenty_cases(steps, off):
     within_time = within_energy = 0
     cases = 400
     for _ in range(cases):
-        slices = [
+        stays = [
             SettingSamples([noisy_part(rng, steps, 0.03, off) for _ in range(count)])
             for count in (4, 2, 2)
         ]
-        point = Noise.of(slices).point(200, slices[1])
+        point = Noise.of(stays).point(200, stays[1])
         within_time += abs(point.time - STEP_TIME) <= point.time_uncertainty
         within_energy += abs(point.energy - STEP_ENERGY) <= point.energy_uncertainty
     assert within_time / cases >= 0.92
@@ -81,10 +81,10 @@ def test_uncertainties_are_not_far_too_wide_either():
     rng = random.Random(4)
     shares = []
     for _ in range(200):
-        slices = [
+        stays = [
             SettingSamples([noisy_part(rng, 10, 0.03) for _ in range(count)]) for count in (4, 2, 2)
         ]
-        point = Noise.of(slices).point(200, slices[1])
+        point = Noise.of(stays).point(200, stays[1])
         shares.append(point.time_uncertainty / STEP_TIME)
     assert sorted(shares)[100] < 2 * 1.96 * 0.03 / math.sqrt(20)
 
@@ -98,24 +98,24 @@ def test_uncertainties_are_not_far_too_wide_either():
 )
 def test_as_many_steps_as_are_asked_for_suffice(noise, off, steps, precision, seed):
     rng = random.Random(seed)
-    piece = SettingSamples([noisy_part(rng, steps, noise, off) for _ in range(3)])
-    all_noise = Noise.of([piece])
-    if all_noise.doubt(piece) <= precision:
+    samples = SettingSamples([noisy_part(rng, steps, noise, off) for _ in range(3)])
+    all_noise = Noise.of([samples])
+    if all_noise.uncertainty(samples) <= precision:
         return
-    wanted = max(all_noise.steps_for(precision, piece), piece.steps + steps)
+    wanted = max(all_noise.steps_for(precision, samples), samples.steps + steps)
     # If the rest comes in one more window of the same noise, the doubt is small enough, nearly:
     # both shares are made that small each, and what is left of them adds up.
-    more = wanted - piece.steps
-    mean = piece.time / piece.steps, piece.energy / piece.steps
+    more = wanted - samples.steps
+    mean = samples.time / samples.steps, samples.energy / samples.steps
     extended = SettingSamples(
-        [*piece.parts, SegmentResult(more, more * mean[0], more * mean[1], off, 0)]
+        [*samples.parts, SegmentResult(more, more * mean[0], more * mean[1], off, 0)]
     )
-    assert all_noise.doubt(extended) <= 1.5 * precision
+    assert all_noise.uncertainty(extended) <= 1.5 * precision
 
 
 def test_no_energy_is_no_reason_to_divide_by_it():
-    piece = SettingSamples([SegmentResult(1, 1.0, 0.0, 0.0), SegmentResult(1, 1.1, 0.0, 0.0)])
-    noise = Noise.of([piece])
-    assert noise.doubt(piece) > 0
-    assert noise.steps_for(0.01, piece) > 2
-    assert noise.point(1, piece).energy == 0
+    samples = SettingSamples([SegmentResult(1, 1.0, 0.0, 0.0), SegmentResult(1, 1.1, 0.0, 0.0)])
+    noise = Noise.of([samples])
+    assert noise.uncertainty(samples) > 0
+    assert noise.steps_for(0.01, samples) > 2
+    assert noise.point(1, samples).energy == 0

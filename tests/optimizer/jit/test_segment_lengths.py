@@ -8,7 +8,7 @@ from itertools import groupby
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.optimizer.jit.curves import Training, physical, visited, walk
+from tests.optimizer.jit.curves import Training, physical, sweep, visited
 
 from zeus.errors import KnobError
 from zeus.frontier import Energy, Objective, ZeusCost
@@ -33,13 +33,13 @@ class Everything(Objective):
 def by_setting(training: Training) -> dict[float, list[Segment]]:
     return {
         setting: list(group)
-        for setting, group in groupby(training.stretches, key=lambda stretch: stretch.setting)
+        for setting, group in groupby(training.segments, key=lambda segment: segment.setting)
     }
 
 
 def profile(curve, lengths=None, **options) -> Training:
     training = Training(curve, **options)
-    training.run(walk(curve, Everything(), lengths).run())
+    training.run(sweep(curve, Everything(), lengths).run())
     return training
 
 
@@ -51,9 +51,9 @@ def profile(curve, lengths=None, **options) -> Training:
 def test_no_setting_takes_longer_than_it_may(step_time, noise):
     curve = physical("v100", step_time)
     training = profile(curve, noise=noise, ends=0.002)
-    for setting, stretches in list(by_setting(training).items())[1:]:
+    for setting, segments in list(by_setting(training).items())[1:]:
         step = curve.frontier().at(setting).time
-        measured = sum(stretch.steps for stretch in stretches if stretch.measured)
+        measured = sum(segment.steps for segment in segments if segment.measured)
         # Steps vary, and the length is set by those before; two of any length are allowed.
         assert measured * step <= max(LONGEST * 1.3, 2 * step), setting
 
@@ -64,8 +64,8 @@ def test_windows_last_several_ticks_of_a_counter(step_time):
     training = profile(curve)
     after_warm_up = [s for s in training.measured if s.setting != 250]
     assert len(after_warm_up) == 2 * 6
-    for stretch in after_warm_up:
-        assert stretch.steps * curve.frontier().at(stretch.setting).time >= PART * 0.99
+    for segment in after_warm_up:
+        assert segment.steps * curve.frontier().at(segment.setting).time >= PART * 0.99
 
 
 @pytest.mark.parametrize("step_time", STEP_TIMES)
@@ -73,7 +73,7 @@ def test_the_first_second_is_not_believed(step_time):
     cold = [5.0] * round(WARM_UP / 5 / step_time)
     curve = physical("v100", step_time)
     training = Training(curve, cold=cold)
-    going_down = walk(curve, Everything())
+    going_down = sweep(curve, Everything())
     training.run(going_down.run())
     assert going_down.points()[0].time == pytest.approx(curve.points[0].time, rel=1e-9)
 
@@ -81,17 +81,17 @@ def test_the_first_second_is_not_believed(step_time):
 @pytest.mark.parametrize("step_time", [0.001, 0.01, 0.1, 1.0])
 def test_steps_after_a_change_are_passed_by(step_time):
     curve = physical("v100", step_time)
-    for stretches in list(by_setting(profile(curve)).values())[1:]:
-        first = stretches[0]
+    for segments in list(by_setting(profile(curve)).values())[1:]:
+        first = segments[0]
         assert not first.measured
         assert first.steps * curve.frontier().at(first.setting).time >= SETTLE
-        assert all(stretch.measured for stretch in stretches[1:])
+        assert all(segment.measured for segment in segments[1:])
 
 
 def test_in_a_step_of_minutes_a_change_does_not_show():
     training = profile(physical("v100", 300.0))
-    assert [stretch.measured for stretch in training.stretches[1:]] == [True] * (
-        len(training.stretches) - 1
+    assert [segment.measured for segment in training.segments[1:]] == [True] * (
+        len(training.segments) - 1
     )
     per_setting = [len(group) for group in by_setting(training).values()]
     assert per_setting[1:] == [1] * 6, "without noise, one step tells all"
@@ -101,7 +101,7 @@ def test_of_long_steps_as_many_are_measured_as_tell_their_noise():
     # From two of them, half a percent of noise could be ten; four tell, and two of each other.
     training = profile(physical("v100", 60.0), noise=0.005, rng=random.Random(4))
     first, *others = [
-        sum(s.steps for s in stretches if s.measured) for stretches in by_setting(training).values()
+        sum(s.steps for s in segments if s.measured) for segments in by_setting(training).values()
     ]
     assert first == 1 + 4, "a step to warm up"
     assert others == [2] * 6
@@ -109,22 +109,22 @@ def test_of_long_steps_as_many_are_measured_as_tell_their_noise():
 
 def test_without_noise_little_is_measured():
     training = profile(physical("v100", 0.01))
-    for setting, stretches in list(by_setting(training).items())[1:]:
-        spent = sum(s.steps for s in stretches if s.measured) * 0.01
+    for setting, segments in list(by_setting(training).items())[1:]:
+        spent = sum(s.steps for s in segments if s.measured) * 0.01
         assert spent <= 2 * PART + 0.01, setting
 
 
 def test_what_is_surely_worse_is_looked_at_briefly():
     # What takes half as much again is not the best, whether it takes 50.2 % more or 50.4 %.
     curve = physical("v100", 0.01, activity=1.2)
-    going_down = walk(curve, ZeusCost(0.5))
+    going_down = sweep(curve, ZeusCost(0.5))
     training = Training(curve, noise=0.01, ends=0.002, rng=random.Random(2))
     training.run(going_down.run())
     points = going_down.points()
     best = ZeusCost(0.5).select(curve.frontier()).point.knob
     seconds = {
-        setting: sum(s.steps for s in stretches if s.measured) * curve.frontier().at(setting).time
-        for setting, stretches in by_setting(training).items()
+        setting: sum(s.steps for s in segments if s.measured) * curve.frontier().at(setting).time
+        for setting, segments in by_setting(training).items()
     }
     assert points[-1].knob < best - 25
     assert seconds[points[-1].knob] < seconds[best] / 2
@@ -133,7 +133,7 @@ def test_what_is_surely_worse_is_looked_at_briefly():
 
 def test_noise_that_one_setting_tells_serves_the_others():
     curve = physical("v100", 0.01)
-    going_down = walk(curve, Everything())
+    going_down = sweep(curve, Everything())
     training = Training(curve, noise=0.05, ends=0.001, rng=random.Random(3))
     training.run(going_down.run())
     first, *others = going_down.points()
@@ -147,7 +147,7 @@ def test_noise_that_one_setting_tells_serves_the_others():
 
 def test_what_the_ends_of_windows_leave_open_is_made_small_by_length():
     curve = physical("v100", 0.01)
-    going_down = walk(curve, Everything())
+    going_down = sweep(curve, Everything())
     Training(curve, ends=0.005).run(going_down.run())
     for point in going_down.points():
         # What is left open counts twice: it also makes windows differ, as noise would.
@@ -160,7 +160,7 @@ def test_unsteady_first_parts_are_dropped():
     for seconds in (1.5, 2.0, 4.0):
         count = round(seconds / 0.015)
         cold = [2.0 - step / count for step in range(count)]
-        going_down = walk(curve, Everything())
+        going_down = sweep(curve, Everything())
         Training(curve, cold=cold).run(going_down.run())
         assert going_down.points()[0].time == pytest.approx(curve.points[0].time, rel=0.01)
 
@@ -168,7 +168,7 @@ def test_unsteady_first_parts_are_dropped():
 def test_a_setting_that_was_slower_than_a_lower_one_is_measured_again():
     # Twice as slow for three seconds, steadily: only the next setting tells that it was not warm.
     curve = physical("v100", 0.01)
-    going_down = walk(curve, Everything())
+    going_down = sweep(curve, Everything())
     training = Training(curve, cold=[2.0] * 150)
     training.run(going_down.run())
     for point, true in zip(going_down.points(), curve.points, strict=True):
@@ -206,7 +206,7 @@ def test_whatever_the_noise_it_ends(step_time, noise, ends, seed):
     at_most = WARM_UP * 4 + (SETTLE + 2 * LONGEST) * 2 * len(curve.knobs)
     slowest = curve.points[-1].time
     assert sum(
-        s.steps * curve.frontier().at(s.setting).time for s in training.stretches
+        s.steps * curve.frontier().at(s.setting).time for s in training.segments
     ) <= at_most * 2 + slowest * (4 + 4 + 2 * len(curve.knobs))
 
 
@@ -221,37 +221,37 @@ def test_given_lengths_are_obeyed_exactly(wait, warmup, steps, step_time):
     curve = physical("v100", step_time)
     training = profile(curve, SegmentLengths(wait, warmup, steps), noise=0.05)
     assert training.steps == wait + len(curve.knobs) * (warmup + steps)
-    for number, stretches in enumerate(by_setting(training).values()):
-        passed = sum(s.steps for s in stretches if not s.measured)
+    for number, segments in enumerate(by_setting(training).values()):
+        passed = sum(s.steps for s in segments if not s.measured)
         assert passed == warmup + (wait if number == 0 else 0)
-        assert sum(s.steps for s in stretches if s.measured) == steps
+        assert sum(s.steps for s in segments if s.measured) == steps
 
 
 def test_given_warmup_alone_is_obeyed_exactly():
     curve = physical("v100", 0.01)
     training = profile(curve, SegmentLengths(0, 3, None))
-    first = training.stretches[0]
+    first = training.segments[0]
     assert first.steps == 3, "no second of warming up before the first"
-    for stretches in list(by_setting(training).values())[1:]:
-        assert (stretches[0].steps, stretches[0].measured) == (3, False)
+    for segments in list(by_setting(training).values())[1:]:
+        assert (segments[0].steps, segments[0].measured) == (3, False)
     training = profile(curve, SegmentLengths(0, 0, None))
-    assert training.stretches[0] == Segment(1, 250), "how long a step is, has to be found out"
-    assert all(stretch.measured for stretch in training.stretches)
+    assert training.segments[0] == Segment(1, 250), "how long a step is, has to be found out"
+    assert all(segment.measured for segment in training.segments)
 
 
 def test_given_profile_steps_alone_are_obeyed_exactly():
     curve = physical("v100", 0.01)
     training = profile(curve, SegmentLengths(0, None, 33))
-    for stretches in list(by_setting(training).values())[1:]:
-        assert sum(s.steps for s in stretches if s.measured) == 33
-        step = curve.frontier().at(stretches[0].setting).time
-        assert stretches[0].steps * step >= SETTLE
+    for segments in list(by_setting(training).values())[1:]:
+        assert sum(s.steps for s in segments if s.measured) == 33
+        step = curve.frontier().at(segments[0].setting).time
+        assert segments[0].steps * step >= SETTLE
 
 
 def test_given_wait_is_obeyed_exactly():
     for wait in (0, 1, 5):
         training = profile(physical("v100", 0.01), SegmentLengths(wait, None, None))
-        waited = [s.steps for s in training.stretches[:1] if not s.measured]
+        waited = [s.steps for s in training.segments[:1] if not s.measured]
         assert waited == ([wait] if wait else [])
 
 
@@ -296,7 +296,7 @@ def test_wrong_strides_are_told(value):
 
 def test_energy_rises_slower_than_it_can_be_told_without_ending_the_walk_too_soon():
     curve = physical("v100", 0.01)
-    going_down = walk(curve, Energy())
+    going_down = sweep(curve, Energy())
     training = Training(curve, noise=0.02, ends=0.005, rng=random.Random(1))
     training.run(going_down.run())
     best = min(curve.points, key=lambda point: point.energy).knob

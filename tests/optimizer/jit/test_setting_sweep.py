@@ -14,8 +14,8 @@ from tests.optimizer.jit.curves import (
     convex_curves,
     physical,
     physical_curves,
+    sweep,
     visited,
-    walk,
 )
 
 from zeus.frontier import (
@@ -67,14 +67,14 @@ def regret(objective, curve, points):
 
 def test_from_the_maximum_down():
     training = Training(HEAVY)
-    training.run(walk(HEAVY, Everything(), FEW).run())
+    training.run(sweep(HEAVY, Everything(), FEW).run())
     assert visited(training) == [250, 225, 200, 175, 150, 125, 100]
-    settings_in_order = [stretch.setting for stretch in training.stretches]
+    settings_in_order = [segment.setting for segment in training.segments]
     assert settings_in_order == sorted(settings_in_order, reverse=True)
 
 
 def test_points_come_from_the_highest_setting_down_and_are_what_a_step_takes():
-    going_down = walk(HEAVY, Everything(), FEW)
+    going_down = sweep(HEAVY, Everything(), FEW)
     Training(HEAVY).run(going_down.run())
     assert [point.knob for point in going_down.points()] == list(HEAVY.knobs)
     for point, true in zip(going_down.points(), HEAVY.points, strict=True):
@@ -95,7 +95,7 @@ def test_points_come_from_the_highest_setting_down_and_are_what_a_step_takes():
 )
 def test_it_stops_where_the_objective_can_only_get_worse(objective, expected):
     training = Training(HEAVY)
-    training.run(walk(HEAVY, objective, FEW).run())
+    training.run(sweep(HEAVY, objective, FEW).run())
     assert visited(training) == expected
 
 
@@ -116,14 +116,14 @@ def test_energy_has_to_rise_twice_and_once_more():
         300,
     )
     training = Training(curve)
-    training.run(walk(curve, Energy(), FEW).run())
+    training.run(sweep(curve, Energy(), FEW).run())
     assert visited(training) == [300, 275, 250, 225, 200, 175]
 
 
 def test_a_ladder_of_one_setting():
     curve = Curve((Point(100, 1.0, 80.0),), 100)
     training = Training(curve)
-    training.run(walk(curve, Energy(), FEW).run())
+    training.run(sweep(curve, Energy(), FEW).run())
     assert visited(training) == [100]
 
 
@@ -132,7 +132,7 @@ def test_a_ladder_of_one_setting():
 
 def test_limits_that_are_not_felt_are_jumped_over():
     training = Training(LIGHT)
-    training.run(walk(LIGHT, Everything(), FEW).run())
+    training.run(sweep(LIGHT, Everything(), FEW).run())
     # 150 W is the lowest that leaves headroom above 131 W; the ones between are as the two ends.
     assert visited(training) == [250, 150, 125, 100]
 
@@ -141,7 +141,7 @@ def test_where_the_job_draws_in_bursts_every_limit_is_tried_after_all():
     # Half of the time at 250 W, half at 34 W: 142 W on average, but every limit is felt.
     curve = physical("v100", 0.05, activity=1.0, compute_bound=1.0, host_share=0.5)
     training = Training(curve)
-    going_down = walk(curve, Everything(), FEW)
+    going_down = sweep(curve, Everything(), FEW)
     training.run(going_down.run())
     assert visited(training)[:3] == [250, 175, 225], "a jump, and back up"
     assert sorted(visited(training), reverse=True) == [250, 225, 200, 175, 150, 125, 100]
@@ -151,13 +151,13 @@ def test_where_the_job_draws_in_bursts_every_limit_is_tried_after_all():
 def test_a_jump_goes_as_far_as_the_lowest_limit():
     curve = physical("v100", 0.05, activity=0.2)
     training = Training(curve)
-    training.run(walk(curve, Everything(), FEW).run())
+    training.run(sweep(curve, Everything(), FEW).run())
     assert visited(training) == [250, 100]
 
 
 def test_without_limits_there_is_no_jump():
     training = Training(LIGHT)
-    going_down = walk(LIGHT, Everything(), FEW)
+    going_down = sweep(LIGHT, Everything(), FEW)
     going_down.limits = None  # clocks, or several models
     training.run(going_down.run())
     assert visited(training) == list(LIGHT.knobs)
@@ -167,7 +167,7 @@ def test_noise_on_a_plateau_is_no_valley():
     # Whatever the noise, a walk for least energy must not end where limits are not even felt.
     for seed in range(60):
         training = Training(LIGHT, noise=0.02, ends=0.002, rng=random.Random(seed))
-        going_down = walk(LIGHT, Energy())
+        going_down = sweep(LIGHT, Energy())
         training.run(going_down.run())
         assert 125 in visited(training), seed
 
@@ -183,7 +183,7 @@ def test_what_is_not_felt_yet_is_not_past_the_valley():
         400,
     )
     training = Training(curve)
-    going_down = walk(curve, Energy(), FEW)
+    going_down = sweep(curve, Energy(), FEW)
     going_down.limits = None
     training.run(going_down.run())
     assert Energy().select(curve.frontier(going_down.points())).point.energy == 80
@@ -200,7 +200,7 @@ def test_a_rise_is_not_believed_while_something_lower_belies_it():
     )
     training = Training(curve)
     known = {0: curve.points[0], 4: curve.points[4]}
-    training.run(walk(curve, Energy(), FEW, known=known).run())
+    training.run(sweep(curve, Energy(), FEW, known=known).run())
     assert visited(training) == [225, 200, 175]
 
 
@@ -210,7 +210,7 @@ def test_a_rise_is_not_believed_while_something_lower_belies_it():
 def test_known_settings_are_not_visited():
     known = dict(enumerate(HEAVY.points[:4]))
     training = Training(HEAVY)
-    going_down = walk(HEAVY, Everything(), FEW, known=known)
+    going_down = sweep(HEAVY, Everything(), FEW, known=known)
     training.run(going_down.run())
     assert visited(training) == [150, 125, 100]
     assert [point.knob for point in going_down.points()] == list(HEAVY.knobs)
@@ -223,24 +223,24 @@ def test_nothing_is_run_where_all_is_known():
         (Time(), HEAVY.points[:1]),
     ):
         training = Training(HEAVY)
-        training.run(walk(HEAVY, objective, FEW, known=dict(enumerate(known))).run())
-        assert training.stretches == []
+        training.run(sweep(HEAVY, objective, FEW, known=dict(enumerate(known))).run())
+        assert training.segments == []
 
 
 def test_a_gap_between_known_settings_is_filled_unless_they_are_the_same():
     felt = {0: HEAVY.points[0], 2: HEAVY.points[2]}
     training = Training(HEAVY)
-    training.run(walk(HEAVY, Everything(), FEW, known=felt).run())
+    training.run(sweep(HEAVY, Everything(), FEW, known=felt).run())
     assert visited(training) == [225, 175, 150, 125, 100]
     unfelt = {0: LIGHT.points[0], 4: LIGHT.points[4]}
     training = Training(LIGHT)
-    training.run(walk(LIGHT, Everything(), FEW, known=unfelt).run())
+    training.run(sweep(LIGHT, Everything(), FEW, known=unfelt).run())
     assert visited(training) == [125, 100]
 
 
 def test_a_setting_aside_of_the_ladder_is_visited_only_when_asked_for():
     curve = Curve((*HEAVY.points[:3], Point(187.5, 0.06, 9.0), *HEAVY.points[3:]), 250)
-    going_down = walk(curve, Everything(), FEW, aside=3)
+    going_down = sweep(curve, Everything(), FEW, off_ladder=3)
     training = Training(curve)
     training.run(going_down.run())
     assert visited(training) == [250, 225, 200, 175, 150, 125, 100]
@@ -256,7 +256,7 @@ def test_a_setting_aside_of_the_ladder_is_visited_only_when_asked_for():
 
 
 def test_what_lies_between_two_that_are_the_same_is_known():
-    going_down = walk(LIGHT, Everything(), FEW)
+    going_down = sweep(LIGHT, Everything(), FEW)
     Training(LIGHT).run(going_down.run())
     assert [going_down.knows(rung) for rung in range(7)] == [True] * 7
     assert len(going_down.points()) == 4
@@ -274,7 +274,7 @@ OBJECTIVES = st.one_of(
 @given(physical_curves([0.001, 0.02, 0.5, 8.0, 300.0]), OBJECTIVES)
 @settings(max_examples=80)
 def test_without_noise_the_best_is_found(curve, objective):
-    going_down = walk(curve, objective)
+    going_down = sweep(curve, objective)
     Training(curve).run(going_down.run())
     assert regret(objective, curve, going_down.points()) <= 0.002
 
@@ -283,7 +283,7 @@ def test_without_noise_the_best_is_found(curve, objective):
 @settings(max_examples=150)
 def test_on_any_curve_with_one_valley_the_best_is_found(curve, objective):
     # Random slopes are not those of a GPU: nothing is jumped over, and no rise is too small to see.
-    going_down = walk(curve, objective, FEW)
+    going_down = sweep(curve, objective, FEW)
     going_down.limits = None
     energies = [point.energy for point in curve.points]
     valley = energies.index(min(energies))
@@ -302,13 +302,13 @@ def test_on_any_curve_with_one_valley_the_best_is_found(curve, objective):
 )
 @settings(max_examples=40)
 def test_with_noise_what_is_chosen_is_as_good_as_can_be_told(curve, objective, noise, seed):
-    going_down = walk(curve, objective)
+    going_down = sweep(curve, objective)
     training = Training(curve, noise, ends=0.002, rng=random.Random(seed))
     training.run(going_down.run())
     # A tie goes to the faster one, which costs at most what could not be told apart: the doubt of
     # two points, here doubled, because one in twenty is off by more.
-    doubt = max(point.energy_uncertainty / point.energy for point in going_down.points())
-    assert regret(objective, curve, going_down.points()) <= 0.002 + 2 * math.sqrt(2) * doubt
+    uncertainty = max(point.energy_uncertainty / point.energy for point in going_down.points())
+    assert regret(objective, curve, going_down.points()) <= 0.002 + 2 * math.sqrt(2) * uncertainty
 
 
 def test_long_and_noisy_steps_do_not_hide_a_large_gain():
@@ -317,7 +317,7 @@ def test_long_and_noisy_steps_do_not_hide_a_large_gain():
         curve = physical(model, 60.0, activity=1.0)
         regrets = []
         for seed in range(25):
-            going_down = walk(curve, Energy())
+            going_down = sweep(curve, Energy())
             training = Training(curve, 0.005, ends=0.002, rng=random.Random(seed))
             training.run(going_down.run())
             regrets.append(regret(Energy(), curve, going_down.points()))

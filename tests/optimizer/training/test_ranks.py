@@ -15,7 +15,7 @@ def test_alone_one_hears_oneself():
     alone = Alone()
     assert (alone.rank, alone.size) == (0, 1)
     assert alone.share("said") == ["said"]
-    assert alone.told(0, "why") == "why"
+    assert alone.prefixed(0, "why") == "why"
     alone.leave()
     assert alone.share(1) == [1]
 

@@ -14,12 +14,12 @@ DRIFT = 0.1
 #: That share where points of another run are to be compared with points of this one.
 MISMATCH = 0.01
 # Seconds of a check.
-_LOOK = 2.0
+_CHECK_TIME = 2.0
 # Consecutive checks that must agree: one may coincide with a checkpoint or a busy host.
 _AGREEING = 2
 
 
-def watch(
+def watch_drift(
     point: Point, setting: Any, *, at_once: bool
 ) -> Generator[Segment | Idle, SegmentResult | None, str]:
     """Check some steps of every epoch; returns the reason when they have drifted.
@@ -30,17 +30,17 @@ def watch(
         at_once: Whether to check before the next epoch: the profile is from another run.
     """
     if at_once:
-        drift = yield from look(point, setting, cold=True)
+        drift = yield from check_drift(point, setting, cold=True)
         if drift:
             return drift
     while True:
         yield Idle(setting)
-        drift = yield from look(point, setting)
+        drift = yield from check_drift(point, setting)
         if drift:
             return drift
 
 
-def look(
+def check_drift(
     point: Point, setting: Any, *, cold: bool = False, tolerance: float = DRIFT
 ) -> Generator[Segment, SegmentResult | None, str]:
     """Check some steps; returns the reason if they have drifted, else an empty string.
@@ -51,23 +51,23 @@ def look(
         cold: Whether the run has just begun: then the first steps do not count.
         tolerance: Share by which a step may differ.
     """
-    steps = max(1, math.ceil(_LOOK / point.time))
+    steps = max(1, math.ceil(_CHECK_TIME / point.time))
     if cold:
         yield Segment(max(1, steps // 2), setting, measured=False)
     drift = ""
     for _ in range(_AGREEING):
-        taken = yield Segment(steps, setting)
-        assert taken is not None
-        drift = _told_drift(taken, point, tolerance)
+        result = yield Segment(steps, setting)
+        assert result is not None
+        drift = _drift_message(result, point, tolerance)
         if not drift:
             break
     return drift
 
 
-def _told_drift(taken: SegmentResult, point: Point, tolerance: float) -> str:
+def _drift_message(result: SegmentResult, point: Point, tolerance: float) -> str:
     shares = {
-        "time": ((taken.time - taken.late) / taken.steps / point.time, "s"),
-        "energy": (taken.energy / taken.steps / point.energy if point.energy else 1.0, "J"),
+        "time": ((result.time - result.late) / result.steps / point.time, "s"),
+        "energy": (result.energy / result.steps / point.energy if point.energy else 1.0, "J"),
     }
     for what, (share, unit) in shares.items():
         if abs(share - 1) > tolerance:

@@ -74,7 +74,7 @@ class SettingSamples:
 
     @property
     def typical(self) -> SettingSamples:
-        """The slice without outlying windows, if there are enough to identify them."""
+        """The stay without outlying windows, if there are enough to identify them."""
         if len(self.parts) < 3:
             return self
         times = [(part.time - part.late) / part.steps for part in self.parts]
@@ -126,11 +126,12 @@ class Noise:
     waiting: float = 0.0
 
     @classmethod
-    def of(cls, slices: Iterable[SettingSamples]) -> Noise:
-        """Estimate the noise from all slices together."""
-        waiting = _waiting_power(slices := [piece.typical for piece in slices])
+    def of(cls, stays: Iterable[SettingSamples]) -> Noise:
+        """Estimate the noise from all stays together."""
+        waiting = _waiting_power(stays := [samples.typical for samples in stays])
         known = [
-            SettingSamples([_undelayed(part, waiting) for part in piece.parts]) for piece in slices
+            SettingSamples([_undelayed(part, waiting) for part in samples.parts])
+            for samples in stays
         ]
         times = _spread(known, lambda part: part.time)
         energies = _spread(
@@ -141,43 +142,45 @@ class Noise:
             energies = Spread(max(times.per_step, energies.per_step))
         return cls(times, energies, waiting)
 
-    def doubt(self, piece: SettingSamples) -> float:
+    def uncertainty(self, samples: SettingSamples) -> float:
         """Return the larger of the relative uncertainties of a step's time and energy."""
-        of_time = self.time.of_mean(piece.steps) or 0.0
-        return max(of_time, self._energy_doubt(piece) / piece.energy if piece.energy else 0.0)
+        of_time = self.time.of_mean(samples.steps) or 0.0
+        return max(
+            of_time, self._energy_uncertainty(samples) / samples.energy if samples.energy else 0.0
+        )
 
-    def steps_for(self, precision: float, piece: SettingSamples) -> int:
-        """Return the total steps after which a slice should be known to this share."""
+    def steps_for(self, precision: float, samples: SettingSamples) -> int:
+        """Return the total steps after which a stay should be known to this share."""
         varying = max(
-            self.time.of_mean(piece.steps) or 0.0, self.energy.of_mean(piece.steps) or 0.0
+            self.time.of_mean(samples.steps) or 0.0, self.energy.of_mean(samples.steps) or 0.0
         )
         # Variation between steps shrinks by the root; the uncertainty at a window's ends is the
         # same for a long window as for a short one, and one more window is to come.
         needed = (varying / precision) ** 2
-        if piece.energy:
-            parts = len(piece.parts)
-            at_ends = piece.energy_uncertainty / piece.energy * math.sqrt((parts + 1) / parts)
+        if samples.energy:
+            parts = len(samples.parts)
+            at_ends = samples.energy_uncertainty / samples.energy * math.sqrt((parts + 1) / parts)
             needed = max(needed, at_ends / precision)
-        return math.ceil(piece.steps * needed)
+        return math.ceil(samples.steps * needed)
 
-    def point(self, knob: object, piece: SettingSamples) -> Point:
+    def point(self, knob: object, samples: SettingSamples) -> Point:
         """Return a step at this setting by one stay there: typical windows, no late steps."""
-        piece = SettingSamples([_undelayed(part, self.waiting) for part in piece.typical.parts])
-        steps = piece.steps
-        time = piece.time / steps
+        samples = SettingSamples([_undelayed(part, self.waiting) for part in samples.typical.parts])
+        steps = samples.steps
+        time = samples.time / steps
         of_time = self.time.of_mean(steps)
         return Point(
             knob,
             time,
-            piece.energy / steps,
+            samples.energy / steps,
             None if of_time is None else of_time * time,
-            self._energy_doubt(piece) / steps,
-            repeats=len(piece.parts),
+            self._energy_uncertainty(samples) / steps,
+            repeats=len(samples.parts),
         )
 
-    def _energy_doubt(self, piece: SettingSamples) -> float:
-        varying = (self.energy.of_mean(piece.steps) or 0.0) * piece.energy
-        return math.hypot(varying, piece.energy_uncertainty)
+    def _energy_uncertainty(self, samples: SettingSamples) -> float:
+        varying = (self.energy.of_mean(samples.steps) or 0.0) * samples.energy
+        return math.hypot(varying, samples.energy_uncertainty)
 
 
 @dataclass(frozen=True)
@@ -200,10 +203,10 @@ class Stays:
     @classmethod
     def of(cls, stays: Mapping[int, Sequence[SettingSamples]], knobs: Sequence[object]) -> Stays:
         """Combine all stays, given by rung and in order of time."""
-        noise = Noise.of(piece for pieces in stays.values() for piece in pieces)
+        noise = Noise.of(samples for at_rung in stays.values() for samples in at_rung)
         single = {
-            rung: [noise.point(knobs[rung], piece) for piece in pieces]
-            for rung, pieces in stays.items()
+            rung: [noise.point(knobs[rung], samples) for samples in at_rung]
+            for rung, at_rung in stays.items()
         }
         times = _Rounds.of({rung: [p.time for p in points] for rung, points in single.items()})
         energies = _Rounds.of({rung: [p.energy for p in points] for rung, points in single.items()})
@@ -212,7 +215,7 @@ class Stays:
             between = max(times.between, energies.between or 0.0)
         return cls(
             {
-                rung: _combined(points, times.value(rung), energies.value(rung), between)
+                rung: _combined_point(points, times.value(rung), energies.value(rung), between)
                 for rung, points in single.items()
             },
             between,
@@ -280,7 +283,9 @@ def _root_mean(values: Iterable[float], freedom: int) -> float:
     return math.sqrt(math.fsum(v * v for v in values) / freedom)
 
 
-def _combined(points: Sequence[Point], time: float, energy: float, between: float | None) -> Point:
+def _combined_point(
+    points: Sequence[Point], time: float, energy: float, between: float | None
+) -> Point:
     if len(points) == 1:
         return points[0]
     root = math.sqrt(len(points))
@@ -322,13 +327,13 @@ def _undelayed(part: SegmentResult, waiting: float) -> SegmentResult:
     )
 
 
-def _waiting_power(slices: Sequence[SettingSamples]) -> float:
+def _waiting_power(stays: Sequence[SettingSamples]) -> float:
     """Return the watts while a step is late: regression of energy on lateness over windows."""
     above = below = power = 0.0
-    for piece in slices:
-        late = sum(part.late for part in piece.parts) / max(1, piece.steps)
-        energy = piece.energy / max(1, piece.steps)
-        for part in piece.parts:
+    for samples in stays:
+        late = sum(part.late for part in samples.parts) / max(1, samples.steps)
+        energy = samples.energy / max(1, samples.steps)
+        for part in samples.parts:
             off = part.late / part.steps - late
             above += part.steps * off * (part.energy / part.steps - energy)
             below += part.steps * off * off
@@ -337,30 +342,30 @@ def _waiting_power(slices: Sequence[SettingSamples]) -> float:
 
 
 def _spread(
-    slices: Iterable[SettingSamples],
+    stays: Iterable[SettingSamples],
     value: Callable[[SegmentResult], float],
     off: Callable[[SegmentResult], float] = lambda _: 0.0,
 ) -> Spread:
     """Return how much steps vary.
 
     Args:
-        slices: The measurements.
+        stays: The measurements.
         value: Returns the time or energy of a part.
         off: Returns the standard deviation of the measurement alone: it makes parts differ too,
             but does not come from steps.
     """
     squares, freedom = 0.0, 0
-    for piece in slices:
-        total, steps = sum(value(part) for part in piece.parts), piece.steps
-        if len(piece.parts) < 2 or total <= 0:
+    for samples in stays:
+        total, steps = sum(value(part) for part in samples.parts), samples.steps
+        if len(samples.parts) < 2 or total <= 0:
             continue
         mean = total / steps
-        for part in piece.parts:
+        for part in samples.parts:
             # The variance of a part's mean over n steps is 1/n of a step's: n undoes that.
             seen = (value(part) / part.steps / mean - 1) ** 2
             expected = (off(part) / part.steps / mean) ** 2 * (1 - part.steps / steps)
             squares += part.steps * (seen - expected)
-        freedom += len(piece.parts) - 1
+        freedom += len(samples.parts) - 1
     if freedom == 0:
         return Spread(None)
     return Spread(student_factor(freedom) * math.sqrt(max(0.0, squares) / freedom))

@@ -35,7 +35,7 @@ from zeus.frontier._base import entry_of
 from zeus.frontier._point import freeze
 from zeus.monitor import ZeusMonitor
 from zeus.monitor._sums import gpu_energy
-from zeus.optimizer.jit._drift import MISMATCH, look, watch
+from zeus.optimizer.jit._drift import MISMATCH, check_drift, watch_drift
 from zeus.optimizer.jit._report import Report, Spent, reference_point
 from zeus.optimizer.jit._runner import Program, Runner, TroubleElsewhere
 from zeus.optimizer.jit._segment import Idle, Segment, SegmentResult
@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # Seconds of an epoch after which steps are checked for drift again: some jobs have only one epoch.
-_LOOK_AGAIN = 3600.0
+_CHECK_AGAIN = 3600.0
 _FEWEST_TO_CHOOSE_FROM = 2  # settings, unless the first one is known to be the best
 _MAX_PROFILES = 3  # in one run: a job that keeps changing is not profiled forever
 
@@ -91,12 +91,12 @@ class _Hello:
     """The first message of a process to the others.
 
     Attributes:
-        cards: Its GPUs, by key.
+        infos: Its GPUs, by key.
         refusal: Why it may not set the knob, or an empty string.
         trouble: Why it cannot take part at all, or an empty string.
     """
 
-    cards: dict[str, GpuKnobInfo]
+    infos: dict[str, GpuKnobInfo]
     refusal: str = ""
     trouble: str = ""
 
@@ -145,7 +145,7 @@ class JitOptimizer(StepOptimizer):
         self._file = _profile_file(profile_path, job)
         self._meter = TrainingMeter(monitor)
         self._ranks: Ranks = Alone()
-        self._grip: KnobController | None = None
+        self._controller: KnobController | None = None
         self._ladder: Ladder | None = None
         self._runner: Runner | None = None
         self._idle = False  # steps need no handling
@@ -284,8 +284,8 @@ class JitOptimizer(StepOptimizer):
         self._idle = self._over = True
         if self._runner is not None:
             self._runner.stop(self._steps)
-        if self._grip is not None:
-            self._grip.release()
+        if self._controller is not None:
+            self._controller.release()
         self._ranks.leave()
 
     @property
@@ -304,19 +304,19 @@ class JitOptimizer(StepOptimizer):
             self._begin()
         assert self._runner is not None
         self._runner.step_begin(self._steps)
-        self._rest(self._runner.resting)
+        self._set_idle(self._runner.idle)
 
     def _wake(self) -> None:
         assert self._runner is not None
         self._runner.wake(self._steps)
-        self._rest(self._runner.resting)
+        self._set_idle(self._runner.idle)
 
-    def _rest(self, resting: bool) -> None:
-        self._idle = resting
-        expected = self.expected_step if resting else None
+    def _set_idle(self, idle: bool) -> None:
+        self._idle = idle
+        expected = self.expected_step if idle else None
         if expected is not None:
             # In steps, as all processes of the job have the same count.
-            self._wake_at = self._steps + max(1, math.ceil(_LOOK_AGAIN / expected.time))
+            self._wake_at = self._steps + max(1, math.ceil(_CHECK_AGAIN / expected.time))
 
     def _begin(self) -> None:
         """Connect to the other processes of the job and agree on a program."""
@@ -324,11 +324,11 @@ class JitOptimizer(StepOptimizer):
         answers = self._ranks.share(self._hello())
         for rank, answer in enumerate(answers):
             if answer.trouble:
-                raise TroubleElsewhere(self._ranks.told(rank, answer.trouble))
-        self._ladder = Ladder(merged(answer.cards for answer in answers))
+                raise TroubleElsewhere(self._ranks.prefixed(rank, answer.trouble))
+        self._ladder = Ladder(merged(answer.infos for answer in answers))
         refusal = next(
             (
-                self._ranks.told(rank, answer.refusal)
+                self._ranks.prefixed(rank, answer.refusal)
                 for rank, answer in enumerate(answers)
                 if answer.refusal
             ),
@@ -336,8 +336,8 @@ class JitOptimizer(StepOptimizer):
         )
         # The first process's file is used: the others may have another one, or none.
         (saved, *_) = self._ranks.share(self._saved() if self._ranks.rank == 0 else None)
-        assert self._grip is not None
-        self._runner = Runner(self.monitor, self._grip, self._ranks)
+        assert self._controller is not None
+        self._runner = Runner(self.monitor, self._controller, self._ranks)
         self._runner.start(self._profile_decide_watch(saved, refusal), self._steps)
 
     def _hello(self) -> _Hello:
@@ -345,101 +345,103 @@ class JitOptimizer(StepOptimizer):
             if not self.monitor.gpus:
                 raise KnobError("the monitor must have a GPU, but has none")
             simulated = bool(self.monitor.node.simulated)
-            self._grip = KnobController(
+            self._controller = KnobController(
                 self._knob,
                 self.monitor.gpus,
                 simulated=simulated,
                 raise_limit=self._raise_limit,
-                ousted=self.close,
+                on_takeover=self.close,
             )
         except (CapabilityError, KnobError) as error:
             return _Hello({}, trouble=str(error))
-        cards = {job_wide(key): card for key, card in self._grip.cards.items()}
+        infos = {job_wide(key): info for key, info in self._controller.infos.items()}
         try:
-            self._grip.try_control()
+            self._controller.try_control()
         except (CapabilityError, KnobError, OSError) as error:
-            return _Hello(cards, refusal=str(error))
-        return _Hello(cards)
+            return _Hello(infos, refusal=str(error))
+        return _Hello(infos)
 
     # --- the phases of a run ----------------------------------------------------------------
 
     def _profile_decide_watch(self, saved: Frontier | None, refusal: str) -> Program:
         """Profile, decide, watch; and again when the job has changed."""
         if refusal:
-            self._say_refused(saved, refusal)
+            self._warn_refused(saved, refusal)
             if saved is None:
                 while True:
                     yield Idle(None)
         for _ in range(_MAX_PROFILES):
-            walk = self._walk(saved)
+            sweep = self._new_sweep(saved)
             if not refusal:
-                walk = yield from self._profiled(walk)
-                if len(walk.points()) < _FEWEST_TO_CHOOSE_FROM and walk.next_rung() is not None:
-                    self._say_too_short()
+                sweep = yield from self._profiled(sweep)
+                if len(sweep.points()) < _FEWEST_TO_CHOOSE_FROM and sweep.next_rung() is not None:
+                    self._warn_too_short()
                     while True:
                         yield Idle(None)
-            yield from self._compared(walk)
-            self._decide(self._frontier_of(walk.points()))
-            if walk.slices:
+            yield from self._compared(sweep)
+            self._decide(self._frontier_of(sweep.points()))
+            if sweep.stays:
                 self._keep()
             if self.observing and self._present is None:
                 break  # GPUs differ, so the expected cost of a step there is unknown
             setting, point = self._outcome()
-            drift = yield from watch(point, setting, at_once=not walk.slices)
+            drift = yield from watch_drift(point, setting, at_once=not sweep.stays)
             saved = None
             if refusal:
-                self._say("the saved profile is not this job's: %s", drift)
+                self._warn_once("the saved profile is not this job's: %s", drift)
                 self._frontier = self._selection = None
                 while True:
                     yield Idle(None)
-            self._say("profiling again: %s", drift)
+            self._warn_once("profiling again: %s", drift)
         while True:
             yield Idle(self._outcome()[0])
 
-    def _walk(self, saved: Frontier | None) -> SettingSweep:
+    def _new_sweep(self, saved: Frontier | None) -> SettingSweep:
         ladder = self._ladder
         assert ladder is not None
         known = {} if saved is None else {point.knob: point for point in saved.combine()}
         if len(ladder.models) == 1:
             known = dict(sorted(known.items(), reverse=True))
         knobs = ladder.along(list(known))
-        present, aside = self._present, None
+        present, off_ladder = self._present, None
         if present is not None and present not in knobs:
             knobs.append(present)
             if len(ladder.models) == 1:
                 knobs.sort(reverse=True)
-            aside = knobs.index(present)
+            off_ladder = knobs.index(present)
         return SettingSweep(
             knobs,
             self._settled,
             self._lengths,
             ladder.limits(knobs) if self._knob.bounds_power else None,
             {rung: known[knob] for rung, knob in enumerate(map(freeze, knobs)) if knob in known},
-            aside,
+            off_ladder,
             ladder.gpus,
             self._selected,
         )
 
     def _profiled(
-        self, walk: SettingSweep
+        self, sweep: SettingSweep
     ) -> Generator[Segment, SegmentResult | None, SettingSweep]:
         """Continue a sweep, or start over if its known points no longer match this job."""
-        if walk.known and walk.next_rung() is not None:
-            last = walk.points()[-1]
-            drift = yield from self._counted(look(last, last.knob, cold=True, tolerance=MISMATCH))
+        if sweep.known and sweep.next_rung() is not None:
+            last = sweep.points()[-1]
+            drift = yield from self._counted(
+                check_drift(last, last.knob, cold=True, tolerance=MISMATCH)
+            )
             if drift:
-                self._say("the saved profile is not continued: %s", drift)
-                walk = self._walk(None)
-        yield from self._counted(walk.run())
-        return walk
+                self._warn_once("the saved profile is not continued: %s", drift)
+                sweep = self._new_sweep(None)
+        yield from self._counted(sweep.run())
+        return sweep
 
-    def _compared(self, walk: SettingSweep) -> Generator[Segment, SegmentResult | None, None]:
+    def _compared(self, sweep: SettingSweep) -> Generator[Segment, SegmentResult | None, None]:
         """Measure the previous setting as well, with which the choice is compared."""
         if self._present is None:
             return
-        rung = walk.knobs.index(self._present)
-        if not walk.knows(rung):
-            yield from self._counted(walk.visit(rung, None))
+        rung = sweep.knobs.index(self._present)
+        if not sweep.knows(rung):
+            yield from self._counted(sweep.visit(rung, None))
 
     def _counted(
         self, program: Generator[Segment, SegmentResult | None, T]
@@ -449,17 +451,17 @@ class JitOptimizer(StepOptimizer):
         Returns:
             The program's return value; `None` if it was ended.
         """
-        taken = None
+        result = None
         while True:
             try:
-                stretch = program.send(taken)
+                segment = program.send(result)
             except StopIteration as end:
                 return cast(T, end.value)
-            if self.profiling_steps + stretch.steps > self._job.max_profile_steps:
+            if self.profiling_steps + segment.steps > self._job.max_profile_steps:
                 program.close()
                 return None
-            taken = yield stretch
-            self._profiling[freeze(stretch.setting)] += stretch.steps
+            result = yield segment
+            self._profiling[freeze(segment.setting)] += segment.steps
 
     def _settled(self, points: Sequence[Point]) -> bool:
         return self.objective.settled(self._frontier_of(points).scaled(self._job.steps))
@@ -502,10 +504,10 @@ class JitOptimizer(StepOptimizer):
             return None, reference_point(self._frontier, self._present)
         return self._selection.point.knob, self._selection.point
 
-    def _say_refused(self, saved: Frontier | None, refusal: str) -> None:
+    def _warn_refused(self, saved: Frontier | None, refusal: str) -> None:
         self.trouble = refusal
         self.observing = True
-        self._say(
+        self._warn_once(
             "the %s may not be set, so it stays as it is: %s; %s",
             self._name,
             refusal,
@@ -514,7 +516,7 @@ class JitOptimizer(StepOptimizer):
             else "the possible savings cannot be profiled either, and only the run is measured",
         )
 
-    def _say_too_short(self) -> None:
+    def _warn_too_short(self) -> None:
         job = self._job
         self.observing = True
         self.trouble = (
@@ -522,11 +524,11 @@ class JitOptimizer(StepOptimizer):
             f"{job.max_profile_steps:g} steps may be spent on that "
             f"(max_profile_share={job.max_profile_share:g})"
         )
-        self._say(
+        self._warn_once(
             "the %s stays as it is, and only the run is measured: %s", self._name, self.trouble
         )
 
-    def _say(self, message: str, *details: object) -> None:
+    def _warn_once(self, message: str, *details: object) -> None:
         """Log a warning that every process of the job would have, only once."""
         if self._ranks.rank == 0:
             logger.warning(message, *details)
@@ -554,12 +556,12 @@ class JitOptimizer(StepOptimizer):
             return None
         if profile is None:
             return None
-        strange = [p.knob for p in profile.frontier if not self._ladder.accepts(p.knob)]
-        if strange:
+        rejected = [p.knob for p in profile.frontier if not self._ladder.accepts(p.knob)]
+        if rejected:
             logger.warning(
                 "no saved profile is used: %s has the setting %r, which the GPUs do not accept",
                 self._file.path,
-                strange[0],
+                rejected[0],
             )
             return None
         allowed = [point for point in profile.frontier if self._ladder.allows(point.knob)]

@@ -17,7 +17,7 @@ from zeus.monitor._measurement import show_joules, show_seconds
 # An uncertainty below this share of its value is not shown.
 _NEGLIGIBLE = 1e-5
 # A job that draws less than this share of a power limit is not affected by it.
-_FELT = 0.9
+_AFFECTED = 0.9
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Report:
             model.at(reference),
             model.at(chosen),
             model.profiling(),
-            _given_away(reference, untried, unit, gpus if limits_power else None),
+            _untried_message(reference, untried, unit, gpus if limits_power else None),
         )
 
     @property
@@ -174,8 +174,8 @@ class Report:
         energy, time = self.energy_change or 0.0, self.time_change or 0.0
         return (
             f"{chosen} {verb}, against {before}: energy {energy:+.1%} "
-            f"± {_doubt(self.chosen, self.reference, 'energy'):.1%}, time {time:+.1%} "
-            f"± {_doubt(self.chosen, self.reference, 'time'):.1%} per step"
+            f"± {_ratio_uncertainty(self.chosen, self.reference, 'energy'):.1%}, time {time:+.1%} "
+            f"± {_ratio_uncertainty(self.chosen, self.reference, 'time'):.1%} per step"
         )
 
     def lines(self) -> list[str]:
@@ -254,8 +254,8 @@ class _Model:
         return Amount(
             time,
             energy,
-            time * self._doubt(point, "time"),
-            energy * self._doubt(point, "energy"),
+            time * self._ratio_uncertainty(point, "time"),
+            energy * self._ratio_uncertainty(point, "energy"),
         )
 
     def profiling(self) -> Amount:
@@ -274,7 +274,7 @@ class _Model:
     def _energy(self) -> float:
         return sum(count * point.energy for point, count in self._steps.items())
 
-    def _doubt(self, wanted: Point, what: str) -> float:
+    def _ratio_uncertainty(self, wanted: Point, what: str) -> float:
         """Return the relative uncertainty of the run's value times a ratio of points.
 
         Steps at the wanted point are in both the numerator and the denominator.
@@ -289,7 +289,7 @@ class _Model:
         )
 
 
-def _doubt(chosen: Point, reference: Point, what: str) -> float:
+def _ratio_uncertainty(chosen: Point, reference: Point, what: str) -> float:
     """Return the relative uncertainty of the ratio of two points; 0 if they are equal."""
     if chosen == reference:
         return 0.0
@@ -302,21 +302,21 @@ def _share(point: Point, what: str) -> float:
     return (getattr(point, f"{what}_uncertainty") or 0.0) / value if value else 0.0
 
 
-def _given_away(reference: Point, untried: Any, unit: str, gpus: int | None) -> str:
+def _untried_message(reference: Point, untried: Any, unit: str, gpus: int | None) -> str:
     """Describe what the ceiling may cost: a step's speed gains at most the share of power."""
     if untried is None:
         return ""
     ceiling, highest = freeze(reference.knob), freeze(untried)
     if isinstance(highest, Mapping) or isinstance(ceiling, Mapping):
         return "settings above the previous ones were not tried (raise_limit=True tries them)"
-    said = (
+    message = (
         f"settings above the previous {ceiling:g} {unit} were not tried (raise_limit=True tries "
         f"up to {highest:g} {unit})"
     )
     power = reference.energy / reference.time / gpus if gpus else math.inf
-    if power < _FELT * ceiling:
-        return f"{said}: the job draws {power:.0f} W per GPU and would hardly feel them"
-    return f"{said}: a step may take up to {1 - ceiling / highest:.0%} less time there"
+    if power < _AFFECTED * ceiling:
+        return f"{message}: the job draws {power:.0f} W per GPU and would hardly feel them"
+    return f"{message}: a step may take up to {1 - ceiling / highest:.0%} less time there"
 
 
 def _setting(point: Point, unit: str) -> str:

@@ -40,39 +40,39 @@ class Runner:
     """Runs a program of segments.
 
     Attributes:
-        resting: Whether steps need not be reported until `wake`.
+        idle: Whether steps need not be reported until `wake`.
     """
 
-    def __init__(self, monitor: ZeusMonitor, grip: KnobController, ranks: Ranks) -> None:
+    def __init__(self, monitor: ZeusMonitor, controller: KnobController, ranks: Ranks) -> None:
         self._monitor = monitor
-        self._grip = grip
+        self._controller = controller
         self._ranks = ranks
         self._program: Program | None = None
-        self._stretch: Segment | None = None
+        self._segment: Segment | None = None
         self._end = 0  # the step count at which the segment ends
         self._setting: Any = None
         self._since = 0  # the step count at which the setting was applied
         self._tally: Counter[Any] = Counter()
         self._stay = _Stay(monitor, "")
         self._trouble = ""
-        self.resting = False
+        self.idle = False
 
     def start(self, program: Program, step: int) -> None:
         """Begin with the first segment, at step count `step`."""
         self._program = program
-        self._order(None, step)
+        self._advance(None, step)
 
     def wake(self, step: int) -> None:
-        """Continue the program after a rest, at step count `step`."""
-        self.resting = False
-        self._order(None, step)
+        """Continue the program after an idle time, at step count `step`."""
+        self.idle = False
+        self._advance(None, step)
 
     def step_begin(self, step: int) -> None:
         """Begin a step at step count `step`; ends a segment that is complete."""
-        while self._stretch is not None and step >= self._end:
-            stretch, self._stretch = self._stretch, None
-            self._order(self._reduced(stretch) if stretch.measured else None, step)
-        if self._stretch is not None and self._stretch.measured:
+        while self._segment is not None and step >= self._end:
+            segment, self._segment = self._segment, None
+            self._advance(self._reduced(segment) if segment.measured else None, step)
+        if self._segment is not None and self._segment.measured:
             self._stay.step_begin()
 
     def interrupt(self) -> None:
@@ -82,7 +82,7 @@ class Runner:
     def stop(self, step: int) -> None:
         """Stop at step count `step`; the caller restores the previous setting."""
         self._tally, self._since = self.tally(step), step
-        self._stretch = self._setting = None
+        self._segment = self._setting = None
         self._stay.discard()
         self._monitor.change_setting("")
 
@@ -92,41 +92,41 @@ class Runner:
 
     # --- internal ---------------------------------------------------------------------------
 
-    def _order(self, taken: SegmentResult | None, step: int) -> None:
+    def _advance(self, result: SegmentResult | None, step: int) -> None:
         assert self._program is not None
         self._tally, self._since = self.tally(step), step
-        order = self._program.send(taken)
+        order = self._program.send(result)
         if isinstance(order, Idle) or not order.continues:
             self._stay.interrupt()
             self._apply(order.setting)
             label = "" if order.setting is None else f"setting {order.setting}"
             self._stay = _Stay(self._monitor, label)
         if isinstance(order, Idle):
-            self.resting = True
+            self.idle = True
         else:
-            self._stretch, self._end = order, step + order.steps
+            self._segment, self._end = order, step + order.steps
 
     def _apply(self, setting: Any) -> None:
         try:
-            self._grip.apply(setting)
+            self._controller.apply(setting)
         except (CapabilityError, KnobError, OSError) as error:
             if self._ranks.size == 1:
                 raise
             self._trouble = str(error)  # the others wait for our results: sent along with them
         self._setting = None if setting is None else freeze(setting)
 
-    def _reduced(self, stretch: Segment) -> SegmentResult:
+    def _reduced(self, segment: Segment) -> SegmentResult:
         """Return the time and energy of the segment on all GPUs of the job."""
         try:
-            self._grip.check_in_force()
+            self._controller.check_in_force()
         except (CapabilityError, OSError) as error:
             # Measured at another setting than it would be recorded under.
             self._trouble = self._trouble or str(error)
         reports = self._ranks.share(self._stay.report(self._trouble))
         for rank, report in enumerate(reports):
             if report.trouble:
-                raise TroubleElsewhere(self._ranks.told(rank, report.trouble))
-        return self._stay.last_of(stretch.steps, reports)
+                raise TroubleElsewhere(self._ranks.prefixed(rank, report.trouble))
+        return self._stay.last_of(segment.steps, reports)
 
 
 class _Stay:

@@ -54,7 +54,7 @@ class SegmentLengths:
 
     def next_part(
         self,
-        piece: SettingSamples,
+        samples: SettingSamples,
         step_time: float | None,
         noise: Noise,
         *,
@@ -65,7 +65,7 @@ class SegmentLengths:
         """Return the steps to measure next at a setting; 0 if it is known well enough.
 
         Args:
-            piece: The measurements there so far.
+            samples: The measurements there so far.
             step_time: Approximate seconds of a step there; `None` if unknown.
             noise: Noise of steps, estimated from all settings.
             first: Whether this is the first setting, from which the noise is learned.
@@ -73,23 +73,23 @@ class SegmentLengths:
             longest: Maximum seconds to measure.
         """
         if self.profile is not None:
-            left = self.profile - piece.steps
-            return math.ceil(left / 2) if not piece.parts else left  # two parts show the noise
+            left = self.profile - samples.steps
+            return math.ceil(left / 2) if not samples.parts else left  # two parts show the noise
         if step_time is None:
             return 1
         part = max(1, math.ceil(PART / step_time))
         patience = 2 * longest if first else longest
         wanted = 4 if first else 2
-        if piece.torn and part > 1:
+        if samples.torn and part > 1:
             return part  # one of them has a late step: a third part shows which
-        if len(piece.parts) < wanted and (
-            piece.time + part * step_time <= patience
+        if len(samples.parts) < wanted and (
+            samples.time + part * step_time <= patience
             or part > 1
-            or len(piece.parts) < wanted // 2
-            or noise.doubt(piece) > precision
+            or len(samples.parts) < wanted // 2
+            or noise.uncertainty(samples) > precision
         ):
             return part
-        left = math.floor((patience - piece.time) / step_time)
-        if noise.doubt(piece) <= precision or left < 1:
+        left = math.floor((patience - samples.time) / step_time)
+        if noise.uncertainty(samples) <= precision or left < 1:
             return 0
-        return min(left, max(part, noise.steps_for(precision, piece) - piece.steps))
+        return min(left, max(part, noise.steps_for(precision, samples) - samples.steps))

@@ -31,7 +31,7 @@ from zeus.optimizer.jit._segment_lengths import (
 # no more than twice the uncertainty: they should be the same, and on a plateau noise alone would
 # resemble a valley and end the sweep.
 _SAME = 0.003
-_DOUBTS = 2
+_UNCERTAINTIES = 2
 # Uncertainties hold in 19 of 20 cases, and a sweep makes more decisions than that. So they are
 # widened by this factor when it checks whether to end.
 _CAUTION = 1.5
@@ -78,11 +78,11 @@ class SettingSweep:
         lengths: Lengths of segments.
         limits: Watts that each rung allows a GPU, for a ladder of power limits.
         known: Points of a previous run, by rung.
-        aside: A rung that the sweep skips: it is not on the ladder.
+        off_ladder: A rung that the sweep skips: it is not on the ladder.
         gpus: Number of GPUs in the energy of a point.
         select: Returns the point that the objective would choose; `None` if settings are only to
             be measured, not compared with each other.
-        slices: Measurements by rung: one for each stay there.
+        stays: Measurements by rung, one for each stay there.
     """
 
     knobs: Sequence[Any]
@@ -90,13 +90,13 @@ class SettingSweep:
     lengths: SegmentLengths
     limits: Sequence[float] | None = None
     known: Mapping[int, Point] = field(default_factory=dict)
-    aside: int | None = None
+    off_ladder: int | None = None
     gpus: int = 1
     select: Callable[[Sequence[Point]], Point] | None = None
-    slices: dict[int, list[SettingSamples]] = field(default_factory=dict)
+    stays: dict[int, list[SettingSamples]] = field(default_factory=dict)
     _step_time: float | None = field(default=None, init=False)  # seconds, of the latest steps
     _spent: float = field(default=0.0, init=False)  # seconds of steps so far
-    _stays: Stays | None = field(default=None, init=False)  # cache, until slices change
+    _cached: Stays | None = field(default=None, init=False)  # until `stays` changes
 
     def run(self) -> Generator[Segment, SegmentResult | None, None]:
         """Yield segments, receive their results, and end when the best setting is known."""
@@ -137,14 +137,14 @@ class SettingSweep:
                 # The very first steps are skipped as well, but show how long steps are.
                 unknown = self._step_time is None and self.lengths.profile is None
                 self._spent += settling * (self._step_time or 0.0)
-                taken = yield Segment(settling, setting, measured=unknown)
-                if unknown and taken is not None:
-                    self._step_time = taken.time / taken.steps
+                result = yield Segment(settling, setting, measured=unknown)
+                if unknown and result is not None:
+                    self._step_time = result.time / result.steps
         yield from self._measure(rung, setting)
 
     def points(self) -> list[Point]:
         """Return the known points, from the highest setting down."""
-        return list(dict(sorted({**self.known, **self._told().stated()}.items())).values())
+        return list(dict(sorted({**self.known, **self._combined().stated()}.items())).values())
 
     def next_rung(self) -> int | None:
         """Return the rung to measure next; `None` if no lower setting can win, or all are known."""
@@ -155,14 +155,14 @@ class SettingSweep:
             if rung in points:
                 prefix.append(rung)
                 last = rung
-            elif rung == self.aside or self._passed_by(rung):
+            elif rung == self.off_ladder or self._is_skipped(rung):
                 continue
             elif last is None:
                 return rung
             elif not self._between_equals(rung, last, points):
                 if self._surely_settled(prefix, points):
                     return None
-                return self._farthest_unfelt(rung, last, points)
+                return self._lowest_without_effect(rung, last, points)
         return None
 
     # --- internal ---------------------------------------------------------------------------
@@ -179,22 +179,22 @@ class SettingSweep:
         if not self.settled(cautious) or (below and not self.settled([*cautious, *below])):
             return False
         if self.limits is not None:
-            if not all(self._bites(rung, points) for rung in prefix[-2:]):
+            if not all(self._binds(rung, points) for rung in prefix[-2:]):
                 return False
             # One probe further down; where the very first limit binds, nothing is faster than it.
             return len(prefix) == 1 or self.settled(cautious[:-1])
         # Settings without effect are not past the valley, and fewer than three points show none.
         return len(prefix) < 3 or not _same(points[prefix[0]], points[prefix[-1]])
 
-    def _surely_worse(self, rung: int, piece: SettingSamples, noise: Noise) -> bool:
+    def _surely_worse(self, rung: int, samples: SettingSamples, noise: Noise) -> bool:
         """Return whether a setting is worse than another: one more like it would end the sweep."""
-        if self.lengths.profile is not None or not piece.parts:
+        if self.lengths.profile is not None or not samples.parts:
             return False
         above = [point for known, point in self._points().items() if known < rung]
-        here = noise.point(self.knobs[rung], piece)
+        here = noise.point(self.knobs[rung], samples)
         return len(above) > 0 and self.settled([*map(_widened, above), *[_widened(here)] * 2])
 
-    def _bites(self, rung: int, points: Mapping[int, Point]) -> bool:
+    def _binds(self, rung: int, points: Mapping[int, Point]) -> bool:
         """Return whether a limit binds: without it the job would draw more power."""
         assert self.limits is not None
         draws = {known: self._draw(known, point) for known, point in points.items()}
@@ -206,11 +206,11 @@ class SettingSweep:
 
     def _draw(self, rung: int, point: Point) -> float:
         """Return the highest power of any GPU in watts; the average, where only that is known."""
-        if rung in self.slices:
-            return max(piece.highest_power for piece in self.slices[rung])
+        if rung in self.stays:
+            return max(samples.highest_power for samples in self.stays[rung])
         return point.average_power / self.gpus
 
-    def _passed_by(self, rung: int) -> bool:
+    def _is_skipped(self, rung: int) -> bool:
         """Return whether a rung of a long ladder is skipped in the first sweep."""
         if not self._comparing:
             return False
@@ -222,13 +222,13 @@ class SettingSweep:
         """Whether settings are visited again: not if the user sets the number of steps."""
         return self.select is not None and self.lengths.profile is None
 
-    def _told(self) -> Stays:
-        if self._stays is None:
-            self._stays = Stays.of(self.slices, self.knobs)
-        return self._stays
+    def _combined(self) -> Stays:
+        if self._cached is None:
+            self._cached = Stays.of(self.stays, self.knobs)
+        return self._cached
 
     def _points(self) -> dict[int, Point]:
-        return dict(sorted({**self.known, **self._told().points}.items()))
+        return dict(sorted({**self.known, **self._combined().points}.items()))
 
     # --- settings that may be the best ------------------------------------------------------
 
@@ -239,7 +239,7 @@ class SettingSweep:
             stay = SETTLE + max(STAY, self._step_time or 0.0)
             if again >= _MIN_VISITS_AGAIN and self._spent + stay > BUDGET:
                 return
-            again += rung in self.slices
+            again += rung in self.stays
             yield from self.visit(rung, self.knobs[rung])
             # The apparent end may have been noise, as a second visit may show.
             if (lower := self.next_rung()) is not None and self._spent < BUDGET:
@@ -253,12 +253,10 @@ class SettingSweep:
         if unknown is not None:
             return unknown
         contenders = [rung for rung in points if rung == best or self._may_win(rung, best, points)]
-        visits = {
-            rung: len(self.slices.get(rung, ())) for rung in contenders if rung in self.slices
-        }
+        visits = {rung: len(self.stays.get(rung, ())) for rung in contenders if rung in self.stays}
         if not visits or (len(contenders) == 1 and visits.get(best, 2) >= 2):
             return None
-        if len(visits) == 1 and best in visits and self._told().between is None:
+        if len(visits) == 1 and best in visits and self._combined().between is None:
             # No other setting comes near; one more visit confirms that this was no accident.
             return best if visits[best] < 2 else None
         rung = min(visits, key=lambda rung: (visits[rung], abs(rung - best), rung))
@@ -269,35 +267,35 @@ class SettingSweep:
         above = max((rung for rung in points if rung < best), default=best)
         below = min((rung for rung in points if rung > best), default=best)
         for rung in range(above + 1, below):
-            if rung not in points and rung != self.aside and self._passed_by(rung):
+            if rung not in points and rung != self.off_ladder and self._is_skipped(rung):
                 return rung
         return None
 
     def _may_win(self, rung: int, best: int, points: Mapping[int, Point]) -> bool:
         """Return whether a setting would be chosen within the uncertainty of both."""
-        off, best_off = self._doubt(rung, points), self._doubt(best, points)
-        doubt = math.hypot(off, best_off)
-        if doubt <= _EQUALLY_GOOD:
+        off, best_off = self._uncertainty(rung, points), self._uncertainty(best, points)
+        uncertainty = math.hypot(off, best_off)
+        if uncertainty <= _EQUALLY_GOOD:
             return False
-        better = {**points, rung: _scaled(points[rung], 1 / (1 + doubt))}
-        worse = {**points, best: _scaled(points[best], 1 + doubt)}
+        better = {**points, rung: _scaled(points[rung], 1 / (1 + uncertainty))}
+        worse = {**points, best: _scaled(points[best], 1 + uncertainty)}
         return rung in (self._chosen(better), self._chosen(worse))
 
-    def _doubt(self, rung: int, points: Mapping[int, Point]) -> float:
+    def _uncertainty(self, rung: int, points: Mapping[int, Point]) -> float:
         """Return the relative uncertainty of a setting, compared with others."""
-        point, pieces = points[rung], self.slices.get(rung, ())
+        point, at_rung = points[rung], self.stays.get(rung, ())
         within = max(
             (point.time_uncertainty or 0.0) / point.time,
             (point.energy_uncertainty or 0.0) / point.energy if point.energy else 0.0,
         )
-        if self._told().quiet:
+        if self._combined().quiet:
             return within
-        if len(pieces) == 2:
-            first, second = (piece.typical for piece in pieces)
+        if len(at_rung) == 2:
+            first, second = (samples.typical for samples in at_rung)
             ratio = (first.time / first.steps) / (second.time / second.steps)
             if abs(ratio - 1) > _DISAGREEING:
                 return _DISTURBED
-        return within if len(pieces) > 1 else max(within, _DISTURBED)
+        return within if len(at_rung) > 1 else max(within, _DISTURBED)
 
     def _chosen(self, points: Mapping[int, Point]) -> int:
         assert self.select is not None
@@ -310,24 +308,24 @@ class SettingSweep:
         """Run steps until the job is warm; returns the seconds of one."""
         steps, spent = 1, 0.0
         while True:
-            taken = yield Segment(steps, setting)
-            assert taken is not None
-            spent += taken.time
-            self._spent += taken.time
+            result = yield Segment(steps, setting)
+            assert result is not None
+            spent += result.time
+            self._spent += result.time
             if spent >= WARM_UP:
-                return taken.time / taken.steps
+                return result.time / result.steps
             steps *= 2
 
     def _measure(self, rung: int, setting: Any) -> Generator[Segment, SegmentResult | None, None]:
-        first = not self.slices
-        known = [piece for pieces in self.slices.values() for piece in pieces]
-        piece = SettingSamples()
+        first = not self.stays
+        known = [samples for at_rung in self.stays.values() for samples in at_rung]
+        samples = SettingSamples()
         unsteady = 0
         while True:
-            noise = Noise.of((*known, piece))
-            precision, longest = self._enough(rung, piece, noise)
+            noise = Noise.of((*known, samples))
+            precision, longest = self._enough(rung, samples, noise)
             steps = self.lengths.next_part(
-                piece,
+                samples,
                 self._step_time,
                 noise,
                 first=first,
@@ -335,74 +333,74 @@ class SettingSweep:
                 longest=longest,
             )
             if steps < 1:
-                self.slices.setdefault(rung, []).append(piece)
-                self._stays = None
+                self.stays.setdefault(rung, []).append(samples)
+                self._cached = None
                 return
-            taken = yield Segment(steps, setting, continues=bool(piece.parts))
-            assert taken is not None
-            self._spent += taken.time
-            piece.parts.append(taken)
+            result = yield Segment(steps, setting, continues=bool(samples.parts))
+            assert result is not None
+            self._spent += result.time
+            samples.parts.append(result)
             if first and self.lengths.profile is None and unsteady < _MAX_UNSTEADY:
-                unsteady += _forget_unsteady(piece)
-            self._step_time = piece.time / piece.steps
+                unsteady += _forget_unsteady(samples)
+            self._step_time = samples.time / samples.steps
 
-    def _enough(self, rung: int, piece: SettingSamples, noise: Noise) -> tuple[float, float]:
+    def _enough(self, rung: int, samples: SettingSamples, noise: Noise) -> tuple[float, float]:
         """Return the precision needed for a setting, and the maximum seconds to measure it."""
-        worse = self._surely_worse(rung, piece, noise)
+        worse = self._surely_worse(rung, samples, noise)
         if not self._comparing:
             return _ROUGHLY if worse else PRECISION, LONGEST
-        if rung in self.slices:
+        if rung in self.stays:
             return _ROUGHLY if worse else PRECISION, STAY
         # Settings that are certainly worse are usually slow: the fewer steps, the better.
         return (_VERY_ROUGHLY, STAY / 2) if worse else (_ROUGHLY, STAY)
 
     def _slower_above(self, rung: int) -> list[int]:
         """Return higher settings that were slower in their only stay: perhaps during warm-up."""
-        told = self._told().points
+        points = self._combined().points
         return [
             above
-            for above, pieces in self.slices.items()
-            if above < rung and len(pieces) == 1 and _surely_slower(told[above], told[rung])
+            for above, at_rung in self.stays.items()
+            if above < rung and len(at_rung) == 1 and _surely_slower(points[above], points[rung])
         ]
 
     def _forget_disturbed(self, rung: int) -> None:
         """Drop the first of two stays if it was slower than the second: it was not typical."""
-        noise = Noise.of(self.slices[rung])
-        first, second = (noise.point(self.knobs[rung], piece) for piece in self.slices[rung])
+        noise = Noise.of(self.stays[rung])
+        first, second = (noise.point(self.knobs[rung], samples) for samples in self.stays[rung])
         if _surely_slower(first, second):
-            del self.slices[rung][0]
-            self._stays = None
+            del self.stays[rung][0]
+            self._cached = None
 
     def _between_equals(self, rung: int, above: int, points: Mapping[int, Point]) -> bool:
         """Return whether a rung lies between two that are the same to the job, so is the same."""
         below = min((known for known in points if known > rung), default=None)
         return below is not None and _same(points[above], points[below])
 
-    def _farthest_unfelt(self, rung: int, above: int, points: Mapping[int, Point]) -> int:
+    def _lowest_without_effect(self, rung: int, above: int, points: Mapping[int, Point]) -> int:
         """Return the lowest limit that should not affect the job; else the next rung."""
-        if self.limits is None or above not in self.slices:
+        if self.limits is None or above not in self.stays:
             return rung
         if any(known > rung for known in points):
             return rung  # such a jump was tried from here, and it affected the job
-        enough = _HEADROOM * max(piece.highest_power for piece in self.slices[above])
-        unfelt = [
+        enough = _HEADROOM * max(samples.highest_power for samples in self.stays[above])
+        without_effect = [
             at
             for at in range(rung, len(self.knobs))
-            if self.limits[at] >= enough and at != self.aside and not self._passed_by(at)
+            if self.limits[at] >= enough and at != self.off_ladder and not self._is_skipped(at)
         ]
-        return unfelt[-1] if unfelt else rung
+        return without_effect[-1] if without_effect else rung
 
 
-def _forget_unsteady(piece: SettingSamples) -> bool:
+def _forget_unsteady(samples: SettingSamples) -> bool:
     """Drop the first part if the following ones agree that it was not representative."""
-    first, *rest = piece.parts
+    first, *rest = samples.parts
     if len(rest) < 2:
         return False
     following = SettingSamples(rest)
     share = (first.time / first.steps) / (following.time / following.steps)
     if abs(share - 1) <= _UNSTEADY:
         return False
-    del piece.parts[0]
+    del samples.parts[0]
     return True
 
 
@@ -423,14 +421,14 @@ def _scaled(point: Point, factor: float) -> Point:
 
 
 def _surely_slower(point: Point, other: Point) -> bool:
-    doubt = combined_uncertainty(point.time_uncertainty, other.time_uncertainty)
-    return point.time - other.time > max(_UNSTEADY * other.time, doubt)
+    uncertainty = combined_uncertainty(point.time_uncertainty, other.time_uncertainty)
+    return point.time - other.time > max(_UNSTEADY * other.time, uncertainty)
 
 
 def _same(first: Point, second: Point) -> bool:
     """Return whether two settings are the same to the job, within noise."""
-    doubt_of_time = combined_uncertainty(first.time_uncertainty, second.time_uncertainty)
-    doubt_of_energy = combined_uncertainty(first.energy_uncertainty, second.energy_uncertainty)
-    return abs(second.time - first.time) <= max(_SAME * first.time, _DOUBTS * doubt_of_time) and (
-        abs(second.energy - first.energy) <= max(_SAME * first.energy, _DOUBTS * doubt_of_energy)
-    )
+    in_time = combined_uncertainty(first.time_uncertainty, second.time_uncertainty)
+    in_energy = combined_uncertainty(first.energy_uncertainty, second.energy_uncertainty)
+    return abs(second.time - first.time) <= max(
+        _SAME * first.time, _UNCERTAINTIES * in_time
+    ) and abs(second.energy - first.energy) <= max(_SAME * first.energy, _UNCERTAINTIES * in_energy)

@@ -45,7 +45,7 @@ class FixedPowerLimit(StepOptimizer):
             simulated = bool(self.monitor.node.simulated)
             knob = PowerLimitKnob(25)  # the stride is not used here
             self._controller = KnobController(
-                knob, self.monitor.gpus, simulated=simulated, ousted=self.close
+                knob, self.monitor.gpus, simulated=simulated, on_takeover=self.close
             )
             self._controller.apply(self.power_limit)
         except (CapabilityError, KnobError, OSError) as error:

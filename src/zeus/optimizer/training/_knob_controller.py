@@ -1,7 +1,7 @@
 """This process's control of the knobs of its GPUs.
 
-Each knob has one grip at a time: a run that was not closed, as when a notebook cell is interrupted
-and run again, releases its grip when the next one begins.
+Each knob has one controller at a time: that of a run that was not closed, as when a notebook cell
+is interrupted and run again, is released when the next one begins.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class KnobController:
     """Sets one knob of some GPUs, under holds that restore the previous setting.
 
     Attributes:
-        cards: Settings and limits of each GPU, by its key.
+        infos: Settings and limits of each GPU, by its key.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class KnobController:
         *,
         simulated: bool,
         raise_limit: bool = False,
-        ousted: Callable[[], None] = lambda: None,
+        on_takeover: Callable[[], None] = lambda: None,
     ) -> None:
         """Query the GPUs' settings.
 
@@ -43,7 +43,7 @@ class KnobController:
             gpus: GPUs of this process.
             simulated: Whether the GPUs are simulated.
             raise_limit: Whether settings above the present one may be tried.
-            ousted: Called when another grip of this process takes the knob of one of the GPUs.
+            on_takeover: Called when another controller of this process takes the knob of a GPU.
 
         Raises:
             CapabilityError: If a GPU cannot report them, or this program must not set its knob.
@@ -52,9 +52,9 @@ class KnobController:
             _refuse_slice(gpu, knob.name)
         self._knob = knob
         self._gpus = tuple(gpus)
-        self._ousted = ousted
+        self._on_takeover = on_takeover
         _take_over(knob.name, self._gpus)
-        self.cards = {
+        self.infos = {
             gpu.key: GpuKnobInfo.of(gpu, knob, simulated=simulated, raise_limit=raise_limit)
             for gpu in self._gpus
         }
@@ -69,7 +69,7 @@ class KnobController:
         """
         try:
             for gpu in self._gpus:
-                self._set(gpu, self.cards[gpu.key].present)
+                self._set(gpu, self.infos[gpu.key].present)
         finally:
             self.release()
 
@@ -87,11 +87,11 @@ class KnobController:
             self.release()
             return
         for gpu in self._gpus:
-            model = self.cards[gpu.key].model
+            model = self.infos[gpu.key].model
             self._set(gpu, setting[model] if isinstance(setting, Mapping) else setting)
 
     def check_in_force(self) -> None:
-        """Verify that the GPUs run at the setting of this grip.
+        """Verify that the GPUs run at the setting of this controller.
 
         Raises:
             CapabilityError: If another process's hold overrides this one.
@@ -111,9 +111,9 @@ class KnobController:
             hold.release()
         self._holds.clear()
         self._settings.clear()
-        _gripping.discard(self)
+        _active.discard(self)
 
-    def make_way(self, knob_name: str, gpus: Iterable[Gpu]) -> None:
+    def hand_over(self, knob_name: str, gpus: Iterable[Gpu]) -> None:
         """Release the knob if it is the same one of any of these GPUs."""
         held = {_identity(hold.gpu) for hold in self._holds.values()}
         if self._knob.name != knob_name or held.isdisjoint(map(_identity, gpus)):
@@ -123,7 +123,7 @@ class KnobController:
             knob_name.replace("_", " "),
         )
         try:
-            self._ousted()
+            self._on_takeover()
         finally:
             self.release()
 
@@ -135,19 +135,19 @@ class KnobController:
             hold = self._knob.hold(gpu, setting)
             hold.acquire()
             self._holds[gpu.key] = hold
-            _gripping.add(self)
+            _active.add(self)
         else:
             self._knob.change(hold, setting)
         self._settings[gpu.key] = setting
 
 
-#: The grips of this process with active holds.
-_gripping: weakref.WeakSet[KnobController] = weakref.WeakSet()
+#: The controllers of this process with active holds.
+_active: weakref.WeakSet[KnobController] = weakref.WeakSet()
 
 
 def _take_over(knob_name: str, gpus: Sequence[Gpu]) -> None:
-    for grip in list(_gripping):
-        grip.make_way(knob_name, gpus)
+    for controller in list(_active):
+        controller.hand_over(knob_name, gpus)
 
 
 def _refuse_slice(gpu: Gpu, knob_name: str) -> None:

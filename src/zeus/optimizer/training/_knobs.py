@@ -163,28 +163,28 @@ class Ladder:
         untried: The highest setting that the GPUs accept, like `knobs`, if it may not be tried.
     """
 
-    def __init__(self, cards: Mapping[str, GpuKnobInfo]) -> None:
-        """Build a ladder that every card supports.
+    def __init__(self, infos: Mapping[str, GpuKnobInfo]) -> None:
+        """Build a ladder that every GPU supports.
 
         Args:
-            cards: By the GPU's key, so that a GPU seen by several processes counts once.
+            infos: By the GPU's key, so that a GPU seen by several processes counts once.
 
         Raises:
             KnobError: If there is no GPU, or GPUs of one model have no setting in common.
         """
-        if not cards:
+        if not infos:
             raise KnobError("there must be at least one GPU, but got none")
         by_model: dict[str, list[GpuKnobInfo]] = {}
-        for key in sorted(cards):
-            by_model.setdefault(cards[key].model, []).append(cards[key])
+        for key in sorted(infos):
+            by_model.setdefault(infos[key].model, []).append(infos[key])
         self.models = tuple(sorted(by_model))
         whole = {model: _common(model, by_model[model]) for model in self.models}
         self._bounds = {model: (ladder[-1], ladder[0]) for model, ladder in whole.items()}
         self._ladders = {model: _below(whole[model], by_model[model]) for model in self.models}
         self._counts = {model: len(by_model[model]) for model in self.models}
-        self.gpus = len(cards)
-        self.max_power = math.fsum(card.max_power for card in cards.values())
-        presents = {model: {card.present for card in by_model[model]} for model in self.models}
+        self.gpus = len(infos)
+        self.max_power = math.fsum(info.max_power for info in infos.values())
+        presents = {model: {info.present for info in by_model[model]} for model in self.models}
         self.present: Any = None
         if all(len(settings) == 1 for settings in presents.values()):
             self.present = self._knob({model: presents[model].pop() for model in self.models})
@@ -255,8 +255,8 @@ class Ladder:
         return " + ".join(f"{count} x {model}" for model, count in self._counts.items())
 
 
-def _common(model: str, cards: Iterable[GpuKnobInfo]) -> tuple[float, ...]:
-    ladders = [card.ladder for card in cards]
+def _common(model: str, infos: Iterable[GpuKnobInfo]) -> tuple[float, ...]:
+    ladders = [info.ladder for info in infos]
     shared = set(ladders[0]).intersection(*map(set, ladders[1:]))
     if not shared:
         raise KnobError(
@@ -266,9 +266,9 @@ def _common(model: str, cards: Iterable[GpuKnobInfo]) -> tuple[float, ...]:
     return tuple(sorted(shared, reverse=True))
 
 
-def _below(ladder: tuple[float, ...], cards: Iterable[GpuKnobInfo]) -> tuple[float, ...]:
+def _below(ladder: tuple[float, ...], infos: Iterable[GpuKnobInfo]) -> tuple[float, ...]:
     """Return the part of a ladder that may be tried: from the lowest ceiling down."""
-    ceiling = min(card.ceiling for card in cards)
+    ceiling = min(info.ceiling for info in infos)
     if ceiling >= ladder[0]:
         return ladder
     rungs = tuple(rung for rung in ladder if rung < ceiling)

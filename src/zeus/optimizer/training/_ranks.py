@@ -23,14 +23,14 @@ class Ranks(Protocol):
     rank: int
     size: int
 
-    def share(self, said: Any) -> list[Any]:
+    def share(self, value: Any) -> list[Any]:
         """Return the objects of all processes, by rank. All must call it, in the same order.
 
         Raises:
             RanksError: If one of them did not respond in time, or has exited.
         """
 
-    def told(self, rank: int, message: str) -> str:
+    def prefixed(self, rank: int, message: str) -> str:
         """Return a message with the rank that it is from."""
 
     def leave(self) -> None:
@@ -43,11 +43,11 @@ class Alone:
     rank = 0
     size = 1
 
-    def share(self, said: Any) -> list[Any]:
+    def share(self, value: Any) -> list[Any]:
         """Return the object of this process."""
-        return [said]
+        return [value]
 
-    def told(self, rank: int, message: str) -> str:  # noqa: ARG002  (there is only one)
+    def prefixed(self, rank: int, message: str) -> str:  # noqa: ARG002  (there is only one)
         """Return the message."""
         return message
 
@@ -78,18 +78,18 @@ class TorchRanks:
         except RuntimeError as error:
             raise self._silent(error) from error
 
-    def share(self, said: Any) -> list[Any]:
+    def share(self, value: Any) -> list[Any]:
         """Return the objects of all processes, by rank."""
         if self._group is None:
             raise RanksError("this process has left the group of its job")
         answers: list[Any] = [None] * self.size
         try:
-            self._distributed.all_gather_object(answers, said, group=self._group)
+            self._distributed.all_gather_object(answers, value, group=self._group)
         except RuntimeError as error:
             raise self._silent(error) from error
         return answers
 
-    def told(self, rank: int, message: str) -> str:
+    def prefixed(self, rank: int, message: str) -> str:
         """Return a message with the rank that it is from."""
         return f"rank {rank}: {message}"
 

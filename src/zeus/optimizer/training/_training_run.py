@@ -270,7 +270,7 @@ class TrainingRun:
         for meter in self._meters.values():
             meter.end()
         self.optimizer.close()
-        logger.info("%s after %d epochs; %s", self.outcome, len(self.history), self._told_cost())
+        logger.info("%s after %d epochs; %s", self.outcome, len(self.history), self._cost_text())
 
     def own_outcome(self, *, by_cost: bool = True) -> Outcome | None:
         """Return the outcome by the run's own target, epochs and threshold; `None` to continue.
@@ -285,15 +285,15 @@ class TrainingRun:
             return Outcome.EXHAUSTED
         return Outcome.STOPPED if by_cost and self._would_exceed() else None
 
-    def share(self, said: Any) -> list[Any]:
+    def share(self, value: Any) -> list[Any]:
         """Return the objects of all processes of the job, by rank; all must call it.
 
         A single process, or one that has lost the others, gets only its own.
         """
-        answers: list[Any] = [said]
+        answers: list[Any] = [value]
 
         def share() -> None:
-            answers[:] = self._ranks.share(said)
+            answers[:] = self._ranks.share(value)
 
         self._guarded(share)
         return answers
@@ -353,7 +353,7 @@ class TrainingRun:
             return None
         return zeus_cost(energy, time, self._max_power, self.eta_knob)
 
-    def _told_cost(self) -> str:
+    def _cost_text(self) -> str:
         cost = self.cost
         return "its cost is unknown" if cost is None else f"its cost is {cost:.4g} J"
 
@@ -374,7 +374,7 @@ class TrainingRun:
             except CapabilityError as error:
                 trouble = str(error)
         answers = self.share((trouble, mine))
-        trouble = next((told for told, _ in answers if told), "")
+        trouble = next((reason for reason, _ in answers if reason), "")
         if trouble:
             logger.warning("the cost of the run is unknown, so it cannot stop the run: %s", trouble)
         else:
@@ -411,9 +411,9 @@ class TrainingRun:
             )
         )
 
-    def _guarded(self, talk: Callable[[], None]) -> None:
+    def _guarded(self, exchange: Callable[[], None]) -> None:
         try:
-            talk()
+            exchange()
         except RanksError as error:
             self._ranks = Alone()
             logger.warning("from here on only this process is counted: %s", error)
