@@ -20,6 +20,7 @@ from tests.monitor.worlds import (
     nested,
     periodic,
 )
+from tests.present import present
 
 from zeus.device._sensors import PRESETS, Sensor, Sensors
 from zeus.monitor._credibility import Credibility
@@ -182,8 +183,9 @@ def test_windows_that_tile_a_span_add_up_to_it():
         whole = found.estimator.energy(tiles[0][0].begin, tiles[-1][0].end)
         if tiles[0][0].begin < found.estimator.last_poll.instant - 14:
             continue  # forgotten
-        total = sum(energy.joules for _, energy in tiles)
-        bound = math.hypot(whole.uncertainty, *(energy.uncertainty for _, energy in tiles))
+        total = sum(present(energy.joules) for _, energy in tiles)
+        bounds = [present(energy.uncertainty) for energy in (whole, *(each for _, each in tiles))]
+        bound = math.hypot(*bounds)
         assert total == pytest.approx(whole.joules, abs=bound)
         assert bound < 0.01 * total
 

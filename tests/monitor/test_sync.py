@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import types
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def node():
 
 
 def torch_like(calls, *, initialized=True):
-    torch = types.ModuleType("torch")
+    torch: Any = types.ModuleType("torch")
     torch.cuda = types.SimpleNamespace(
         is_initialized=lambda: initialized, synchronize=lambda index: calls.append(("torch", index))
     )
@@ -36,7 +37,7 @@ def torch_like(calls, *, initialized=True):
 
 
 def cupy_like(calls, *, available=True):
-    cupy = types.ModuleType("cupy")
+    cupy: Any = types.ModuleType("cupy")
 
     class Device:
         def __init__(self, index):
@@ -50,7 +51,7 @@ def cupy_like(calls, *, available=True):
 
 
 def jax_like(calls, platform="gpu"):
-    jax = types.ModuleType("jax")
+    jax: Any = types.ModuleType("jax")
 
     class Array:
         def __init__(self, device):

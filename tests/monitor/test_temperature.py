@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.present import present
 
 from zeus.clock import VirtualClock
 from zeus.device._base import DeviceSet, Gpu, GpuDriver, GpuIdentity
@@ -15,14 +16,14 @@ from zeus.testing import SimulatedNode
 def test_a_loaded_gpu_warms_up():
     node = SimulatedNode("v100x2")
     monitor = TemperatureMonitor(node=node)
-    cold = monitor.get_temperature()
+    cold = present(monitor.get_temperature())
     node.drivers[0].set_load(1.0)
     for _ in range(20):
         node.sleep(10)
-    warm = monitor.get_temperature()
+    warm = present(monitor.get_temperature())
     assert warm[0] > cold[0] + 20
     assert warm[1] == cold[1]
-    assert cold[0] < monitor.get_temperature(30.0)[0] < warm[0]
+    assert cold[0] < present(monitor.get_temperature(30.0))[0] < warm[0]
     values = [value for _, value in monitor.get_temperature_timeline(gpu_index=0)[0]]
     assert values == sorted(values)
 

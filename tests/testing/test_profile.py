@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from typing import Any
 
 import pytest
 
@@ -23,9 +24,9 @@ def test_steps_take_and_draw_what_was_recorded():
                 gpu.driver.set_power_limit(limit)
             before = [node.exact_energy(gpu) for gpu in (0, 1)]
             assert PROFILE.run(node.gpus, 10) == pytest.approx(10 * time)
-            for gpu in (0, 1):
-                joules = node.exact_energy(gpu) - before[gpu]
-                assert joules == pytest.approx(10 * time * powers[gpu])
+            for index in (0, 1):
+                joules = node.exact_energy(index) - before[index]
+                assert joules == pytest.approx(10 * time * powers[index])
 
 
 def test_between_recorded_limits_in_proportion():
@@ -89,7 +90,7 @@ def times(noise: HostNoise, steps: int, limits: tuple[float, ...] = (250,)) -> l
         return found
 
 
-QUIET = {"jitter": 0.0, "late_share": 0.0, "drift": 0.0, "disturbed_share": 0.0}
+QUIET: dict[str, Any] = {"jitter": 0.0, "late_share": 0.0, "drift": 0.0, "disturbed_share": 0.0}
 
 
 def test_a_host_without_noise():

@@ -7,12 +7,14 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.present import present
 
 from zeus.clock import MonotonicClock, VirtualClock
 from zeus.device._base import Gpu, GpuDriver, GpuIdentity
 from zeus.device._simulated import IDLE
 from zeus.monitor import ZeusMonitor
 from zeus.testing import SimulatedNode, Workload
+from zeus.testing._workload import simulated_driver
 
 workloads = st.builds(
     Workload,
@@ -35,7 +37,7 @@ def test_at_the_highest_clock_a_step_takes_its_own_time():
     gpu = SimulatedNode("v100").gpus[0]
     work = Workload("job", gpu_time=2.0, host_time=0.5, activity=0.8)
     assert work.step_time(gpu) == pytest.approx(2.5)
-    model = gpu.driver.model
+    model = simulated_driver(gpu).model
     busy = model.static_power + 0.8 * (250 - model.static_power)
     assert work.average_power(gpu) == pytest.approx((2 * busy + 0.5 * model.static_power) / 2.5)
 
@@ -83,7 +85,7 @@ def test_the_slowest_gpu_sets_the_pace_and_the_others_wait():
     times, powers = work.step_time(slow), work.average_power(fast)
     energy = energy_of(node, 1, lambda: work.run(node.gpus))
     assert node.clock.now() == pytest.approx(times)
-    waiting = (times - work.step_time(fast)) * fast.driver.model.static_power
+    waiting = (times - work.step_time(fast)) * simulated_driver(fast).model.static_power
     assert energy == pytest.approx(work.step_time(fast) * powers + waiting)
 
 
@@ -121,10 +123,10 @@ def test_a_day_of_steps_at_once():
         elapsed = work.run(node.gpus, 864_000)
     assert elapsed == pytest.approx(864_000 * work.step_time(node.gpus[0]))
     exact = node.exact_energy() - before
-    assert window.measurement.gpu_energy[0] == pytest.approx(exact, rel=1e-4)
+    assert present(window.measurement).gpu_energy[0] == pytest.approx(exact, rel=1e-4)
 
 
-def test_a_step_shows_its_two_phases_to_a_monitor():
+def test_a_step_shows_its_two_phases_to_a_monitor(monkeypatch):
     node = SimulatedNode("v100")
     seen = []
     sleep = node.clock.sleep
@@ -133,7 +135,7 @@ def test_a_step_shows_its_two_phases_to_a_monitor():
         sleep(seconds)
         seen.append(node.gpus[0].instant_power())
 
-    node.clock.sleep = watching
+    monkeypatch.setattr(node.clock, "sleep", watching)
     Workload("job", gpu_time=1.0, host_time=0.5, activity=0.5).run(node.gpus)
     model = node.drivers[0].model
     assert seen == [
@@ -180,7 +182,7 @@ def test_values_out_of_range_are_named(field, value):
 
 def test_it_cannot_be_changed():
     with pytest.raises(AttributeError):
-        Workload("job", gpu_time=1.0).gpu_time = 2.0
+        Workload("job", gpu_time=1.0).gpu_time = 2.0  # type: ignore[misc]
 
 
 def test_where_and_how_often_it_can_run():

@@ -14,6 +14,7 @@ from zeus.testing._workload import HIGHEST_ACTIVITY, simulated_driver
 if TYPE_CHECKING:
     from zeus.clock import Clock
     from zeus.device._sensors import Sensors
+    from zeus.device._simulated import SimulatedGpuDriver
 
 
 class SimulatedNode(Node):
@@ -37,6 +38,8 @@ class SimulatedNode(Node):
         ValueError: If the specification names an unknown GPU, the load is out of range, or the
             name of the sensors is unknown.
     """
+
+    drivers: tuple[SimulatedGpuDriver, ...]
 
     def __init__(
         self,
