@@ -56,6 +56,13 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
         if message.type in ("error", "warning"):
             complaints.append(message.text)
 
+    def only(address: str) -> Callable[[Any], None]:
+        def asked(request: Any) -> None:
+            if request.url != address and not request.url.startswith("data:"):
+                complaints.append(f"asked for {request.url}")
+
+        return asked
+
     def open_it(where: Path | str, **options: Any) -> Any:
         context = browser.new_context(**options)
         contexts.append(context)
@@ -65,14 +72,7 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
         page.on("pageerror", lambda error: complaints.append(str(error)))
         address = where.as_uri() if isinstance(where, Path) else where
         if isinstance(where, Path):
-            page.on(
-                "request",
-                lambda request: (
-                    request.url == address
-                    or request.url.startswith("data:")
-                    or complaints.append(f"asked for {request.url}")
-                ),
-            )
+            page.on("request", only(address))
         page.goto(address)
         return page
 

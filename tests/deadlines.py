@@ -33,6 +33,7 @@ def pytest_timeout_set_timer(item, settings):
 
     def exceeded(number, frame):
         __tracebackhide__ = True
+        assert callable(interrupt)
         try:
             interrupt(number, frame)
         except pytest.fail.Exception:

@@ -7,13 +7,14 @@ would inherit that, and wait for ever for the signals that tests send them.
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 
 def _nothing(_number, _frame):
     """Ignore a signal: unlike SIG_IGN, a handler is not inherited."""
 
 
-_USUAL = {
+_USUAL: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGQUIT: signal.SIG_DFL,
     signal.SIGTERM: signal.SIG_DFL,

@@ -228,12 +228,16 @@ def test_real_time_does_not_wait_for_what_is_over(seconds: float) -> None:
     MonotonicClock().sleep(seconds)
 
 
-def rings(clock: VirtualClock, period: float, log: list[tuple[str, float]], name: str) -> Runner:
+Log = list[tuple[str, float]]
+
+
+def rings(clock: VirtualClock, period: float, log: Log, name: str) -> Runner:
     return clock.run(every(period, lambda: log.append((name, clock.now())), clock), name)
 
 
 def test_alarms_ring_in_order_each_at_its_time() -> None:
-    clock, log = VirtualClock(), []
+    clock = VirtualClock()
+    log: Log = []
     rings(clock, 3.0, log, "slow")
     rings(clock, 2.0, log, "fast")
     clock.sleep(6.0)
@@ -247,7 +251,8 @@ def test_alarms_ring_in_order_each_at_its_time() -> None:
 def test_however_time_is_cut_alarms_see_it_pass_in_order(
     sleeps: list[float], periods: list[float]
 ) -> None:
-    clock, log = VirtualClock(), []
+    clock = VirtualClock()
+    log: Log = []
     for number, period in enumerate(periods):
         rings(clock, period, log, str(number))
     for seconds in sleeps:
@@ -261,7 +266,8 @@ def test_however_time_is_cut_alarms_see_it_pass_in_order(
 
 
 def test_a_day_is_dense_at_both_ends_and_costs_little() -> None:
-    clock, log = VirtualClock(), []
+    clock = VirtualClock()
+    log: Log = []
     rings(clock, 0.01, log, "fast")
     clock.sleep(86400.0)
     instants = [instant for _, instant in log]
@@ -273,7 +279,8 @@ def test_a_day_is_dense_at_both_ends_and_costs_little() -> None:
 
 
 def test_a_crowd_of_alarms_is_dense_at_both_ends_too() -> None:
-    clock, log = VirtualClock(), []
+    clock = VirtualClock()
+    log: Log = []
     for number in range(50):
         rings(clock, 1.0, log, str(number))
     clock.sleep(1e6)
@@ -285,7 +292,8 @@ def test_a_crowd_of_alarms_is_dense_at_both_ends_too() -> None:
 
 
 def test_a_slow_alarm_is_not_lost_next_to_a_fast_one() -> None:
-    clock, log = VirtualClock(), []
+    clock = VirtualClock()
+    log: Log = []
     rings(clock, 0.01, log, "fast")
     rings(clock, 600.0, log, "slow")
     clock.sleep(86400.0)
@@ -293,7 +301,8 @@ def test_a_slow_alarm_is_not_lost_next_to_a_fast_one() -> None:
 
 
 def test_a_stopped_alarm_is_silent_in_virtual_time() -> None:
-    clock, log = VirtualClock(), []
+    clock = VirtualClock()
+    log: Log = []
     runner = rings(clock, 1.0, log, "bell")
     clock.sleep(1.0)
     runner.stop()
@@ -304,7 +313,8 @@ def test_a_stopped_alarm_is_silent_in_virtual_time() -> None:
 
 
 def test_an_alarm_may_stop_another_while_time_passes() -> None:
-    clock, log = VirtualClock(), []
+    clock = VirtualClock()
+    log: Log = []
     victim = rings(clock, 2.0, log, "victim")
     clock.run(every(3.0, victim.stop, clock), "killer")
     clock.sleep(20.0)

@@ -141,10 +141,12 @@ def test_waiting_for_others_is_not_hanging() -> None:
     # Callers of a driver that takes a sixth of the limit each: the last waits for longer than it.
     guard = Guard("GPU 0", timeout=1.2)
     answers: list[int] = []
-    threads = [
-        in_thread(lambda: answers.append(guard.call(lambda: time.sleep(0.2) or 1)))
-        for _ in range(7)
-    ]
+
+    def slow() -> int:
+        time.sleep(0.2)
+        return 1
+
+    threads = [in_thread(lambda: answers.append(guard.call(slow))) for _ in range(7)]
     for thread in threads:
         thread.join(PATIENCE)
     assert answers == [1] * 7
@@ -168,9 +170,13 @@ def test_a_signal_handler_may_call_while_a_call_is_under_way(driver: Driver) -> 
         driver.let_go.set()
         inside.append(guard.call(driver.answer))
 
+    def interrupt() -> None:
+        if driver.entered.wait(PATIENCE):
+            os.kill(os.getpid(), signal.SIGUSR1)
+
     before = signal.signal(signal.SIGUSR1, handle)
     try:
-        in_thread(lambda: driver.entered.wait(PATIENCE) and os.kill(os.getpid(), signal.SIGUSR1))
+        in_thread(interrupt)
         assert guard.call(driver.hang) == "late"
     finally:
         signal.signal(signal.SIGUSR1, before)

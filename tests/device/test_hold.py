@@ -13,6 +13,7 @@ from tests.device.clients import onlookers, stand_in
 from tests.device.holding import ODD, recovered
 
 from zeus.device._base import Capability, ClockRange, Gpu
+from zeus.device._hold import knob_setter
 from zeus.device._journal import Journal
 from zeus.device._records import recorded_gpus
 from zeus.errors import CapabilityError, KnobError, Reason
@@ -274,7 +275,7 @@ def test_a_handler_chained_between_two_holds_is_called_once(gpu: Gpu) -> None:
     before = signal.signal(signal.SIGTERM, lambda *_: calls.append("first"))
     try:
         with gpu.hold(power_limit=150):
-            ours = signal.getsignal(signal.SIGTERM)
+            ours: Any = signal.getsignal(signal.SIGTERM)
 
             def chained(number: int, frame: Any) -> None:
                 calls.append("second")
@@ -321,7 +322,7 @@ def test_a_value_that_cannot_be_put_back_is_said_and_stays_on_record(
     assert recorded_gpus()
     # While this process lives on: whoever comes next may put it back.
     driver.before = lambda knob, value: None
-    assert Journal(gpu.key, lambda knob, value: driver.set_power_limit(value)).recover() == 1
+    assert Journal(gpu.key, knob_setter(driver)).recover() == 1
     assert driver.limit == 250.0
     other.release()
     assert driver.graphics is None

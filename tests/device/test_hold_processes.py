@@ -13,6 +13,7 @@ from tests.device.holding import ODD, recovered
 
 from zeus.device import get_gpus
 from zeus.device._base import Gpu
+from zeus.device._hold import knob_setter
 from zeus.device._journal import Journal
 from zeus.device._records import recorded_gpus
 from zeus.errors import CapabilityError, Reason
@@ -178,7 +179,7 @@ def test_a_setter_that_hangs_and_works_later_is_undone(monkeypatch: pytest.Monke
     assert driver.limit == 120.0  # behind everybody's back
     driver.before = driver.after = lambda knob, value: None
     assert recorded_gpus()
-    assert Journal(gpu.key, lambda knob, value: driver.set_power_limit(value)).recover() == 1
+    assert Journal(gpu.key, knob_setter(driver)).recover() == 1
     assert driver.limit == 250.0
     assert not recorded_gpus()
 

@@ -20,7 +20,7 @@ from zeus.errors import CapabilityError, Reason, SimulationError, UnknownDeviceE
 def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     """A machine on which nothing is found."""
     monkeypatch.setattr(nodes, "discover_gpus", lambda: ([], []))
-    monkeypatch.setattr(nodes, "_host", lambda: (nodes.DeviceSet(), None, []))
+    monkeypatch.setattr(nodes, "_host", lambda: (DeviceSet(), None, []))
 
 
 def virtual(spec: str) -> Node:

@@ -59,6 +59,7 @@ say({
 })
 """
     )
+    processes: list[list[Any]] = [[pid, 2**30], [4242, None], [4343, 2**20]]
     problems = told.pop("problems")
     assert all(what != "NVIDIA GPUs" for what, *_ in problems)
     assert told == {
@@ -68,7 +69,7 @@ say({
         "instant": 300.0, "average": 300.0, "memory": 75.0,
         "temperature": 66.0, "utilization": 0.37, "bytes": [5 * 2**30, 80 * 2**30],
         # A process in both lists is one process, and what one list tells of it counts.
-        "processes": sorted([[pid, 2**30], [4242, None], [4343, 2**20]]),
+        "processes": sorted(processes),
         "limit": 350.0, "limits": [200.0, 700.0, 350.0],
         "clocks": [1980, 2619], "offered": [[1980, 1200, 345], [2619, 1593]],
         "locks": [None, None], "persistence": True,

@@ -81,6 +81,7 @@ def test_a_wrong_count_is_quoted_with_the_rule(spec: str) -> None:
 
 @given(st.text("v10ax,m3i2 ", max_size=12))
 def test_any_text_is_a_node_or_an_error_that_says_why(spec: str) -> None:
+    found: Any
     try:
         found = parse_spec(spec)
     except SimulationError as error:

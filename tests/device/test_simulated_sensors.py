@@ -327,6 +327,7 @@ def test_a_gpu_that_begins_loaded_is_shown_loaded_at_once(sensors: Sensors | str
             assert meter is not None
             assert shown == pytest.approx(meter.gain * 700.0, rel=5 * meter.noise + 1e-5)
         clock.sleep(0.031)
+    assert driver.sensors.counter is not None
     assert driver.energy() <= driver.sensors.counter.gain * driver.exact_energy()
 
 

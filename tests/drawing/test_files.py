@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,10 +46,13 @@ def test_what_is_too_long_is_cut():
     assert cut.endswith("…")
     assert 90 < estimated_width(cut, 10.0) <= 100
     title, line = heading(0.0, 300.0, "t" * 200, "l" * 200)
+    assert isinstance(title, Text)
+    assert isinstance(line, Text)
     assert (title.size, title.text[-1], line.text[-1]) == (12.5, "…", "…")
 
 
 def test_entries_of_a_legend_do_not_touch():
+    entries: list[tuple[Any, str]]
     entries = [("best", "one"), (Line((), "line", dashed=True), "another"), ("chosen", "third")]
     texts = [shape for shape in legend(10.0, 50.0, entries) if isinstance(shape, Text)]
     ends = [text.x + estimated_width(text.text, text.size) for text in texts]

@@ -49,4 +49,5 @@ def test_it_runs_as_its_page_says(tmp_path):
     assert (recurrence["outcome"], recurrence["batch_size"]) == ("converged", 256)
     # The same seed, the same batch size: the same epochs, at a lower power limit.
     change = re.search(r"energy .*: ([+-][\d.]+)%", said)
+    assert change is not None
     assert -40 < float(change[1]) < -5

@@ -27,9 +27,9 @@ def test_rules_of_a_frontier():
     with pytest.raises(FrontierError, match="at least one point"):
         Frontier([])
     with pytest.raises(FrontierError, match=r"points\[1\] must be a Point, but got 3"):
-        Frontier([point, 3])
+        Frontier([point, 3])  # type: ignore[list-item]
     with pytest.raises(FrontierError, match="`work` must be a string, but got work=3"):
-        Frontier([point], 3)
+        Frontier([point], 3)  # type: ignore[arg-type]
     with pytest.raises(FrontierError, match="`max_power > 0` must hold, but got max_power=0"):
         Frontier([point], max_power=0)
     with pytest.raises(FrontierError, match="exclude each other"):
@@ -223,7 +223,7 @@ def test_only_numbers_have_a_between():
     with pytest.raises(FrontierError, match="knobs that are real numbers, but got knob='plan A'"):
         frontier.between(15)
     with pytest.raises(FrontierError, match="`knob` must be a real number, but got knob='plan C'"):
-        frontier.between("plan C")
+        frontier.between("plan C")  # type: ignore[arg-type]
     with pytest.raises(FrontierError, match="exactly one of `time` and `energy`"):
         frontier.interpolate()
     with pytest.raises(FrontierError, match="exactly one of `time` and `energy`"):

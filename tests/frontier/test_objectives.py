@@ -176,6 +176,7 @@ def test_a_small_gain_that_is_not_proven_is_not_paid_for_with_time():
     selection = Energy().select(frontier)
     assert selection.point == fast
     assert selection.tie
+    assert selection.runner_up is not None
     assert selection.runner_up.knob == 225
     assert selection.cost == 1000
     assert selection.note == (
@@ -251,7 +252,7 @@ def test_the_limit_does_not_depend_on_how_many_gpus_do_the_same(count):
 
 def test_the_classic_mistake_would_pick_another_limit():
     costs = {p.knob: 0.5 * p.energy + 0.5 * 300 * p.time for p in gpus(2)}
-    assert min(costs, key=costs.get) == 150
+    assert min(costs, key=lambda knob: costs[knob]) == 150
 
 
 def test_the_classic_mistake_is_noticed():
@@ -292,9 +293,15 @@ def test_four_gpus_choose_as_one(walk, eta):
         (lambda: ZeusCost(1.5), "`0 <= eta_knob <= 1` must hold, but got eta_knob=1.5"),
         (lambda: ZeusCost(-0.1), "`0 <= eta_knob <= 1` must hold, but got eta_knob=-0.1"),
         (lambda: ZeusCost(math.nan), "`eta_knob` must be finite"),
-        (lambda: ZeusCost("0.5"), "`eta_knob` must be a real number, but got eta_knob='0.5'"),
+        (
+            lambda: ZeusCost("0.5"),  # type: ignore[arg-type]
+            "`eta_knob` must be a real number, but got eta_knob='0.5'",
+        ),
         (lambda: ZeusCost(0.5, 0), "`world_size >= 1` must hold, but got world_size=0"),
-        (lambda: ZeusCost(0.5, 1.0), "`world_size` must be a whole number"),
+        (
+            lambda: ZeusCost(0.5, 1.0),  # type: ignore[arg-type]
+            "`world_size` must be a whole number",
+        ),
         (lambda: MaxSlowdownConstraint(0.9), "`factor >= 1` must hold, but got factor=0.9"),
         (lambda: MaxSlowdownConstraint(math.inf), "`factor` must be finite"),
         (lambda: Deadline(0), "`seconds > 0` must hold, but got seconds=0"),
@@ -302,7 +309,10 @@ def test_four_gpus_choose_as_one(walk, eta):
         (lambda: PowerCap(0), "`watts > 0` must hold, but got watts=0"),
         (lambda: LatencyBound("p99", 0), "`seconds > 0` must hold"),
         (lambda: LatencyBound(101, 1), "`0 <= percentile <= 100` must hold"),
-        (lambda: LatencyBound(None, 1), "`percentile` must be a string like 'p99' or a number"),
+        (
+            lambda: LatencyBound(None, 1),  # type: ignore[arg-type]
+            "`percentile` must be a string like 'p99' or a number",
+        ),
     ],
 )
 def test_errors_name_the_rule_and_the_value(make, rule):
@@ -340,6 +350,7 @@ def test_notes_where_nothing_qualifies():
     ):
         selection = objective.select(frontier)
         assert (selection.point.knob, selection.feasible, selection.note) == (knob, False, note)
+        assert selection.runner_up is not None
         assert selection.runner_up.knob == (250 if knob == 150 else 150)
 
 

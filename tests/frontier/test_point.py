@@ -8,6 +8,7 @@ import pickle
 from collections import namedtuple
 from dataclasses import FrozenInstanceError
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,7 +28,8 @@ def test_what_a_point_says():
 
 
 def test_other_kinds_of_numbers_are_numbers():
-    assert Point(1, Fraction(1, 2), 3).average_power == 6.0
+    half: Any = Fraction(1, 2)
+    assert Point(1, half, 3).average_power == 6.0
 
 
 @pytest.mark.parametrize(
@@ -81,9 +83,9 @@ def test_any_setting_is_a_knob_and_stays_what_it_is(knob):
 
 
 def test_a_plan_is_taken_over_as_it_was():
-    plan = {"stages": [1410, 1200], "batch": 8}
-    point = Point(plan, 1, 1)
-    plan["stages"].append(900)
+    stages = [1410, 1200]
+    point = Point({"stages": stages, "batch": 8}, 1, 1)
+    stages.append(900)
     assert point.knob == {"stages": (1410, 1200), "batch": 8}
     assert isinstance(point.knob, Settings)
     assert point.knob["stages"] == (1410, 1200)

@@ -25,7 +25,7 @@ DEFAULT_JOBS = [
 @pytest.fixture(scope="module")
 def sweeps(traces):
     """Rows by job: power limit, seconds per epoch, average watts."""
-    found = {}
+    found: dict = {}
     with (traces / "nsdi23" / "summary_power_v100.csv").open(newline="") as file:
         for row in csv.DictReader(file):
             job = (row["dataset"], row["network"], row["optimizer"], int(row["batch_size"]))

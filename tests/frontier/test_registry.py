@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.present import present
 
 import zeus.frontier
 from zeus.cli import frontier as command
@@ -52,7 +53,7 @@ def test_each_is_spelled_by_its_entry(entry):
     text, label, goal = TEXTS[entry.kind.__name__]
     objective = entry.read(text)
     assert type(objective) is entry.kind
-    assert entry_of(objective) is entry
+    assert present(entry_of(objective)) is entry
     assert (entry.label(objective), entry.goal_of(objective)) == (label, goal)
     with pytest.raises(FrontierError, match=f"must be {entry.form}, but got 'much'"):
         entry.read("much")
@@ -100,5 +101,7 @@ def test_objectives_of_users_have_no_entry():
     class Hurried(zeus.frontier.LatencyBound):
         pass
 
-    assert entry_of(Hurried("p99", 1)).needs == "latencies"
+    entry = entry_of(Hurried("p99", 1))
+    assert entry is not None
+    assert entry.needs == "latencies"
     assert Hurried("p99", 1).select(Frontier([Point(1, 1, 1, latencies={"p99": 0.5})])).feasible

@@ -16,7 +16,7 @@ class Seen:
     """Takes down the batch sizes and power limits of a policy's trials."""
 
     def __init__(self, policy):
-        self.trials = []
+        self.trials: list = []
         ended = policy.ended
 
         def watch(state, rows, trials):

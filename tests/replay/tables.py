@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from zeus.replay._table import JobTable
 
 
 def table(
-    epochs: dict[int, list[float]],
+    epochs: Mapping[int, Sequence[float]],
     *,
     default: int,
     step_cost: float = 1.0,
@@ -43,14 +45,14 @@ def table(
         higher_is_better=True,
         max_epochs=max_epochs,
         max_power=float(limits.max()),
-        epochs=np.array([epochs[s] + [np.nan] * (runs - len(epochs[s])) for s in sizes]),
+        epochs=np.array([[*epochs[s], *[np.nan] * (runs - len(epochs[s]))] for s in sizes]),
         time=seconds[:, None] * slowdown,
         power=np.broadcast_to(0.9 * limits, (len(sizes), len(limits))).copy(),
     )
 
 
 #: One valley, at 64; 512 never reaches the target.
-VALLEY = {
+VALLEY: dict[int, Sequence[float]] = {
     8: [9, 10],
     16: [9, 9],
     32: [9, 10],

@@ -157,7 +157,7 @@ def test_overlapping_jobs_are_decided_before_the_results_are_in():
 
 
 def test_progress_ends_at_one():
-    shares = []
+    shares: list[float] = []
     replay(jobs(table(VALLEY, default=256), "paper", range(3)), progress=shares.append)
     assert shares[-1] == 1.0
     assert shares == sorted(shares)

@@ -27,7 +27,7 @@ def tables(traces):
 
 
 def mean(records, figure):
-    by_workload = {}
+    by_workload: dict[str, list[float]] = {}
     for record in records:
         by_workload.setdefault(record.workload, []).append(getattr(record, figure))
     return [float(np.mean(by_workload[workload.name])) for workload in WORKLOADS]

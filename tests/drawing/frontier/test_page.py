@@ -326,4 +326,5 @@ def test_it_is_one_file_without_network():
     assert not re.search(r"(src|href)=\"(?!data:)", html)
     assert not re.search(r"https?://(?!www\.w3\.org/)", html)
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    assert data is not None
     assert len(json.loads(data[1])["points"]) == 6

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.frontier.strategies import frontiers, joules, seconds, settings_of_a_knob
 
 from zeus.errors import PictureError
-from zeus.frontier import Deadline, Energy, Frontier, Point
+from zeus.frontier import Deadline, Energy, Frontier, Point, Selection
 
 SWEEP = Frontier(
     [
@@ -152,7 +152,7 @@ def test_plot_into_a_file(tmp_path):
 
 
 def test_each_choice_is_named():
-    chosen = {
+    chosen: dict[str, Selection | Point] = {
         "Energy": Energy().select(SWEEP),
         "Budget": SWEEP.at(150),
         "Deadline": Deadline(60).select(SWEEP),

@@ -19,7 +19,7 @@ def trace():
 
 
 def test_tables_and_trace_agree(tmp_path):
-    told = []
+    told: list = []
     jobs, tags = write_tables(tmp_path / "new", 60_000, seed=4, progress=told.append)
     read, made = read_trace(tmp_path / "new"), made_up_trace(60_000, seed=4)
     for name in ("names", "first", "start", "runtime"):

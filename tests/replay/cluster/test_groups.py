@@ -152,7 +152,7 @@ def test_a_job_that_never_converges_is_given_up():
 
 
 def test_progress_counts_jobs():
-    told = []
+    told: list = []
     run_groups(groups([300, 5], gap=1000.0), TABLES, "default", {}, told.append)
     assert told == sorted(told)
     assert 0 < told[-1] <= 305

@@ -78,6 +78,7 @@ def test_records_add_up(trace):
         assert both.jobs == trace.jobs
     default, ours = result.records[2], result.records[5]
     assert default.energy_vs_default == pytest.approx(1.0, abs=0.05)
+    assert ours.energy_vs_default is not None
     assert ours.energy_vs_default < 0.95
     # Under the default, jobs overlap as they did in the cluster, give or take a run's luck.
     assert default.overlapping_jobs == pytest.approx(trace.overlapping().sum(), rel=0.1)
@@ -85,7 +86,7 @@ def test_records_add_up(trace):
 
 def test_neither_workers_nor_other_groups_change_a_group(trace):
     alone = simulate(trace, TABLES, ("paper", "zeus"), workers=1)
-    shares = []
+    shares: list[float] = []
     shared = simulate(trace, TABLES, ("paper", "zeus"), workers=2, progress=shares.append)
     assert alone.records == shared.records
     assert shares == sorted(shares)
