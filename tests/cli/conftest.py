@@ -18,7 +18,7 @@ def no_process_outlives_its_test():
 @pytest.fixture
 def nvml(tmp_path, nvml_library):
     """Make a simulated driver: call with `GpuSpec`s, get it and the variables that load it."""
-    made = []
+    made: list[SimulatedNvml] = []
 
     def make(*gpus):
         sim = SimulatedNvml.create(tmp_path / f"nvml-{len(made)}", gpus)

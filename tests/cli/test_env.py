@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from typing import Any
 
 import pytest
 from tests.cli.support import zeus
@@ -147,7 +148,7 @@ def test_cpus_and_their_memory(tmp_path):
         (zone / "name").write_text(f"{name}\n")
         (zone / "energy_uj").write_text("1000000\n")
         (zone / "max_energy_range_uj").write_text("262143328850\n")
-    variables = {"ZEUS_POWERCAP_ROOT": str(tmp_path), "ZEUS_SIMULATE": None}
+    variables: dict[str, Any] = {"ZEUS_POWERCAP_ROOT": str(tmp_path), "ZEUS_SIMULATE": None}
     done = zeus("env", **variables)
     assert re.search(r"^CPU 0", done.stdout, re.MULTILINE)
     assert re.search(r"package energy +yes", done.stdout)

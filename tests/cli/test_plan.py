@@ -82,7 +82,8 @@ def test_json_is_the_frontier_and_the_selected_plan(plan, profile, tmp_path):
             )
             for row in csv.DictReader(file)
         }
-    free, ends, energy, busy = [0.0, 0.0], {}, 0.0, 0.0
+    ends: dict = {}
+    free, energy, busy = [0.0, 0.0], 0.0, 0.0
     for entry in selected["plan"]:
         stage, kind, part = entry["stage"], entry["instruction"], entry["microbatch"]
         before = {

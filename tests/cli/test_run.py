@@ -12,6 +12,7 @@ import uuid
 import pytest
 from tests.cli.support import LONG_ENOUGH, one_error_line, start, zeus
 from tests.optimizer.batch_size.clients import free_port, trials
+from tests.present import present
 from tests.server.child import Server
 
 from zeus.cli import main
@@ -258,7 +259,7 @@ def started(here, *options):
         cwd=here.path,
         start_new_session=True,
     )
-    return process, int(process.stdout.readline())
+    return process, int(present(process.stdout).readline())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

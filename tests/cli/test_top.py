@@ -14,6 +14,7 @@ import struct
 import sys
 import termios
 import time
+from typing import Any
 
 import pytest
 from tests.cli.support import LONG_ENOUGH, ZEUS, environment, start, zeus
@@ -99,7 +100,7 @@ def test_cpu_and_memory_power(tmp_path):
         (tmp_path / zone / "name").write_text(f"{name}\n")
         (tmp_path / zone / "energy_uj").write_text("1000000\n")
         (tmp_path / zone / "max_energy_range_uj").write_text("262143328850\n")
-    variables = {"ZEUS_SIMULATE": None, "ZEUS_POWERCAP_ROOT": str(tmp_path)}
+    variables: dict[str, Any] = {"ZEUS_SIMULATE": None, "ZEUS_POWERCAP_ROOT": str(tmp_path)}
     (cpu,) = json.loads(zeus("top", "--once", "--json", **variables).stdout)["cpus"]
     assert cpu["power"] == 0  # its counter stands still: that is a measured nought
     assert cpu["dram_power"] == 0

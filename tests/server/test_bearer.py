@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 from tests.cli.support import one_error_line, zeus, zeus_here
@@ -61,6 +62,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("token", "said"), WRONG)
 def test_what_cannot_be_a_token_is_refused_and_not_repeated(token, said, monkeypatch, capfd):
+    makers: list[Callable[[str, str], object]]
     makers = [RemoteJobs, RemotePipelines, lambda url, token: Location.of(url, token=token)]
     for make in makers:
         with pytest.raises(TokenError) as found:
@@ -81,7 +83,7 @@ def test_what_cannot_be_a_token_is_refused_and_not_repeated(token, said, monkeyp
 
 def test_a_token_that_is_no_text_is_refused():
     with pytest.raises(TokenError, match="token must be a string, but got one of type bytes"):
-        RemoteJobs(NOBODY, b"zeus_sesame")
+        RemoteJobs(NOBODY, b"zeus_sesame")  # type: ignore[arg-type]
 
 
 def test_nothing_that_a_client_says_shows_its_token(monkeypatch, capfd, caplog):

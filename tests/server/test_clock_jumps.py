@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.optimizer.batch_size.histories import spec
@@ -26,7 +27,7 @@ from zeus.optimizer.pipeline_frequency.job._messages import RankPlace, Registrat
 from zeus.optimizer.pipeline_frequency.storage._service import LEASE, Pipelines
 from zeus.store import Store
 
-GPU = {"gpu": "NVIDIA A40", "max_power": 300.0}
+GPU: dict[str, Any] = {"gpu": "NVIDIA A40", "max_power": 300.0}
 JUMP = 7200.0  # seconds
 SEAT = RankPlace(0, 0, 0, 0, 1, 1, 1, 1)  # the only rank of a job
 # The world's clock, which is set by what is in a file; before anything of ours is imported.
@@ -110,9 +111,10 @@ class Clock:
 def test_two_servers_whose_clocks_disagree(storage):
     """Each counts a lease from when it has last seen it start over, whoever was told."""
     steady = [Clock(5.0), Clock(70_000.0)]
+    walls = [Clock(1e9), Clock(1e9 + JUMP)]
     servers = [
-        Jobs(Store(storage), Clock(1e9 + skew), WatchedLeases(clock))
-        for skew, clock in zip((0.0, JUMP), steady, strict=True)
+        Jobs(Store(storage), wall, WatchedLeases(clock))
+        for wall, clock in zip(walls, steady, strict=True)
     ]
     here, there = servers
     here.do(CreateJob(spec=spec()))

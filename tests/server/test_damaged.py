@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -29,7 +30,7 @@ from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.store import Store
 from zeus.store._engine import writing
 
-GPU = {"gpu": "NVIDIA A40", "max_power": 300.0}
+GPU: dict[str, Any] = {"gpu": "NVIDIA A40", "max_power": 300.0}
 EVIL = "\x1b]0;evil\x07"  # a terminal would take its title from this
 # No text in any encoding; PostgreSQL lets nobody store such.
 BYTES = f"CAST(x'7b22ff1bfe{EVIL.encode().hex()}' AS TEXT)"

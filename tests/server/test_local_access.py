@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 import pytest
 from tests.cli.support import one_error_line, zeus, zeus_here
 from tests.optimizer.batch_size.histories import spec
+from tests.present import present
 from tests.server.child import Server, serving
 
 from zeus.errors import TokenError
@@ -191,7 +192,7 @@ def test_the_token_is_sent_to_this_machine_only(storage, kept):
     thread.join(60)
     listening.close()
     assert secret == kept.read_text().strip()
-    assert [secret in each for each in heard] == [False, True]
+    assert [present(secret) in each for each in heard] == [False, True]
 
 
 # --- without, and elsewhere -----------------------------------------------------------------------
@@ -224,13 +225,14 @@ def test_what_was_asked_for_by_an_option_is_the_default(storage):
 
 
 def link_of(server: Server) -> str:
-    return re.search(r"open (\S+/sign-in#code=\S+) ", server.process.stdout.readline())[1]
+    line = present(server.process.stdout).readline()
+    return present(re.search(r"open (\S+/sign-in#code=\S+) ", line))[1]
 
 
 def test_a_link_signs_one_browser_in_once(storage, browser):
     with serving(storage) as server:
         link = link_of(server)
-        assert server.token not in link
+        assert present(server.token) not in link
         heard = []
         context = browser.new_context()
         page = context.new_page()

@@ -7,17 +7,19 @@ import http.server
 import json
 import socket
 import threading
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from tests.optimizer.batch_size.histories import spec
+from tests.present import present
 from tests.server.child import serving
 
 from zeus.optimizer.batch_size.api._commands import CreateJob, Decide
 from zeus.optimizer.batch_size.storage import reading_jobs
 from zeus.store import Store
 
-GPU = {"gpu": "NVIDIA A40", "max_power": 300.0}
+GPU: dict[str, Any] = {"gpu": "NVIDIA A40", "max_power": 300.0}
 
 
 class Target:
@@ -34,7 +36,7 @@ class Target:
         """Everything that a request could change."""
         store = Store(self.storage)
         with reading_jobs(store) as view:
-            job = view.job("nightly")
+            job = present(view.job("nightly"))
             found = job, view.trials(job.id), list(view.log(job.id))
         store.close()
         return str(found)

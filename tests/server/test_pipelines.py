@@ -16,6 +16,7 @@ from tests.optimizer.pipeline_frequency.job.reports import (
     registration,
 )
 from tests.optimizer.pipeline_frequency.running.rig import Training
+from tests.present import present
 from tests.server.child import Server, serving
 
 from zeus.clock import MonotonicClock
@@ -113,10 +114,10 @@ def test_training_goes_on_without_a_server_and_is_planned_once_there_is_one(file
         ).clocks == (training.optimizers[0].standing.clocks)
         api.do(ReportStraggler(job="test", straggler=Straggler(0, slowdown=1.1)))
         for _ in range(40):  # it is asked again at growing intervals
-            if all(each.standing.version == 3 for each in training.optimizers):
+            if all(present(each.standing).version == 3 for each in training.optimizers):
                 break
             training.iterate()
-        assert [each.standing.version for each in training.optimizers] == [3, 3]
+        assert [present(each.standing).version for each in training.optimizers] == [3, 3]
     training.close()
     assert [gpu.locked_graphics_clock() for gpu in training.node.gpus] == [None, None]
     assert third.stop() == ""
@@ -184,7 +185,9 @@ def test_8_pipelines_of_8_places_follow_a_report_in_their_next_iteration(server,
         """A report comes in amid an iteration; the clocks of the next one."""
         ranks.hear(api.do(ReportStraggler(job="wide", straggler=straggler))["version"])
         clocks = ranks.iterate()
-        times.append({client.seat.dp_rank: client.standing.time for client in ranks.clients})
+        times.append(
+            {client.seat.dp_rank: present(client.standing).time for client in ranks.clients}
+        )
         return clocks
 
     slower = after(Straggler(3, slowdown=1.2))

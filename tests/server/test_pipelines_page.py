@@ -130,7 +130,12 @@ def test_a_page_keeps_up_with_stragglers(server, api, open_page):
 def test_names_do_nothing(server, open_page):
     page = open_page(f"{server.url}/pipelines", **DESK)
     dialogs: list[str] = []
-    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+
+    def dismiss(dialog):
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", dismiss)
     follow(page, page.get_by_role("link", name=HOSTILE))
     assert page.get_by_role("heading", level=1).inner_text() == HOSTILE
     assert "rank 0 cannot take part: <b>no permission</b>" in page.locator(".notice").inner_text()

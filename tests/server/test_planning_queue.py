@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.present import present
 
 from zeus.server._planning_queue import SMALL_WORK, PlanningQueue
 
@@ -26,10 +27,10 @@ def queue(time):
 
 def order(queue: PlanningQueue, **options) -> list[str]:
     """All that can be taken, in order."""
-    found = []
+    found: list[str] = []
     while True:
         try:
-            found.append(queue.take(timeout=0.0, **options))
+            found.append(present(queue.take(timeout=0.0, **options)))
         except TimeoutError:
             return found
         queue.done(found[-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from typing import Any, cast
 
 import pytest
 import uvicorn
@@ -41,7 +42,8 @@ class Loop:
         pass
 
     def call_later(self, delay, callback, *arguments) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(self.now + delay, callback, arguments, self)
+        loop = cast(Any, self)
+        handle = asyncio.TimerHandle(self.now + delay, callback, arguments, loop)
         self._timers.append((self.now + delay, next(self._numbers), handle))
         return handle
 
@@ -87,7 +89,7 @@ class Connected:
     def __init__(self) -> None:
         self.loop, self.network = Loop(), Network()
         config = uvicorn.Config(lambda: None, http=Protocol, ws="none", log_config=None)
-        self.protocol = Protocol(config, ServerState(), {}, self.loop)
+        self.protocol = Protocol(config, ServerState(), {}, cast(Any, self.loop))
         self.protocol.connection_made(self.network)
 
     def say(self, data: bytes) -> None:
@@ -95,6 +97,7 @@ class Connected:
 
     def answered(self) -> None:
         """The request that is being answered has been."""
+        assert self.protocol._answering is not None
         self.protocol._answering.response_complete = True
         self.protocol.on_response_complete()
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import pytest
 from tests.cli.support import one_error_line, zeus, zeus_here
@@ -43,9 +44,10 @@ from zeus.optimizer.batch_size.storage import reading_jobs, writing_jobs
 from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.optimizer.pipeline_frequency.api._commands import ListPipelines, ShowPlan
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
+from zeus.optimizer.pipeline_frequency.job._messages import Directive
 from zeus.store import Store, Tokens
 
-GPU = {"gpu": "NVIDIA A40", "max_power": 300.0}
+GPU: dict[str, Any] = {"gpu": "NVIDIA A40", "max_power": 300.0}
 
 
 @pytest.fixture
@@ -75,7 +77,7 @@ def raw(server: Server, request: bytes, *, shut: bool = True) -> bytes:
         return b"".join(parts)
 
 
-def ask(server: Server, method: str, path: str, body: object = None, **headers: str):
+def ask(server: Server, method: str, path: str, body: object = None, **headers: str | bytes):
     """Status and body, with headers as given; by default from who has started the server."""
     connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
     content = body if isinstance(body, bytes) or body is None else json.dumps(body)
@@ -98,7 +100,7 @@ def test_one_command_without_configuration_is_all_it_takes(tmp_path):
         text=True,
         env={**os.environ, "ZEUS_STATE_DIR": str(tmp_path / "state")},
     )
-    greeting = process.stdout.readline()
+    greeting = present(process.stdout).readline()
     assert "serving on http://127.0.0.1:" in greeting
     assert "tokens required" in greeting
     process.terminate()
@@ -164,7 +166,7 @@ def test_it_stops_when_told_and_finishes_what_it_has_begun(file, number):
     assert server.process.returncode == 0
     store = Store(file)
     with reading_jobs(store) as view:
-        stored = {row["request"] for row in view.trials(view.job("nightly").id)}
+        stored = {row["request"] for row in view.trials(present(view.job("nightly")).id)}
     store.close()
     assert len(acknowledged) >= 100
     assert stored == set(acknowledged)
@@ -267,7 +269,7 @@ time.sleep(600)
         client = subprocess.Popen(
             [sys.executable, "-c", program, server.url], stdout=subprocess.PIPE, text=True
         )
-        role, asked = client.stdout.readline().split()
+        role, asked = present(client.stdout).readline().split()
         assert role == "explore"
         client.kill()
         client.communicate()
@@ -440,7 +442,7 @@ def test_a_token_for_reading_only_changes_nothing(file):
 
         def state():
             with reading_jobs(store) as view:
-                rows = [view.job(name) for name in ("nightly", "other")]
+                rows = [present(view.job(name)) for name in ("nightly", "other")]
                 return str([(row, view.trials(row.id), list(view.log(row.id))) for row in rows])
 
         before = state()

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from tests.cli.support import one_error_line, zeus_here
+from tests.present import present
 
 from zeus.store import Store, Tokens
 
@@ -13,13 +14,15 @@ from zeus.store import Store, Tokens
 @pytest.fixture
 def token(tmp_path, capfd):
     """Run `zeus token` on a store of its own."""
-    storage = f"sqlite:///{tmp_path}/jobs.db"
 
-    def run(*arguments: str):
-        return zeus_here(capfd, "token", *arguments, "--storage", storage)
+    class Command:
+        def __init__(self, storage: str) -> None:
+            self.storage = storage
 
-    run.storage = storage
-    return run
+        def __call__(self, *arguments: str):
+            return zeus_here(capfd, "token", *arguments, "--storage", self.storage)
+
+    return Command(f"sqlite:///{tmp_path}/jobs.db")
 
 
 def test_a_token_from_creation_to_revocation(token):
@@ -28,7 +31,7 @@ def test_a_token_from_creation_to_revocation(token):
     secret = created.stdout.strip()
     assert secret.startswith("zeus_")
     store = Store(token.storage)
-    known = Tokens(store).find(secret)
+    known = present(Tokens(store).find(secret))
     store.close()
     assert known.job == "nightly"
     assert known.expires == pytest.approx(known.created + 30 * 86400)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from tests.optimizer.batch_size.histories import spec
 
@@ -13,7 +14,7 @@ from zeus.server import _writer as writer_module
 from zeus.server._writer import Writer
 from zeus.store import Store
 
-GPU = {"gpu": "NVIDIA A40", "max_power": 300.0}
+GPU: dict[str, Any] = {"gpu": "NVIDIA A40", "max_power": 300.0}
 
 
 def test_leases_end_however_busy_others_are(tmp_path, monkeypatch):

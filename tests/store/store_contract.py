@@ -16,6 +16,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 from tests.optimizer.batch_size.histories import random_history, spec
+from tests.present import present
 
 from zeus.errors import StorageError, TokenError
 from zeus.optimizer.batch_size.job._events import Decided
@@ -32,7 +33,7 @@ def filled(store: Store, name: str = "nightly", seed: int = 1) -> tuple[int, lis
     history = random_history(job, seed, 30)
     changes = Changes()
     with writing_jobs(store) as transaction:
-        row = transaction.add_job(job, at=10.0)
+        row = present(transaction.add_job(job, at=10.0))
         changes.events = [(row.id, n, event) for n, event in enumerate(history, 1)]
         changes.new_trials = [
             trial_row(row.id, event) for event in history if isinstance(event, Decided)
@@ -112,7 +113,7 @@ class StoreContract:
         engine.dispose()
         store = Store(storage)
         with reading_jobs(store) as view:
-            assert view.job("old").spec == spec("old")
+            assert present(view.job("old")).spec == spec("old")
         with store.engine.connect() as connection:
             assert inspect(connection).has_table("zeus_snapshots")
         store.close()
@@ -133,6 +134,7 @@ class StoreContract:
         store = Store(storage)
         tokens = Tokens(store)
         known = tokens.find("zeus_old")
+        assert known is not None
         assert (known.id, known.read_only, known.good(2.0)) == ("old", False, True)
         secret, made = tokens.create("mine", now=2.0, read_only=True)
         assert tokens.find(secret) == made
@@ -178,7 +180,7 @@ class StoreContract:
         other, _ = filled(store, "other", seed=2)
         assert job != other
         with reading_jobs(store) as view:
-            assert view.job("nightly").spec == spec("nightly")
+            assert present(view.job("nightly")).spec == spec("nightly")
             assert [event for _, event in view.log(job)] == history
             assert [n for n, _ in view.log(job, after=10, most=5)] == [11, 12, 13, 14, 15]
             assert view.job("nobody") is None
@@ -197,8 +199,13 @@ class StoreContract:
     def test_an_error_undoes_the_whole_transaction(self, store):
         job, history = filled(store)
         twice = Changes(events=[(job, 31, history[0]), (job, 31, history[0])])
+
+        def write_both(transaction):
+            transaction.write(Changes(profiles=[profile_row(job)]))
+            transaction.write(twice)
+
         with pytest.raises(StorageError), writing_jobs(store) as transaction:
-            transaction.write(Changes(profiles=[profile_row(job)])) or transaction.write(twice)
+            write_both(transaction)
         with reading_jobs(store) as view:
             assert view.profiles(job) == []
             assert len(view.log(job)) == 30
@@ -208,7 +215,7 @@ class StoreContract:
         with writing_jobs(store) as transaction:
             transaction.add_job(spec(name), at=1.0)
         with reading_jobs(store) as view:
-            assert view.job(name).name == name
+            assert present(view.job(name)).name == name
 
     def test_a_name_is_given_once(self, store):
         filled(store)
@@ -240,7 +247,7 @@ class StoreContract:
                 left = connection.execute(text(f"SELECT DISTINCT job FROM zeus_{table}")).scalars()
                 assert set(left) <= {job}
         with writing_jobs(store) as transaction:
-            assert transaction.add_job(spec("another"), at=1.0).id > other
+            assert present(transaction.add_job(spec("another"), at=1.0)).id > other
 
     # --- trials, profiles, snapshots ------------------------------------------------------------
 
@@ -277,7 +284,7 @@ class StoreContract:
             every = [row["number"] for row in view.trials(job)]
             assert every == sorted(every, reverse=True)
             assert [row["number"] for row in view.trials(job, before=4, most=2)] == [3, 2]
-            assert view.trial(job, 1)["lease_until"] == 101.0
+            assert present(view.trial(job, 1))["lease_until"] == 101.0
             assert view.trial(job, 1000) is None
 
     def test_profiles_and_snapshots_replace_those_before(self, store):
@@ -346,10 +353,10 @@ class StoreContract:
         assert not token.good(200.0)
         assert token.allows("nightly")
         assert not token.allows("other")
-        assert tokens.find(everything).allows("other")
+        assert present(tokens.find(everything)).allows("other")
         assert [each.note for each in tokens.all()] == ["for cron", ""]
         tokens.revoke(token.id, now=150.0)
-        assert not tokens.find(secret).good(150.0)
+        assert not present(tokens.find(secret)).good(150.0)
         with pytest.raises(TokenError, match="no token with the id 'nobody'"):
             tokens.revoke("nobody", now=1.0)
         with store.engine.connect() as connection:

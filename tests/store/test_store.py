@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.present import present
 from tests.store.store_contract import StoreContract, filled
 
 from zeus.errors import StorageError
@@ -119,7 +120,7 @@ for number in range(1000000):
         [sys.executable, "-c", program, storage], stdout=subprocess.PIPE, text=True
     )
     for _ in range(20):
-        last = process.stdout.readline()
+        last = present(process.stdout).readline()
     process.kill()
     rest, _ = process.communicate()
     acknowledged = int([last, *rest.splitlines()][-1])
@@ -151,7 +152,7 @@ def test_a_connection_that_broke_while_nobody_used_it_is_replaced(postgresql, mo
 
     def backend() -> int:
         with reading_jobs(store) as view:
-            return view._connection.exec_driver_sql("SELECT pg_backend_pid()").scalar()
+            return present(view._connection.exec_driver_sql("SELECT pg_backend_pid()").scalar())
 
     monkeypatch.setattr(engine_module, "_TRUSTED", 0.0)
     store = Store(postgresql.new_storage())

@@ -32,7 +32,9 @@ class Answer:
         return page
 
 
-def ask(server: Server, path: str, method: str = "GET", body: str | None = None, **headers: str):
+def ask(
+    server: Server, path: str, method: str = "GET", body: str | None = None, **headers: str | bytes
+):
     """An answer; without further headers, to a person."""
     connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
     named = {**PERSON, **{name.replace("_", "-"): value for name, value in headers.items()}}

@@ -120,7 +120,12 @@ def test_it_can_be_read_on_a_phone_by_day_and_by_night(site, open_page, scheme):
 def test_names_do_nothing(site, open_page):
     page = open_page(site.url("/jobs"), **DESK)
     dialogs: list[str] = []
-    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+
+    def dismiss(dialog):
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", dismiss)
     follow(page, page.get_by_role("link", name=HOSTILE))
     assert page.get_by_role("heading", level=1).inner_text() == HOSTILE
     assert page.locator("img").count() == 0

@@ -7,6 +7,7 @@ import re
 from urllib.parse import quote
 
 import pytest
+from tests.present import present
 from tests.server.child import serving
 from tests.server.pages.asking import ask
 from tests.server.pages.conftest import EVIL_GPU, EVIL_NOTE, HOSTILE
@@ -146,7 +147,9 @@ def test_odd_values_are_shown_too(site, policy):
 
 def test_costs_are_those_of_the_gpu_that_is_asked_for(site):
     def about(query):
-        return re.search(r"Cost of each batch size On (.+?)\.", _text(site, f"{JOB}{query}"))[1]
+        return present(
+            re.search(r"Cost of each batch size On (.+?)\.", _text(site, f"{JOB}{query}"))
+        )[1]
 
     # It runs there now.
     assert about("") == A40

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 from zeus.frontier import Frontier, Point, ZeusCost
 from zeus.optimizer.batch_size import JobSpec
@@ -130,7 +131,7 @@ class Life:
 
 def spec(name: str = "nightly-bert", **changes: object) -> JobSpec:
     """A job over seven batch sizes."""
-    values = {
+    values: dict[str, Any] = {
         "batch_sizes": SIZES,
         "default_batch_size": 256,
         "target_metric": 0.9,
