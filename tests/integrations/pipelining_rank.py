@@ -86,7 +86,7 @@ def run(rank, name, recorder):
     # PyTorch 2.13 cannot evaluate what is in a V: it asks for gradients that there are not.
     evaluate = [] if name in IN_A_V else [schedule.eval]
     for work in (schedule.step, *evaluate, schedule.step):
-        of_step = []
+        of_step: list = []
         told = {"target": y, "losses": of_step} if last else {}
         work(*((x,) if first else ()), **told)
         losses += [loss.item() for loss in of_step]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from tests.integrations.support import ENOUGH_STEPS, Limits, run_example
@@ -38,7 +39,7 @@ class Job:
         self.model, self.optimizer, self.loader = self.accelerator.prepare(
             model,
             torch.optim.SGD(model.parameters(), lr=0.01),
-            torch.utils.data.DataLoader(torch.ones(batches, 4), batch_size=1),
+            torch.utils.data.DataLoader(cast(Any, torch.ones(batches, 4)), batch_size=1),
         )
         self.optimizer_steps = 0
 

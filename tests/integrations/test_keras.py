@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import Any
 
 import pytest
 from tests.integrations.support import ENOUGH_STEPS, Limits, run_example
 
 os.environ["KERAS_BACKEND"] = "torch"  # read when Keras is first imported
 keras = pytest.importorskip("keras")
+Sequential: Any = keras.Sequential
+Callback: Any = keras.callbacks.Callback
 numpy = pytest.importorskip("numpy")
 
 from zeus.integrations.keras import ZeusCallback  # noqa: E402
@@ -22,7 +25,7 @@ class TrainingError(Exception):
 
 
 def make_model(before_batch=lambda: None, **options):
-    class Model(keras.Sequential):
+    class Model(Sequential):
         def train_step(self, data):
             before_batch()
             return super().train_step(data)
@@ -85,7 +88,7 @@ def test_early_stopping(recorder):
 def test_stopping_within_an_epoch(recorder):
     model = make_model()
 
-    class Stopping(keras.callbacks.Callback):
+    class Stopping(Callback):
         def on_train_batch_end(self, batch, logs=None):
             model.stop_training = batch == 1
 

@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 import threading
+from typing import Any, cast
 
 import pytest
 from tests.integrations.support import ENOUGH_STEPS, Limits, Recorder, run_example
@@ -40,7 +41,9 @@ class TrainingError(Exception):
 
 
 def make_model(package=lightning, before_batch=lambda: None):
-    class Model(package.LightningModule):
+    Module: Any = package.LightningModule
+
+    class Model(Module):
         def __init__(self):
             super().__init__()
             self.layers = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1))
@@ -72,7 +75,7 @@ def make_trainer(*callbacks, package=lightning, logger=False, **options):
 
 
 def loader(batches=4):
-    return torch.utils.data.DataLoader(torch.ones(batches, 4), batch_size=1)
+    return torch.utils.data.DataLoader(cast(Any, torch.ones(batches, 4)), batch_size=1)
 
 
 @pytest.fixture(autouse=True)

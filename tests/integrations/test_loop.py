@@ -47,7 +47,7 @@ def test_several_loops_over_steps_in_an_epoch(node, recorder):
 
 
 def test_steps_alone_are_a_run_of_one_epoch(node, recorder):
-    logged = []
+    logged: list = []
     for _ in steps(range(2), recorder, log=logged.append):
         node.sleep(1.0)
     assert recorder.story == "[()()pr]x"
@@ -87,7 +87,7 @@ def test_empty_loops(node, recorder):
 
 
 def test_break_from_steps_goes_on_with_the_next_epoch(node, recorder):
-    logged = []
+    logged: list = []
     for _ in epochs(range(2), recorder, log=logged.append):
         for batch in steps(range(5)):
             if batch == 1:
@@ -98,7 +98,7 @@ def test_break_from_steps_goes_on_with_the_next_epoch(node, recorder):
 
 
 def test_break_from_epochs_closes_and_logs_a_whole_epoch(node, recorder):
-    logged = []
+    logged: list = []
     for _ in epochs(range(5), recorder, log=logged.append):
         for _ in steps(range(1)):
             node.sleep(2.0)
@@ -108,7 +108,7 @@ def test_break_from_epochs_closes_and_logs_a_whole_epoch(node, recorder):
 
 
 def test_an_epoch_left_half_way_is_not_logged(node, recorder):
-    logged = []
+    logged: list = []
 
     def train():
         for _ in epochs(range(5), recorder, log=logged.append):
@@ -210,7 +210,6 @@ def test_iterators_left_half_way_end_when_they_are_gone(node, recorder):
 
 
 def test_iterators_of_a_run_that_is_over_tell_nothing(node, recorder):
-    inner = None
     for _ in epochs(range(3), recorder):
         inner = iter(steps(range(3)))
         next(inner)
@@ -249,7 +248,7 @@ def test_a_run_is_its_threads_own(node, recorder):
 
 
 def test_what_is_logged_is_training_without_pauses(node, recorder):
-    logged = []
+    logged: list = []
     monitor = ZeusMonitor()
     exact = []
     for _ in epochs(range(2), recorder, monitor=monitor, log=logged.append):
@@ -324,7 +323,7 @@ def test_of_several_processes_the_first_one_logs_for_all(tmp_path):
 def test_the_monitor_of_a_callback_is_used():
     """It measures another node than this machine, on which nothing takes any time."""
     node = SimulatedNode("a40")
-    logged = []
+    logged: list = []
     optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(node=node))
     for _ in steps(range(2), optimizer, log=logged.append):
         node.sleep(5.0)

@@ -24,7 +24,7 @@ class Recorder:
     def on_step_end(self):
         self.log.append("end")
 
-    def on_instruction_begin(self, name, *, chunk=0, microbatch=None):
+    def on_instruction_begin(self, name, *, chunk=0, microbatch=None, stage=None):
         where = f"{chunk}" if microbatch is None else f"{chunk}.{microbatch}"
         self.log.append(f"{name} {where}")
 
@@ -39,7 +39,7 @@ class Recorder:
 
 
 def test_blocks_tell_what_they_surround():
-    log = []
+    log: list[str] = []
     hooks = PipelineHooks(Recorder(log))
     with hooks.step(), hooks.computation("forward", chunk=1, microbatch=3):
         with hooks.computation("recomputation"):  # a part of the forward
@@ -56,7 +56,7 @@ def test_blocks_tell_what_they_surround():
 
 
 def test_functions_may_know_their_chunk_from_their_arguments():
-    log = []
+    log: list[str] = []
     hooks = PipelineHooks(Recorder(log))
     compute = hooks.around(
         lambda part, number: part * number, "forward", chunk=lambda part, _: part
@@ -68,7 +68,7 @@ def test_functions_may_know_their_chunk_from_their_arguments():
 
 @pytest.mark.parametrize("error", [ArithmeticError, KeyboardInterrupt])
 def test_after_an_exception_all_is_over(error):
-    log = []
+    log: list[str] = []
     hooks = PipelineHooks(Recorder(log))
     with pytest.raises(error), hooks.step(), hooks.computation("backward"):
         raise error
@@ -78,7 +78,7 @@ def test_after_an_exception_all_is_over(error):
 
 
 def test_a_computation_that_does_not_end_is_a_mistake():
-    log = []
+    log: list[str] = []
     hooks = PipelineHooks(Recorder(log))
     with (
         pytest.raises(PipelineError, match="must end before its step, but 'forward' has not ended"),
@@ -89,7 +89,7 @@ def test_a_computation_that_does_not_end_is_a_mistake():
 
 
 def test_what_somebody_else_has_wrapped_stays_and_passes_on():
-    log = []
+    log: list[str] = []
     hooks = PipelineHooks(Recorder(log))
     engine = types.SimpleNamespace(compute=lambda: log.append("work"), iterate=None)
     before = engine.compute

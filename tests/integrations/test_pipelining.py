@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 import torch
 from tests.integrations.pipelining_rank import Recorder
 from torch import distributed
+from torch._C._distributed_c10d import HashStore
 from torch.distributed import pipelining
 
 from zeus.errors import FrameworkError, PipelineError
@@ -122,7 +123,7 @@ class Stage(torch.nn.Module):
 
 @pytest.fixture
 def module():
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     yield Stage()
     distributed.destroy_process_group()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.optimizer.batch_size.clients import job, step, trials
+from tests.present import present
 
 pytest.importorskip("torch")
 
@@ -133,7 +134,7 @@ def test_listing_one_is_the_trial_that_it_was_started_for(node, storage, handove
     assert loader.reached_target
     (trial,) = trials(storage)
     assert (trial.trial, trial.state) == (handover.decision.trial, "converged")
-    answer = Answer.read(handover.answer)
+    answer = present(Answer.read(handover.answer))
     assert (answer.outcome, answer.epochs, answer.trial) == ("converged", 3, trial.trial)
     assert answer.cost == pytest.approx(trial.cost)
     # A second training in the same program is another matter.

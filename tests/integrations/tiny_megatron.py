@@ -6,7 +6,7 @@ the forward's arguments only; a backward is given what its forward returned.
 
 from __future__ import annotations
 
-log = []
+log: list = []
 
 
 class Tensor:
@@ -16,7 +16,7 @@ class Tensor:
     def __eq__(self, other):
         raise TypeError("tensors are compared element by element")
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
 
 def forward_step(  # noqa: PLR0917  (as many as there)
@@ -49,7 +49,8 @@ def forward_backward_pipelining_without_interleaving(
     *, forward_step_func, data_iterator, model, num_microbatches, config, forward_only=False
 ):
     """GPipe, to be short."""
-    store, outputs = [], []
+    store: list = []
+    outputs: list = []
     for microbatch in range(num_microbatches):
         log.append("receive")
         output, _ = forward_step(
@@ -68,7 +69,8 @@ def forward_backward_pipelining_without_interleaving(
 def forward_backward_pipelining_with_interleaving(
     *, forward_step_func, data_iterator, model, num_microbatches, config, forward_only=False
 ):
-    store, outputs = [], [[] for _ in model]
+    store: list = []
+    outputs: list = [[] for _ in model]
     given = [None] * num_microbatches
     for chunk, part in enumerate(model):
         for microbatch in range(num_microbatches):
