@@ -14,6 +14,7 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -29,7 +30,7 @@ from zeus.testing import SimulatedNode, Workload
 
 DIRECTORY = Path(sys.argv[1])
 JOB = work(0.05, activity=1.0, compute_bound=0.4)
-FEW = {"wait_steps": 1, "warmup_steps": 1, "profile_steps": 10, "pl_step": 50}
+FEW: dict[str, Any] = {"wait_steps": 1, "warmup_steps": 1, "profile_steps": 10, "pl_step": 50}
 
 records: list[logging.LogRecord] = []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.optimizer.support import Loop, excess, limits, monitor, truth, work
+from tests.present import present
 
 from zeus.device._simulated_models import MODELS
 from zeus.errors import FrontierError, KnobError
@@ -99,7 +100,7 @@ def test_steps_with_gaps(spec):
     optimizer, _ = decided(spec, workload, ZeusCost(0.7), epoch=37)
     true = truth(spec, workload)
     assert excess(ZeusCost(0.7), optimizer.selection.point.knob, true) <= 0.02
-    for point in optimizer.frontier:
+    for point in present(optimizer.frontier):
         assert point.time == pytest.approx(true.at(point.knob).time, rel=0.002)
         assert point.energy == pytest.approx(
             true.at(point.knob).energy, rel=0.03, abs=point.energy_uncertainty
@@ -216,7 +217,7 @@ def test_windows_that_span_many_epochs_and_what_is_between():
         loop.epoch()
         node.sleep(5.0)
     true = truth("v100", workload)
-    for point in optimizer.frontier:
+    for point in present(optimizer.frontier):
         assert point.time == pytest.approx(true.at(point.knob).time, rel=1e-6)
         assert point.energy == pytest.approx(true.at(point.knob).energy, rel=0.03)
 
@@ -240,7 +241,7 @@ def test_pauses_within_an_epoch_do_not_count():
             break
     optimizer.on_epoch_end()
     check_points(optimizer, TRUE)
-    assert optimizer.report().as_run.time == pytest.approx(trained, rel=1e-6)
+    assert present(optimizer.report().as_run).time == pytest.approx(trained, rel=1e-6)
     optimizer.close()
 
 
@@ -253,7 +254,7 @@ def test_a_loop_that_tells_of_steps_only():
         check_points(optimizer, TRUE)
         for _ in range(100):
             loop.step()
-        assert optimizer.report().as_run.time == pytest.approx(node.clock.now(), rel=1e-6)
+        assert present(optimizer.report().as_run).time == pytest.approx(node.clock.now(), rel=1e-6)
     assert limits(node) == [250]
 
 
@@ -266,8 +267,8 @@ def test_a_report_amid_an_epoch_is_of_all_steps_so_far():
         loop.step()
     report = optimizer.report()
     assert report.steps == 40
-    assert report.as_run.time == pytest.approx(node.clock.now())
-    assert report.as_run.energy == pytest.approx(node.exact_energy(), rel=0.02)
+    assert present(report.as_run).time == pytest.approx(node.clock.now())
+    assert present(report.as_run).energy == pytest.approx(node.exact_energy(), rel=0.02)
     assert report.chosen is None
     optimizer.close()
 
@@ -294,7 +295,7 @@ def test_the_published_order_of_arguments():
     optimizer = GlobalPowerLimitOptimizer(monitor(node), Energy(), 2, 5, 20, 75, None)
     Loop(node, optimizer, MEMORY_BOUND, epoch=200).until_decided()
     assert optimizer.profiling_steps <= 2 + 3 * (5 + 20)
-    assert {point.knob for point in optimizer.frontier} <= {250, 175, 100}
+    assert {point.knob for point in present(optimizer.frontier)} <= {250, 175, 100}
 
 
 @pytest.mark.parametrize(
@@ -340,9 +341,9 @@ def test_some_gpus_of_a_node():
     node = SimulatedNode("v100x4")
     optimizer = GlobalPowerLimitOptimizer(monitor(node, [1, 3]))
     Loop(node, optimizer, MEMORY_BOUND, gpus=node.gpus.select([1, 3])).until_decided()
-    chosen = optimizer.selection.point.knob
+    chosen = present(optimizer.selection).point.knob
     assert limits(node) == [250, chosen, 250, chosen]
-    assert optimizer.frontier.max_power == 500
+    assert present(optimizer.frontier).max_power == 500
     optimizer.close()
     assert limits(node) == [250] * 4
 

@@ -5,8 +5,11 @@ Recorded profiles are bumpier than physics: limits above what the job draws diff
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.optimizer.support import excess, monitor
+from tests.present import present
 
 from zeus.frontier import Energy, Frontier, MaxSlowdownConstraint, Objective, Time, ZeusCost
 from zeus.optimizer import GlobalPowerLimitOptimizer
@@ -28,7 +31,7 @@ PROFILES = [
 ]
 
 
-def decide(profile: RecordedProfile, objective: Objective, **lengths: int) -> float:
+def decide(profile: RecordedProfile, objective: Objective, **lengths: Any) -> float:
     node = ProfileNode(profile)
     optimizer = GlobalPowerLimitOptimizer(monitor(node), objective, **lengths)
     for _ in range(5000):
@@ -38,7 +41,7 @@ def decide(profile: RecordedProfile, objective: Objective, **lengths: int) -> fl
         if optimizer.decided:
             break
     assert optimizer.trouble == ""
-    chosen = float(optimizer.selection.point.knob)
+    chosen = float(present(optimizer.selection).point.knob)
     assert node.gpus[0].power_limit() == chosen
     optimizer.close()
     assert node.gpus[0].power_limit() == profile.limits[-1]

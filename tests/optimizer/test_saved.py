@@ -7,6 +7,7 @@ import logging
 
 import pytest
 from tests.optimizer.support import Loop, limits, monitor, truth, work
+from tests.present import present
 
 from zeus.frontier import Frontier, Point
 from zeus.optimizer import GlobalPowerLimitOptimizer
@@ -39,7 +40,7 @@ def run(path, objective=None, *, spec="v100", workload=JOB, epochs=0, before=Non
 
 def saved(path, *, gpu=SIMULATED_V100, gpus=1):
     profile = ProfileFile(path).find(ProfileKey(gpu, gpus, "power_limit", "resnet", 64))
-    return profile.frontier
+    return present(profile).frontier
 
 
 def knobs(optimizer):
@@ -238,14 +239,14 @@ def test_a_job_of_one_endless_epoch_is_looked_at_every_hour(caplog):
         with caplog.at_level(logging.WARNING):
             loop.epoch()
             assert caplog.records == [], "it is as it was"
-            spent, before = optimizer.profiling_steps, optimizer.expected_step.time
+            spent, before = optimizer.profiling_steps, present(optimizer.expected_step).time
             loop.workload = work(90.0)
             for _ in range(100):  # without an end of the epoch
                 loop.step()
         (said,) = [record.getMessage() for record in caplog.records]
         assert said.startswith("profiling again: a step takes ")
         assert optimizer.profiling_steps > spent
-        assert optimizer.expected_step.time == pytest.approx(1.5 * before, rel=0.01)
+        assert present(optimizer.expected_step).time == pytest.approx(1.5 * before, rel=0.01)
 
 
 def test_one_slow_stretch_is_no_drift(path, caplog):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.optimizer.support import Loop, excess, limits, monitor, truth, work
+from tests.present import present
 
 from zeus.errors import KnobError
 from zeus.frontier import Time, ZeusCost
@@ -34,7 +35,7 @@ def test_never_more_than_its_share(run_steps, share):
     optimizer, node = trained(run_steps, max_profile_share=share)
     assert optimizer.profiling_steps <= share * run_steps
     if optimizer.decided:
-        assert limits(node) == [optimizer.selection.point.knob]
+        assert limits(node) == [present(optimizer.selection).point.knob]
     else:
         assert f"a run of {run_steps} steps is too short" in optimizer.trouble
         assert limits(node) == [250]
@@ -46,20 +47,20 @@ def test_a_long_run_is_profiled_as_one_of_unknown_length():
     optimizer, _ = trained(20_000)
     assert optimizer.trouble == ""
     true = truth("v100", JOB)
-    assert excess(ZeusCost(0.5), optimizer.selection.point.knob, true) <= 0.01
+    assert excess(ZeusCost(0.5), present(optimizer.selection).point.knob, true) <= 0.01
 
 
 def test_a_profile_that_was_cut_short_chooses_among_what_it_knows():
     optimizer, _ = trained(2000)
-    assert 2 <= len(optimizer.frontier) < 7
-    known = ZeusCost(0.5).select(optimizer.frontier).point.knob
-    assert optimizer.selection.point.knob == known
+    assert 2 <= len(present(optimizer.frontier)) < 7
+    known = ZeusCost(0.5).select(present(optimizer.frontier)).point.knob
+    assert present(optimizer.selection).point.knob == known
 
 
 def test_where_the_first_limit_is_the_best_one_is_enough():
     optimizer, _ = trained(2000, optimum_selector=Time())
     assert optimizer.trouble == ""
-    assert optimizer.selection.point.knob == 250
+    assert present(optimizer.selection).point.knob == 250
 
 
 @pytest.mark.parametrize(

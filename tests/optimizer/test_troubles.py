@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from tests.optimizer.support import Loop, limits, monitor, work
+from tests.present import present
 
 from zeus.device._base import DeviceSet
 from zeus.device._node import Node
@@ -128,13 +129,13 @@ def test_refused_permission_with_a_saved_profile(node, warnings, tmp_path):
     assert "the possible savings are reported from the saved profile" in said
     report = observer.report()
     assert report.observing
-    assert report.chosen.knob == optimizer.selection.point.knob
-    assert report.reference.knob == ODD
+    assert present(report.chosen).knob == present(optimizer.selection).point.knob
+    assert present(report.reference).knob == ODD
     elsewhere = SimulatedNode("v100x2")
     for gpu in elsewhere.gpus:
-        gpu.driver.set_power_limit(report.chosen.knob)
+        gpu.driver.set_power_limit(present(report.chosen).knob)
     time = JOB.step_time(elsewhere.gpus[0]) * loop.steps
-    assert report.at_chosen.time == pytest.approx(time, rel=0.005)
+    assert present(report.at_chosen).time == pytest.approx(time, rel=0.005)
     assert report.profiling_steps == 0
 
 
@@ -230,7 +231,7 @@ class Raises:
 
 class RaisesWhileWalking(Raises):
     def settled(self, walk):
-        return {}["never"]
+        return dict[str, bool]()["never"]
 
 
 @pytest.mark.parametrize(
@@ -346,11 +347,11 @@ def test_a_run_that_was_left_without_closing_makes_way_for_the_next(node, warnin
     Loop(node, again, JOB).until_decided()
     (said,) = warnings()
     assert "was not closed" in said
-    assert again.report().reference.knob == ODD, "not what the run before had chosen"
+    assert present(again.report().reference).knob == ODD, "not what the run before had chosen"
     steps = left.report().steps
     loop.epoch()  # somebody still has it: it must not turn the knob any more
     assert left.report().steps == steps
-    assert limits(node) == [again.selection.point.knob] * 2
+    assert limits(node) == [present(again.selection).point.knob] * 2
     again.close()
     assert limits(node) == [ODD, ODD]
 
@@ -364,7 +365,7 @@ def test_runs_on_other_gpus_and_of_other_knobs_are_left_alone(node, warnings):
     for gpu, callback in zip((0, 1, 1), callbacks, strict=True):
         Loop(node, callback, JOB, gpus=[node.gpus[gpu]]).until_decided()
     assert warnings() == []
-    assert callbacks[0].selection.point.knob == limits(node)[0] != ODD
+    assert present(callbacks[0].selection).point.knob == limits(node)[0] != ODD
     for callback in callbacks:
         callback.close()
     assert limits(node) == [ODD, ODD]

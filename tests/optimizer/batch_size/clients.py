@@ -72,7 +72,7 @@ def train(
     return optimizer
 
 
-def run(storage: str, spec: JobSpec | None = None, gpus: str = "v100", **options: Any):
+def run(storage: str | None, spec: JobSpec | None = None, gpus: str = "v100", **options: Any):
     """A whole run on a node of its own."""
     training = {name: options.pop(name) for name in ("steps", "needed") if name in options}
     with SimulatedNode(gpus) as node:

@@ -142,11 +142,11 @@ def sweep(
     **options: Any,
 ) -> SettingSweep:
     """A walk down the curve's power limits."""
-    settled = objective
-    if isinstance(objective, Objective):
 
-        def settled(points: Sequence[Point]) -> bool:
+    def settled(points: Sequence[Point]) -> bool:
+        if isinstance(objective, Objective):
             return objective.settled(curve.frontier(points))
+        return objective(points)
 
     return SettingSweep(curve.knobs, settled, lengths or SegmentLengths(), curve.knobs, **options)
 

@@ -17,6 +17,7 @@ from tests.optimizer.jit.curves import (
     sweep,
     visited,
 )
+from tests.present import present
 
 from zeus.frontier import (
     Deadline,

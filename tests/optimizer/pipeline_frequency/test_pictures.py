@@ -7,6 +7,7 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
+from tests.present import present
 
 from zeus.drawing._files import rendered
 from zeus.drawing._shapes import Bar, Path
@@ -32,13 +33,12 @@ def solution(pipeline):
 
 def boxes(document):
     """Place and length of what has a tooltip, by its words."""
-    found = {}
+    found: dict[str, list] = {}
     for rect in ElementTree.fromstring(document).iter(f"{SVG}rect"):
         title = rect.find(f"{SVG}title")
         if title is not None:
-            found.setdefault(title.text, []).append(
-                (float(rect.get("x")), float(rect.get("width")))
-            )
+            place = float(rect.attrib["x"]), float(rect.attrib["width"])
+            found.setdefault(present(title.text), []).append(place)
     return found
 
 
@@ -54,7 +54,7 @@ def test_the_pipeline_is_drawn_to_scale_before_and_after(pipeline, solution):
     longest = max(before.time, plan.time)
     scale = (1200 - 84 - 36) / longest
     for words, places in boxes(document).items():
-        start, end = map(float, re.search(r": ([\d.]+) to ([\d.]+) ms", words).groups())
+        start, end = map(float, present(re.search(r": ([\d.]+) to ([\d.]+) ms", words)).groups())
         for x, width in places:
             assert x == pytest.approx(84 + start / 1e3 * scale, abs=0.1)
             assert width == pytest.approx((end - start) / 1e3 * scale, abs=0.2)
@@ -63,10 +63,10 @@ def test_the_pipeline_is_drawn_to_scale_before_and_after(pipeline, solution):
 def test_colors_tell_power(pipeline, solution):
     before, plan = pipeline.at_highest_frequency(), solution.plans[-1]
     shapes = draw(before, plan, solution).shapes
-    fills = {}
+    fills: dict[int, set] = {}
     for shape in shapes:
         if isinstance(shape, Bar) and "MHz" in shape.tooltip:
-            watts = int(re.search(r"(\d+) W$", shape.tooltip)[1])
+            watts = int(present(re.search(r"(\d+) W$", shape.tooltip))[1])
             fills.setdefault(watts, set()).add(shape.fill)
     hottest = fills[max(fills)]
     assert hottest == {"#7a1450"}

@@ -19,7 +19,7 @@ HEAD = "stage,instruction,frequency,time,energy\n"
 
 @pytest.fixture
 def read(tmp_path):
-    def read(text: str) -> Profile:
+    def read(text: str | bytes) -> Profile:
         path = tmp_path / "profile.csv"
         path.write_bytes(text.encode("utf-8") if isinstance(text, str) else text)
         return Profile.read(path)

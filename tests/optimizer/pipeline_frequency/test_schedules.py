@@ -6,9 +6,10 @@ import re
 from collections import Counter
 
 import pytest
+from tests.present import present
 
 from zeus.errors import PipelineError, StageProfileError
-from zeus.optimizer.pipeline_frequency import Option, Profile, Shape, Step, build, solve
+from zeus.optimizer.pipeline_frequency import Operation, Option, Profile, Shape, Step, build, solve
 from zeus.optimizer.pipeline_frequency._schedules import (
     SCHEDULES,
     early_recomputation,
@@ -70,6 +71,10 @@ def test_interleaved_goes_through_each_stage_of_a_rank_in_rounds():
     assert {step.stage for step in second} == {1, 3}
 
 
+def step_of(operation: Operation) -> Step:
+    return Step(operation.instruction, present(operation.stage), present(operation.microbatch))
+
+
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize(("devices", "microbatches"), [(1, 1), (1, 5), (2, 4), (4, 4), (4, 12)])
 def test_every_step_occurs_once_and_the_graph_can_be_built(name, devices, microbatches):
@@ -96,7 +101,7 @@ def test_every_step_occurs_once_and_the_graph_can_be_built(name, devices, microb
     for operation, start, option in zip(
         pipeline.operations, execution.starts, execution.options, strict=True
     ):
-        step = Step(operation.instruction, operation.stage, operation.microbatch)
+        step = step_of(operation)
         ends[step] = start + option.time
         # Whatever the schedule, data goes down the stages, and gradients come up.
         if step.instruction == "forward" and step.stage > 0:
@@ -131,7 +136,7 @@ def test_no_rank_of_a_v_waits_if_everything_takes_equally_long():
     parts = ("forward", "backward_input", "backward_weight")
     profile = Profile({(s, part): [Option(1, 1.0, 1.0)] for s in range(8) for part in parts})
     execution = build(profile, "zbv", 9, 0.0).at_highest_frequency()
-    spans = {}
+    spans: dict = {}
     for operation, start in zip(execution.pipeline.operations, execution.starts, strict=True):
         spans.setdefault(operation.device, []).append(start)
     assert [max(starts) + 1 - min(starts) for starts in spans.values()] == [54.0] * 4
@@ -273,10 +278,7 @@ def test_backwards_may_be_whole_in_one_stage_and_split_in_the_next(profile):
         return order
 
     pipeline = build(profile, mixed, 3, 80.0)
-    numbers = {
-        Step(operation.instruction, operation.stage, operation.microbatch): number
-        for number, operation in enumerate(pipeline.operations)
-    }
+    numbers = {step_of(operation): number for number, operation in enumerate(pipeline.operations)}
     split, whole = Step("backward_input", 1, 0), Step("backward", 0, 0)
     assert numbers[split] in pipeline.operations[numbers[whole]].after
     assert numbers[whole._replace(stage=2)] in pipeline.operations[numbers[split]].after

@@ -170,11 +170,10 @@ def test_numbers_of_any_size():
             Option(clock, seconds * 1000 / clock, joules * (clock / 500) ** 2)
             for clock in range(500, 1500, 100)
         ]
-        last = None
+        after: list[int] = []
         for _ in range(6):
-            after = [] if last is None else [last]
-            last = pipeline.add("a", options, device=0, after=after)
-            last = pipeline.add("b", options, device=1, after=[last])
+            first = pipeline.add("a", options, device=0, after=after)
+            after = [pipeline.add("b", options, device=1, after=[first])]
         solution = solve(pipeline, 20)
         assert all(0 <= plan.gap < 0.05 for plan in solution.plans)
         bounds.append(solution.continuous.energy(1.1 * solution.continuous.fastest) / joules)

@@ -93,9 +93,9 @@ def test_a_clock_is_an_upper_bound():
     assert gpu.locked_graphics_clock() is None
 
 
-def test_a_gpu_without_clocks_to_lock_says_so():
+def test_a_gpu_without_clocks_to_lock_says_so(monkeypatch):
     gpu, driver = stand_in()
-    driver.supported_clocks = lambda: SupportedClocks((), ())
+    monkeypatch.setattr(driver, "supported_clocks", lambda: SupportedClocks((), ()))
     with pytest.raises(KnobError, match="Stand-in reports no graphics clock"):
         ClockKnob(75).ladder(gpu)
 

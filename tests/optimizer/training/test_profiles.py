@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.present import present
 
 from zeus.errors import ProfileError
 from zeus.frontier import Frontier, Point
@@ -209,12 +210,12 @@ def test_writers_in_several_processes_lose_nothing(tmp_path):
         for number in range(4)
     ]
     for writer in writers:
-        writer.stdin.write(b"\n")
-        writer.stdin.flush()
+        present(writer.stdin).write(b"\n")
+        present(writer.stdin).flush()
     with ThreadPoolExecutor(1) as reader:
         seen = reader.submit(read_while, writers, path).result()
     for writer in writers:
-        writer.stdin.close()
+        present(writer.stdin).close()
         assert writer.wait(timeout=300) == 0
     profiles = ProfileFile(path).read()
     assert len(profiles) == 4 * 15

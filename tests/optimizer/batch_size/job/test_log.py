@@ -83,7 +83,16 @@ def test_a_profile_with_its_frontier_survives_json():
         (lambda: epoch(metric="good"), "`metric` must be a number"),
         (lambda: end(outcome="won"), "`outcome` must be one of converged"),
         (lambda: end(note=3), "`note` must be a text"),
-        (lambda: Profiled(trial=0, at=1.0, gpu="A", batch_size=1, frontier=[]), "frontier"),
+        (
+            lambda: Profiled(
+                trial=0,
+                at=1.0,
+                gpu="A",
+                batch_size=1,
+                frontier=[],  # type: ignore[arg-type]
+            ),
+            "frontier",
+        ),
         (lambda: event_from({"kind": "party", "trial": 1, "at": 1.0}), "`kind` must be one of"),
         (lambda: event_from({"kind": "ended"}), "an event needs trial, at"),
         (lambda: event_from({**end().to_dict(), "colour": "red"}), "is not made of"),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.optimizer.batch_size.histories import A40, V100, decided, random_history, spec
+from tests.present import present
 
 from zeus.errors import JobLogError
 from zeus.optimizer.batch_size.job._events import Decided, Ended, EpochReported, GpuModel, Profiled
@@ -73,7 +74,7 @@ def test_a_snapshot_of_something_else_is_refused():
 # --- when to stop -------------------------------------------------------------------------------
 
 
-def run(brain: JobState, epochs: int, cost: float = 100.0, metric: float = 0.0) -> int:
+def run(brain: JobState, epochs: int, cost: float = 100.0, metric: float | None = 0.0) -> int:
     """Begin a trial and report epochs that each cost so many joules; its number."""
     brain.apply(decided(brain, 1.0))
     number = brain.log.trials
@@ -90,7 +91,7 @@ def test_a_trial_that_reached_the_target_has_converged():
     assert stop is not None
     assert stop.outcome == "converged"
     lower = JobState(spec(higher_is_better=False))
-    assert lower.must_stop(run(lower, 3, metric=0.89)).outcome == "converged"
+    assert present(lower.must_stop(run(lower, 3, metric=0.89))).outcome == "converged"
 
 
 def test_a_trial_without_validation_goes_on():
@@ -104,7 +105,7 @@ def test_a_trial_out_of_epochs_has_failed():
     number = run(brain, 2)
     assert brain.must_stop(number) is None
     brain.apply(EpochReported(trial=number, at=2.0, epoch=3, time=0.01, energy=100.0, metric=0))
-    assert brain.must_stop(number).outcome == "failed"
+    assert present(brain.must_stop(number)).outcome == "failed"
 
 
 def bounded(**bounds) -> Decided:
@@ -137,7 +138,7 @@ def test_a_trial_is_stopped_before_the_epoch_that_would_cost_too_much():
     report(brain, 100.0)
     assert brain.must_stop(1) is None  # the third takes it to exactly the threshold
     report(brain, 100.0)
-    stop = brain.must_stop(1)
+    stop = present(brain.must_stop(1))
     assert stop.outcome == "stopped"
     assert stop.reason == "epoch 4 would take the cost to 400 J, above 300 J"
 
@@ -148,7 +149,7 @@ def test_a_trial_whose_first_epoch_is_known_to_cost_too_much_need_not_begin():
         Profiled(trial=0, at=0.0, gpu=A40.name, gpus=1, batch_size=64, epoch_cost=301.0, load=0.5)
     )
     brain.apply(bounded(threshold=300.0))
-    assert brain.must_stop(1).outcome == "stopped"
+    assert present(brain.must_stop(1)).outcome == "stopped"
 
 
 def test_the_first_epoch_of_a_run_tells_those_that_begin_before_it_ends():
@@ -170,7 +171,7 @@ def test_a_trial_that_can_no_longer_win_is_stopped_after_its_first_epoch():
     brain = JobState(spec(eta_knob=1.0))
     brain.apply(bounded(expected_epochs=6.0, restart_cost=450.0))
     report(brain, 100.0)
-    assert brain.must_stop(1).outcome == "stopped"
+    assert present(brain.must_stop(1)).outcome == "stopped"
     kinder = JobState(spec(eta_knob=1.0))
     kinder.apply(bounded(expected_epochs=6.0, restart_cost=500.0))
     report(kinder, 100.0)
@@ -205,7 +206,7 @@ def table(generator: np.random.Generator) -> JobTable:
         higher_is_better=True,
         max_epochs=40,
         max_power=250.0,
-        epochs=epochs[:, None],
+        epochs=epochs[:, None].astype(np.float64),
         time=time * generator.uniform(0.9, 1.1, (6, 1)),
         power=power,
     )
@@ -225,10 +226,10 @@ def lived(world: JobTable, policy: str, recurrences: int) -> list[tuple[int, int
             run_trial(brain, world, trial)
             cost, trials = cost + trial.cost, trials + 1
             before = trial.decided.trial
-            if trial.ended.outcome == "converged" or trials == 20:
+            if present(trial.ended).outcome == "converged" or trials == 20:
                 break
         arm = world.batch_sizes.index(trial.decided.batch_size)
-        found.append((arm, trials, cost, trial.ended.outcome == "converged"))
+        found.append((arm, trials, cost, present(trial.ended).outcome == "converged"))
     return found
 
 

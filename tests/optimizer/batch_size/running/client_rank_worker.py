@@ -38,6 +38,7 @@ def train(node: SimulatedNode, optimizer: BatchSizeOptimizer) -> dict:
         optimizer.on_evaluate((0.95 if done >= 3 else 0.1) if RANK == 0 else 0.99)
     spent += node.exact_energy(RANK)
     optimizer.close()
+    selection = getattr(optimizer.power_limit, "selection", None)
     return {
         "batch_size": size,
         "trial": optimizer.decision.trial,
@@ -46,7 +47,7 @@ def train(node: SimulatedNode, optimizer: BatchSizeOptimizer) -> dict:
         "energy": sum(record.total.energy for record in optimizer.history),
         "time": sum(record.total.time for record in optimizer.history),
         "own": spent,
-        "limit": optimizer.power_limit.selection and optimizer.power_limit.selection.point.knob,
+        "limit": selection and selection.point.knob,
         "after": node.gpus[RANK].power_limit(),
     }
 
@@ -59,7 +60,7 @@ def own_job(node: SimulatedNode, **changes: object) -> BatchSizeOptimizer:
 
 def main() -> None:
     node = SimulatedNode("v100x2")
-    found = {}
+    found: dict[str, object] = {}
     monitor = ZeusMonitor([RANK], [], node=node, sync_execution_with=None)
     handed = BatchSizeOptimizer(monitor)
     handed.get_batch_size()  # before anybody can talk: it is in the environment

@@ -20,6 +20,7 @@ from tests.optimizer.batch_size.clients import (
     trials,
     watch,
 )
+from tests.present import present
 
 from zeus.errors import JobConflictError, RunError, ServerError, StorageError
 from zeus.integrations.loop import epochs, steps
@@ -78,7 +79,7 @@ def test_time_between_training_and_evaluation_counts_and_what_follows_does_not(n
 
 
 def test_recurrences_learn_and_share_what_power_limits_trade(storage, monkeypatch, tmp_path):
-    limits = {}
+    limits: dict[int, float] = {}
     seen = []
     for number in range(8):
         monkeypatch.setenv("ZEUS_STATE_DIR", str(tmp_path / f"machine-{number}"))
@@ -94,7 +95,7 @@ def test_recurrences_learn_and_share_what_power_limits_trade(storage, monkeypatc
     with opened(storage) as jobs:
         kept = {profile.batch_size: profile for profile in jobs.do(ShowProfiles(job="nightly"))}
     assert {size: profile.power_limit for size, profile in kept.items()} == limits
-    assert all(profile.frontier and 0 < profile.load <= 1 for profile in kept.values())
+    assert all(profile.frontier and 0 < present(profile.load) <= 1 for profile in kept.values())
     settled = done.history[-1].cost
     assert kept[32].epoch_cost == pytest.approx(settled, rel=0.02)
 
@@ -390,7 +391,7 @@ print("ready", flush=True)
         stderr=subprocess.DEVNULL,
     )
     try:
-        process.stdout.readline()
+        present(process.stdout).readline()
         if "input" in ending:
             deadline = time.monotonic() + 120
             while trials(storage)[0].state != state and time.monotonic() < deadline:

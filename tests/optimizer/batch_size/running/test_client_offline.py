@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.optimizer.batch_size.clients import (
@@ -25,6 +26,7 @@ from tests.optimizer.batch_size.clients import (
     trials,
     watch,
 )
+from tests.present import present
 from tests.server.child import Server, serving
 
 from zeus.errors import TokenError
@@ -37,7 +39,7 @@ from zeus.optimizer.training._training_run import Outcome
 from zeus.store import Store, Tokens
 from zeus.testing import SimulatedNode
 
-FEW = {"steps": 3}
+FEW: dict[str, Any] = {"steps": 3}
 
 
 @pytest.fixture
@@ -105,7 +107,9 @@ def test_a_server_that_comes_late_gets_everything_once(node, storage, caplog):
     first, *_ = trials(storage)
     assert (first.state, first.batch_size, first.epochs) == ("converged", 32, EPOCHS[32])
     assert first.time == pytest.approx(sum(record.total.time for record in done.history))
-    assert first.energy == pytest.approx(sum(record.total.energy for record in done.history))
+    assert first.energy == pytest.approx(
+        sum(present(record.total.energy) for record in done.history)
+    )
 
 
 @pytest.mark.usefixtures("at_once")
@@ -139,7 +143,8 @@ def test_a_server_that_is_killed_and_comes_back_misses_nothing(node, storage, ca
 
 @pytest.mark.usefixtures("at_once")
 def test_a_server_that_comes_amid_the_run_is_followed_from_then_on(node, storage):
-    port, server = free_port(), None
+    port = free_port()
+    server: Server | None = None
 
     def come(epoch):
         nonlocal server
@@ -152,7 +157,7 @@ def test_a_server_that_comes_amid_the_run_is_followed_from_then_on(node, storage
 
     url = f"http://127.0.0.1:{port}"
     done = train(node, make(node, url), needed={32: 5}, after_epoch=come, **FEW)
-    assert server.stop() == ""
+    assert present(server).stop() == ""
     assert done.outcome is Outcome.CONVERGED
     (trial,) = trials(storage)
     assert (trial.state, trial.epochs) == ("converged", 5)
@@ -209,7 +214,7 @@ def test_a_run_that_could_not_ask_counts_as_what_it_was(node, tmp_path, caplog, 
     else:
         assert warnings(caplog) == []
         assert (second.state, second.batch_size, second.role) == ("converged", 32, "default")
-        assert second.cost == pytest.approx(sum(record.cost for record in offline.history))
+        assert second.cost == pytest.approx(sum(present(record.cost) for record in offline.history))
 
 
 def test_a_token_that_is_missing_stops_nobody(node, storage, tmp_path, monkeypatch, caplog):
@@ -378,9 +383,9 @@ def leased_until(storage):
     """When the lease of the first trial ends, unless it is renewed; looking changes nothing."""
     store = Store(storage)
     with reading_jobs(store) as view:
-        trial = view.trial(view.job("nightly").id, 1)
+        trial = view.trial(present(view.job("nightly")).id, 1)
     store.close()
-    return trial["lease_until"]
+    return present(trial)["lease_until"]
 
 
 @pytest.mark.real_time
@@ -392,7 +397,7 @@ def test_a_lease_is_renewed_while_the_process_lives_and_ends_with_it(node, stora
         cwd=Path(__file__).parents[4],
     )
     try:
-        assert process.stdout.readline() == "ready\n"
+        assert present(process.stdout).readline() == "ready\n"
         first, deadline = leased_until(storage), time.monotonic() + 120
         while leased_until(storage) == first:  # in an epoch that goes on
             assert time.monotonic() < deadline
@@ -402,7 +407,7 @@ def test_a_lease_is_renewed_while_the_process_lives_and_ends_with_it(node, stora
     finally:
         process.kill()
         process.wait()
-        process.stdout.close()
+        present(process.stdout).close()
     deadline = time.monotonic() + 120
     with opened(storage) as jobs:
         while (

@@ -253,7 +253,8 @@ def test_a_run_that_cannot_be_told_of_holds_up_nobody_and_is_tried_ever_more_rar
         refuses = Refuses(jobs, 99)
         assert spool.deliver(refuses, PLACE, within=60) == 1
         assert "trial 'first' is not delivered, and is tried again in 60 s" in caplog.text
-        pauses, tried = [], 1
+        pauses: list[float] = []
+        tried = 1
         while len(pauses) < 14:
             began = wall.time
             while sum("is not delivered" in each for each in caplog.messages) == tried:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.optimizer.batch_size.histories import spec
 
@@ -34,7 +36,7 @@ from zeus.optimizer.batch_size.storage._cache import Cache
 from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.store import Store
 
-GPU = {"gpu": "NVIDIA A40", "max_power": 300.0}
+GPU: dict[str, Any] = {"gpu": "NVIDIA A40", "max_power": 300.0}
 
 
 class Time:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -29,7 +30,7 @@ from zeus.optimizer.batch_size.api._commands import (
     ReportEpoch,
 )
 from zeus.optimizer.batch_size.job import _values as values
-from zeus.optimizer.batch_size.job._events import event_from
+from zeus.optimizer.batch_size.job._events import Decided, event_from
 from zeus.optimizer.batch_size.policies._job_state import JobState
 from zeus.optimizer.batch_size.storage import writing_jobs
 from zeus.optimizer.batch_size.storage._service import Jobs
@@ -147,6 +148,7 @@ def test_several_services_on_one_store_decide_as_one(storage):
                 for epoch in range(1, 13):
                     service = chance.choice(services)
                     metric = 0.95 if chance.random() < 0.3 else 0.1
+                    report: dict[str, Any]
                     report = {"epoch": epoch, "time": 1.0, "energy": 200.0, "metric": metric}
                     verdict = service.do(ReportEpoch(trial=decision.trial, **report))
                     again = chance.choice(services).do(ReportEpoch(trial=decision.trial, **report))
@@ -165,7 +167,7 @@ def test_several_services_on_one_store_decide_as_one(storage):
     events = [event_from(_event(record)) for record in log]
     brain = JobState(spec(max_epochs=12))
     for event in events:
-        if event.kind == "decided":
+        if isinstance(event, Decided):
             choice = brain.decide(event.model, event.attempt)
             assert choice.batch_size == event.batch_size
             assert choice.threshold == event.threshold

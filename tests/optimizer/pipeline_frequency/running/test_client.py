@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.optimizer.pipeline_frequency.job.reports import registering, registration
 from tests.optimizer.pipeline_frequency.running.rig import Training
+from tests.present import present
 
 from zeus.errors import CapabilityError, PipelineError, Reason, ServerError, UnknownDeviceError
 from zeus.optimizer import PipelineFrequencyOptimizer
@@ -58,12 +59,12 @@ def test_the_plan_saves_energy_and_takes_no_more_time(api, caplog):
     assert after.time == pytest.approx(before.time, rel=1e-6)
     assert after.energy < 0.93 * before.energy
     # Exactly what the server said it would take, up to what the meters could not see.
-    standing = training.optimizers[0].standing
+    standing = present(training.optimizers[0].standing)
     assert standing.time == pytest.approx(after.time, rel=1e-3)
     assert standing.energy == pytest.approx(after.energy, rel=5e-3)
     # Every instruction ran at the clock that was planned for it.
     for optimizer, clocks in zip(training.optimizers, after.clocks, strict=True):
-        assert tuple(clocks[1:]) == optimizer.standing.clocks
+        assert tuple(clocks[1:]) == present(optimizer.standing).clocks
     # What steps take beside what was planned is said by the ranks, and known to the server.
     training.iterate(2)
     assert api.do(ShowFrontier(job="test"))["step_time"] == pytest.approx(after.time, rel=1e-6)
@@ -126,7 +127,7 @@ def test_messages_between_stages_are_learned_and_leave_no_iteration_slower(api):
     after = training.iterate(2)[-1]
     assert after.time == pytest.approx(before.time, rel=1e-6)
     assert after.energy < 0.95 * before.energy
-    assert training.optimizers[0].standing.time == pytest.approx(after.time, rel=1e-3)
+    assert present(training.optimizers[0].standing).time == pytest.approx(after.time, rel=1e-3)
     (planned,) = [event for event in api.events("test") if event.kind == "plan"]
     assert planned.message.endswith("messages take up to 20 ms")
     assert {row["instruction"] for row in api.do(ShowProfile(job="test"))} == {
@@ -187,14 +188,14 @@ def test_a_last_batch_with_fewer_microbatches_runs_at_the_highest_clocks(api):
     training.close()
 
 
-def test_orders_that_do_not_fit_together_leave_training_as_it_was(api):
+def test_orders_that_do_not_fit_together_leave_training_as_it_was(api, monkeypatch):
     training = Training(LOADS[:2])
     forwards, backwards = training.order[0][:6], training.order[0][6:]
     training.order[0] = [*forwards, *backwards]
     training.connect(api, **QUICK)
     # As a rank whose hooks miss one forward would tell it.
     original = training.optimizers[1].on_instruction_begin
-    skipped = []
+    skipped: list[str] = []
 
     def forgetful(name, **details):
         if name == "forward" and not skipped:
@@ -202,16 +203,17 @@ def test_orders_that_do_not_fit_together_leave_training_as_it_was(api):
             name = "warm-up"
         original(name, **details)
 
-    training.optimizers[1].on_instruction_begin = forgetful
-    training.optimizers[1].on_instruction_end = lambda name: (
-        PipelineFrequencyOptimizer.on_instruction_end(
-            training.optimizers[1], training.optimizers[1]._open.name
-        )
+    ended = training.optimizers[1].on_instruction_end
+    monkeypatch.setattr(training.optimizers[1], "on_instruction_begin", forgetful)
+    monkeypatch.setattr(
+        training.optimizers[1],
+        "on_instruction_end",
+        lambda name: ended(present(training.optimizers[1]._open).name),
     )
     for _ in range(40):
         skipped.clear()
         training.iterate()
-    standing = training.optimizers[0].standing
+    standing = present(training.optimizers[0].standing)
     assert standing.state == "cannot plan"
     assert "stage 1 has 5 and stage 0 has 6" in standing.message
     assert locks(training) == [None, None]
@@ -259,14 +261,14 @@ def test_instructions_outside_of_steps_are_evaluation(api):
 # --- trouble elsewhere ----------------------------------------------------------------------------
 
 
-def test_clocks_that_cannot_be_set_are_one_warning_and_told_to_the_server(api, caplog):
+def test_clocks_that_cannot_be_set_are_one_warning_and_told_to_the_server(api, caplog, monkeypatch):
     training = Training(LOADS)
     refusal = CapabilityError(Reason.NO_PERMISSION, "setting clocks", "run as root")
 
     def refuse(_):
         raise refusal
 
-    training.node.gpus[1].driver.lock_graphics_clock = refuse
+    monkeypatch.setattr(training.node.gpus[1].driver, "lock_graphics_clock", refuse)
     training.connect(api, **QUICK)
     with caplog.at_level(logging.WARNING, "zeus"):
         training.iterate(30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.present import present
 
 from zeus.optimizer.pipeline_frequency.job._messages import InstructionKind
 from zeus.optimizer.pipeline_frequency.running._clock_sweep import (
@@ -52,9 +53,9 @@ def test_noise_is_not_taken_for_a_rise_and_is_averaged_away():
     for seed in range(5):
         walk = walked(ClockSweep(LADDER, [FORWARD]), {FORWARD: 900}, noise=0.4, seed=seed)
         measured = walk.options()[FORWARD]
-        assert measured[-1].frequency < 900
+        assert present(measured[-1].frequency) < 900
         best = min(measured, key=lambda option: option.energy)
-        assert abs(best.frequency - 900) <= 100
+        assert abs(present(best.frequency) - 900) <= 100
         assert len(measured) < walk.steps <= MAX_STEPS * len(measured)
 
 
@@ -71,7 +72,7 @@ def test_what_a_whole_step_has_more_or_less_is_not_taken_for_a_rise():
                 walk.add(FORWARD, 100.0 / walk.clock, joules * (1 + draws.gauss(0, 0.002)), 0.0)
             walk.end_of_step()
         assert walk.steps <= MAX_STEPS * len(walk.options()[FORWARD])
-        return min(option.frequency for option in walk.options()[FORWARD])
+        return min(present(option.frequency) for option in walk.options()[FORWARD])
 
     assert max(map(reached, range(10))) < 900
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 from tests.device.clients import Clients
@@ -26,7 +27,8 @@ def train(tmp_path, name: str, disturb: bool) -> tuple[list, list]:
     training.iterate(3)
     progress = []
     if disturb:
-        walk = training.optimizers[0]._phase.meter._walk
+        measuring: Any = training.optimizers[0]._phase
+        walk = measuring.meter._walk
         with training.node.gpus[0].hold(graphics_clock=(210, OTHER)):
             progress.append(walk.steps)
             training.iterate(30)

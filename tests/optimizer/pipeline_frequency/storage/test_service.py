@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 from tests.optimizer.pipeline_frequency.job.reports import (
@@ -104,7 +105,7 @@ class Interruption(Time):
 
     def __init__(self) -> None:
         super().__init__()
-        self.happen = None
+        self.happen: Callable[[], object] | None = None
 
     def __call__(self) -> float:
         happen, self.happen = self.happen, None
@@ -115,7 +116,8 @@ class Interruption(Time):
 
 def test_who_registers_while_a_plan_is_made_does_not_leave_the_others_without(store):
     """What the plan was made of has changed then, although nothing else will be measured."""
-    time, asked = Interruption(), []
+    time = Interruption()
+    asked: list[str] = []
     pipelines = Pipelines(store, time, plan_soon=asked.append)
     tell_all(pipelines, (1, 2, 1))
     for rank in (0, 1):
