@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from zeus.errors import CapabilityError, Reason, UnknownDeviceError
 from zeus.monitor import _ranks as ranks
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from zeus.clock import Clock
     from zeus.device._base import Cpu, Gpu, Soc
     from zeus.device._node import Node
-
-K = TypeVar("K")
 
 _USUAL_TICK = 0.1  # seconds; default for unknown sensors
 _AVERAGED_PERIOD = 0.1  # seconds; a mean over a second changes little in less
@@ -129,7 +127,7 @@ class PowerMonitor(SensorMonitor):
         Returns:
             Watts by GPU index. A GPU whose power is unknown is absent; `None` if all are.
         """
-        return _known({i: self._value(sensor, time) for i, sensor in self._devices()})
+        return self._values(self._devices(), time)
 
     def get_energy(self, start_time: float, end_time: float) -> dict[int, float] | None:
         """Return the joules of each GPU between two instants: the integral of its power.
@@ -147,10 +145,7 @@ class PowerMonitor(SensorMonitor):
         Raises:
             ValueError: If the end is before the start.
         """
-        self._span(start_time, end_time)  # wrong instants raise even without samples
-        return _known(
-            {i: self._integral(sensor, start_time, end_time) for i, sensor in self._devices()}
-        )
+        return self._integrals(self._devices(), start_time, end_time)
 
     def get_power_timeline(
         self,
@@ -231,9 +226,7 @@ class PowerMonitor(SensorMonitor):
         Raises:
             ValueError: If the end is before the start.
         """
-        self._span(start_time, end_time)
-        sensors = self._of(CpuDomain(domain))
-        return _known({i: self._integral(sensor, start_time, end_time) for i, sensor in sensors})
+        return self._integrals(self._of(CpuDomain(domain)), start_time, end_time)
 
     def get_soc_timeline(
         self,
@@ -279,13 +272,7 @@ class PowerMonitor(SensorMonitor):
         Raises:
             ValueError: If the end is before the start.
         """
-        self._span(start_time, end_time)
-        return _known(
-            {
-                part: self._integral(sensor, start_time, end_time)
-                for part, sensor in self._chip_sensors()
-            }
-        )
+        return self._integrals(self._chip_sensors(), start_time, end_time)
 
     def _chip_sensors(self) -> Iterator[tuple[str, SensorChannel]]:
         for part in self.soc_parts:
@@ -362,7 +349,3 @@ def _domains(names: Sequence[PowerDomain | str] | None) -> list[PowerDomain]:
         known = ", ".join(PowerDomain)
         raise ValueError(f"power domains must be among {known}, but got {wrong}")
     return [PowerDomain(name) for name in dict.fromkeys(names)]
-
-
-def _known(values: dict[K, float | None]) -> dict[K, float] | None:
-    return {index: value for index, value in values.items() if value is not None} or None

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from zeus.clock import to_monotonic
 from zeus.device._node import current_node
@@ -41,6 +41,7 @@ _FEWEST_CHANGES = 4
 _LASTING = (Reason.UNSUPPORTED, Reason.NO_PERMISSION, Reason.DRIVER_ABSENT)
 
 Samples = list[tuple[float, float]]
+K = TypeVar("K")
 
 
 # --- how one sensor is read -------------------------------------------------------------------
@@ -290,17 +291,26 @@ class SensorMonitor(Client):
             )
         return low, high
 
-    def _value(self, sensor: SensorChannel, time: float | None) -> float | None:
-        """Return the value at an instant, or the latest; `None` if unknown."""
-        instant = math.inf if time is None else to_monotonic(time, self._clock)
-        return sensor.timeline.value_at(instant) if sensor.knows(instant) else None
+    def _values(
+        self, sensors: Iterable[tuple[K, SensorChannel]], time: float | None
+    ) -> dict[K, float] | None:
+        """Return the known values at an instant, or the latest; `None` if there are none."""
+        at = math.inf if time is None else to_monotonic(time, self._clock)
+        return _known((key, s.timeline.value_at(at)) for key, s in sensors if s.knows(at))
 
-    def _integral(self, sensor: SensorChannel, start: float, end: float) -> float | None:
+    def _integrals(
+        self, sensors: Iterable[tuple[K, SensorChannel]], start: float, end: float
+    ) -> dict[K, float] | None:
+        """Return the known integrals between two instants; `None` if there are none."""
         low, high = self._span(start, end)
-        return sensor.timeline.integral(low, high) if sensor.knows(high) else None
+        return _known((key, s.timeline.integral(low, high)) for key, s in sensors if s.knows(high))
 
     # --- called by the sampler --------------------------------------------------------------
 
     def channels_wanted(self, now: float) -> tuple[Channel, ...]:  # noqa: ARG002
         """Return all sensors until stopped."""
         return () if self._stopped else tuple(self._sensors.values())
+
+
+def _known(values: Iterable[tuple[K, float | None]]) -> dict[K, float] | None:
+    return {key: value for key, value in values if value is not None} or None

@@ -55,8 +55,7 @@ class TemperatureMonitor(SensorMonitor):
         Returns:
             Degrees by GPU index. A GPU whose temperature is unknown is absent; `None` if all are.
         """
-        values = {index: self._value(sensor, time) for index, sensor in self._of(_TEMPERATURE)}
-        return {index: value for index, value in values.items() if value is not None} or None
+        return self._values(self._of(_TEMPERATURE), time)
 
     def get_temperature_timeline(
         self,
