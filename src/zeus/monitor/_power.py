@@ -291,7 +291,7 @@ class PowerMonitor(SensorMonitor):
         read = soc.energies if counts else soc.powers
         reading = _ChipReading(lambda: read() or {}, self._clock)
         for part in parts:
-            pace = Pace(self.update_period or _SOC_PERIOD, fixed=self.update_period is not None)
+            pace = self._pace(_SOC_PERIOD)
             timeline = Timeline(self._max_samples, level=counts)
             of_part = partial(reading.of, part)
             kind = CounterChannel if counts else SensorChannel
@@ -299,18 +299,12 @@ class PowerMonitor(SensorMonitor):
         return parts
 
     def _gpu_pace(self, gpu: Gpu, domain: PowerDomain) -> Pace:
-        if self.update_period is not None:
-            return Pace(self.update_period, fixed=True)
         if domain is PowerDomain.DEVICE_INSTANT:
-            return Pace(gpu.driver.counter_period or _USUAL_TICK, learns=True)
-        return Pace(_AVERAGED_PERIOD)
+            return self._pace(gpu.driver.counter_period or _USUAL_TICK, learns=True)
+        return self._pace(_AVERAGED_PERIOD)
 
     def _add_counter(self, domain: CpuDomain, cpu: Cpu, read: Callable[[], float]) -> None:
-        longest = cpu.driver.wrap_period / 3
-        if self.update_period is not None:
-            pace = Pace(min(self.update_period, longest), fixed=True)
-        else:
-            pace = Pace(min(_CPU_PERIOD, longest))
+        pace = self._pace(_CPU_PERIOD, longest=cpu.driver.wrap_period / 3)
         timeline = Timeline(self._max_samples, level=True)
         self._add(domain, cpu.index, CounterChannel(read, self._clock, pace, timeline))
 

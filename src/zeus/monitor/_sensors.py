@@ -248,6 +248,12 @@ class SensorMonitor(Client):
         read = partial(read_gpu, gpu)
         self._add(domain, gpu.index, SensorChannel(read, self._clock, pace, timeline))
 
+    def _pace(self, period: float, *, longest: float = math.inf, learns: bool = False) -> Pace:
+        """Return the user's pace, else one of this period; with `longest` seconds between polls."""
+        if self.update_period is not None:
+            return Pace(min(self.update_period, longest), fixed=True)
+        return Pace(min(period, longest), learns=learns)
+
     def _add(self, domain: str, index: int, sensor: SensorChannel) -> None:
         sensor.sample()
         if sensor.trouble is not None and sensor.trouble.reason in _LASTING:

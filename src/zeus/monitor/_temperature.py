@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from zeus.monitor._sensors import Pace, Samples, SensorMonitor
+from zeus.monitor._sensors import Samples, SensorMonitor
 
 if TYPE_CHECKING:
     from zeus.device._node import Node
@@ -39,7 +39,7 @@ class TemperatureMonitor(SensorMonitor):
     ) -> None:
         super().__init__(gpu_indices, update_period, max_samples_per_gpu, node)
         for gpu in self.gpus:
-            pace = Pace(update_period or _PERIOD, fixed=update_period is not None)
+            pace = self._pace(_PERIOD)
             self._add_gpu_sensor(_TEMPERATURE, gpu, lambda gpu: gpu.temperature(), pace)
         self._start()
 
