@@ -72,9 +72,9 @@ def node_of(*drivers, **parts):
 def test_everything_that_a_gpu_tells():
     node = SimulatedNode("v100x2", load=1.0)
     reader = NodeReader(node)
-    first = reader.look(LONG_ENOUGH)
+    first = reader.snapshot(LONG_ENOUGH)
     node.sleep(10.0)
-    second = reader.look(LONG_ENOUGH)
+    second = reader.snapshot(LONG_ENOUGH)
     assert (first.elapsed, second.elapsed) == (0.0, 10.0)
     assert [gpu.index for gpu in second.gpus] == [0, 1]
     assert first.gpus[0].energy is None, "known between two looks only"
@@ -86,12 +86,12 @@ def test_everything_that_a_gpu_tells():
         assert not gpu.energy_is_integrated
         assert gpu.memory.total > gpu.memory.used >= 0
         assert gpu.clocks.graphics > 1000
-    assert not reader.needs_two_looks
+    assert not reader.needs_two_snapshots
 
 
 def test_chosen_gpus_only():
     node = SimulatedNode("v100x3")
-    assert [gpu.index for gpu in NodeReader(node, [2, 0]).look(LONG_ENOUGH).gpus] == [2, 0]
+    assert [gpu.index for gpu in NodeReader(node, [2, 0]).snapshot(LONG_ENOUGH).gpus] == [2, 0]
     with pytest.raises(UnknownDeviceError, match="7"):
         NodeReader(node, [7])
 
@@ -100,7 +100,7 @@ def test_without_a_counter_power_is_integrated():
     node, clock = node_of(Driver(instant_power=lambda: 100.0 + clock.now()))
     reader = NodeReader(node)
     for _ in range(11):
-        (gpu,) = reader.look(LONG_ENOUGH).gpus
+        (gpu,) = reader.snapshot(LONG_ENOUGH).gpus
         clock.sleep(1.0)
     assert gpu.energy_is_integrated
     assert gpu.energy == pytest.approx(100.0 * 10 + 10**2 / 2)
@@ -108,7 +108,7 @@ def test_without_a_counter_power_is_integrated():
 
 def test_a_mean_stands_in_for_power_and_is_marked():
     node, _ = node_of(Driver(average_power=lambda: 123.0))
-    (gpu,) = NodeReader(node).look(LONG_ENOUGH).gpus
+    (gpu,) = NodeReader(node).snapshot(LONG_ENOUGH).gpus
     assert (gpu.power, gpu.power_is_average) == (123.0, True)
     assert (gpu.energy, gpu.temperature, gpu.problem) == (None, None, None)
 
@@ -119,7 +119,7 @@ def test_a_counter_that_starts_again_does_not_count_backwards():
     reader = NodeReader(node)
     energies = []
     for _ in range(4):
-        energies.append(reader.look(LONG_ENOUGH).gpus[0].energy)
+        energies.append(reader.snapshot(LONG_ENOUGH).gpus[0].energy)
         clock.sleep(1.0)
     assert energies == [None, 100.0, 100.0, 200.0]
 
@@ -131,7 +131,7 @@ def test_a_gpu_that_is_lost_is_asked_nothing_else(reason):
 
     driver = Driver(instant_power=lost, utilization=lambda: 0.5)
     node, _ = node_of(driver, Driver(instant_power=lambda: 60.0))
-    first, second = NodeReader(node).look(LONG_ENOUGH).gpus
+    first, second = NodeReader(node).snapshot(LONG_ENOUGH).gpus
     assert first.problem == f"{reason}: gone"
     assert first.power is first.utilization is None
     assert driver.asked == ["instant_power"]
@@ -140,13 +140,13 @@ def test_a_gpu_that_is_lost_is_asked_nothing_else(reason):
 
 def test_a_gpu_that_tells_nothing_says_why():
     node, _ = node_of(Driver())
-    (gpu,) = NodeReader(node).look(LONG_ENOUGH).gpus
+    (gpu,) = NodeReader(node).snapshot(LONG_ENOUGH).gpus
     assert gpu.problem == "unsupported: instant_power"
 
 
 def test_a_mistake_of_a_driver_is_shown_and_costs_only_its_gpu():
     node, _ = node_of(Driver(instant_power=lambda: 1 / 0), Driver(instant_power=lambda: 60.0))
-    first, second = NodeReader(node).look(LONG_ENOUGH).gpus
+    first, second = NodeReader(node).snapshot(LONG_ENOUGH).gpus
     assert first.problem == "ZeroDivisionError: division by zero"
     assert second.power == 60.0
 
@@ -162,12 +162,12 @@ def test_a_driver_that_hangs_keeps_nobody_waiting():
 
     node, clock = node_of(Driver(instant_power=power), Driver(instant_power=lambda: 60.0))
     reader = NodeReader(node)
-    assert reader.look(LONG_ENOUGH).gpus[0].power == 100.0
+    assert reader.snapshot(LONG_ENOUGH).gpus[0].power == 100.0
     hanging = True
     # What it said last is shown for a moment, and then that it does not answer.
     seen = []
     for _ in range(4):
-        seen.append(reader.look(0.0).gpus[0])
+        seen.append(reader.snapshot(0.0).gpus[0])
         quick = reader._gpus[1]
         quick.wait(LONG_ENOUGH)  # time is virtual, its thread is not
         assert quick.latest().power == 60.0
@@ -177,14 +177,14 @@ def test_a_driver_that_hangs_keeps_nobody_waiting():
     hanging = False
     go_on.set()
     deadline = time.monotonic() + LONG_ENOUGH
-    while reader.look(LONG_ENOUGH).gpus[0].power is None:
+    while reader.snapshot(LONG_ENOUGH).gpus[0].power is None:
         assert time.monotonic() < deadline
 
 
 def test_processes_have_the_names_and_users_that_the_system_knows():
     mine, gone = GpuProcess(os.getpid(), 2**30), GpuProcess(2**22 + 1, None, "\x1b[31mevil")
     node, _ = node_of(Driver(processes=lambda: (mine, gone)))
-    (gpu,) = NodeReader(node).look(LONG_ENOUGH).gpus
+    (gpu,) = NodeReader(node).snapshot(LONG_ENOUGH).gpus
     first, second = gpu.processes
     assert (first.pid, first.memory) == (os.getpid(), 2**30)
     assert first.name
@@ -209,10 +209,10 @@ def test_the_power_of_a_package_is_the_mean_since_the_last_look():
     driver = Package(clock, 40.0)
     node.cpus = DeviceSet([Cpu(0, "package-0", driver)])
     reader = NodeReader(node)
-    assert reader.needs_two_looks
-    (first,) = reader.look(0.0).cpus
+    assert reader.needs_two_snapshots
+    (first,) = reader.snapshot(0.0).cpus
     clock.sleep(5.0)
-    (second,) = reader.look(0.0).cpus
+    (second,) = reader.snapshot(0.0).cpus
     assert (first.power, first.energy) == (None, None)
     assert (second.power, second.energy) == (pytest.approx(40.0), pytest.approx(200.0))
     assert second.dram_power is second.problem is None
@@ -234,12 +234,12 @@ class Chip(Soc):
 def test_a_chip_tells_power_or_energy():
     node, clock = node_of()
     node.soc = Chip(powers=lambda: {"gpu": 8.0})
-    assert NodeReader(node).look(0.0).soc.powers == {"gpu": 8.0}
+    assert NodeReader(node).snapshot(0.0).soc.powers == {"gpu": 8.0}
     node.soc = Chip(energies=lambda: {"gpu": 8.0 * clock.now(), "cpu": 5.0 * clock.now()})
     reader = NodeReader(node)
-    assert reader.look(0.0).soc.powers == {}
+    assert reader.snapshot(0.0).soc.powers == {}
     clock.sleep(2.0)
-    assert reader.look(0.0).soc.powers == pytest.approx({"gpu": 8.0, "cpu": 5.0})
+    assert reader.snapshot(0.0).soc.powers == pytest.approx({"gpu": 8.0, "cpu": 5.0})
 
 
 def test_a_chip_that_does_not_answer_says_so():
@@ -247,5 +247,5 @@ def test_a_chip_that_does_not_answer_says_so():
         raise CapabilityError(Reason.LOST, "busy")
 
     node, _ = node_of(soc=Chip(powers=lost))
-    found = NodeReader(node).look(0.0).soc
+    found = NodeReader(node).snapshot(0.0).soc
     assert (found.powers, found.problem) == ({}, "device lost: busy")

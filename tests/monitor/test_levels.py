@@ -125,7 +125,7 @@ def test_levels_that_cannot_be_told_apart_count_as_one():
         piece = Piece(number, names, number * 0.1, (number + 1) * 0.1)
         levels.learn(told([piece], joules, variance=1.0))
     apart = abs(levels.level(FORWARD)[0] - levels.level(BACKWARD)[0])
-    levels.shrink([levels.place(FORWARD), levels.place(BACKWARD)])
+    levels.shrink([levels.index_of(FORWARD), levels.index_of(BACKWARD)])
     assert apart > 0
     assert levels.level(FORWARD)[0] == pytest.approx(levels.level(BACKWARD)[0])
 
@@ -133,7 +133,7 @@ def test_levels_that_cannot_be_told_apart_count_as_one():
 def test_levels_that_differ_for_sure_stay_apart():
     levels = taught(course(90), 1)
     before = [levels.level(names)[0] for names in (FORWARD, BACKWARD)]
-    levels.shrink([levels.place(FORWARD), levels.place(BACKWARD)])
+    levels.shrink([levels.index_of(FORWARD), levels.index_of(BACKWARD)])
     assert [levels.level(names)[0] for names in (FORWARD, BACKWARD)] == pytest.approx(
         before, rel=0.01
     )
@@ -177,8 +177,8 @@ def test_it_is_the_posterior_of_linear_algebra(seed):
     everything = [*(one.pieces for one in integrals), *targets]
     for pieces in everything:
         prior.add_names(pieces)
-    prior.shrink({prior.place(piece.names) for pieces in everything for piece in pieces})
-    sizes = [prior.sizes(pieces) for pieces in everything]
+    prior.shrink({prior.index_of(piece.names) for pieces in everything for piece in pieces})
+    sizes = [prior.terms(pieces) for pieces in everything]
     covariance = np.array([[one.covariance(other) for other in sizes] for one in sizes])
     assert covariance == pytest.approx(covariance.T)
     count = len(integrals)

@@ -35,8 +35,8 @@ def channel_of(value, pace=None, kind=SensorChannel):
     clock = VirtualClock()
     sensor = Sensor(clock, value)
     timeline = Timeline(1000, level=True) if kind is CounterChannel else Timeline(1000)
-    channel = kind(sensor, clock, pace or Pace(0.1, obeyed=True), timeline)
-    channel.first_poll()
+    channel = kind(sensor, clock, pace or Pace(0.1, fixed=True), timeline)
+    channel.sample()
     return channel, sensor, clock
 
 
@@ -53,9 +53,9 @@ def poll_until(channel, clock, end):
 
 def test_backing_off_stretches_a_chosen_period_but_not_one_asked_for():
     assert Pace(0.1).pause(3.0) == pytest.approx(0.3)
-    assert Pace(0.1, obeyed=True).pause(3.0) == pytest.approx(0.1)
+    assert Pace(0.1, fixed=True).pause(3.0) == pytest.approx(0.1)
     assert Pace(0.001).period == 0.01
-    assert Pace(0.001, obeyed=True).period == 0.001
+    assert Pace(0.001, fixed=True).period == 0.001
 
 
 def observed(pace, value):
@@ -83,7 +83,7 @@ def test_a_value_that_hardly_changes_shows_no_period(value):
 
 
 def test_who_asked_for_a_period_gets_it():
-    pace = Pace(0.25, obeyed=True, learns=True)
+    pace = Pace(0.25, fixed=True, learns=True)
     instants = observed(pace, lambda now: now)
     assert {later - earlier for earlier, later in pairwise(instants)} == {0.25}
 
@@ -145,7 +145,7 @@ def test_an_implausible_value_at_first_is_trouble():
     sensor = Sensor(clock, lambda now: 1.0)
     sensor.error = CapabilityError(Reason.IMPLAUSIBLE, "40 kW")
     channel = SensorChannel(sensor, clock, Pace(0.1), Timeline(10))
-    channel.first_poll()
+    channel.sample()
     assert channel.trouble is sensor.error
     assert not channel.knows(0.0)
 
@@ -167,7 +167,7 @@ def test_after_the_last_poll_nothing_is_read():
 def test_the_integral_of_a_counters_timeline_is_the_counter(steps):
     """However power changes between polls."""
     total = 0.0
-    channel, _, clock = channel_of(lambda now: total, Pace(0.0, obeyed=True), CounterChannel)
+    channel, _, clock = channel_of(lambda now: total, Pace(0.0, fixed=True), CounterChannel)
     for seconds, watts in steps:
         clock.sleep(seconds)
         total += watts * seconds
@@ -176,7 +176,7 @@ def test_the_integral_of_a_counters_timeline_is_the_counter(steps):
 
 
 def test_joules_of_a_very_short_time_count_in_the_next():
-    channel, _, clock = channel_of(lambda now: 40.0 * now, Pace(0.0, obeyed=True), CounterChannel)
+    channel, _, clock = channel_of(lambda now: 40.0 * now, Pace(0.0, fixed=True), CounterChannel)
     clock.sleep(0.001)
     channel.poll()
     assert len(channel.timeline) == 0
