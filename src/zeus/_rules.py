@@ -50,12 +50,13 @@ class Number:
             number = float(value)
         except OverflowError:  # an integer that is too large for a float
             number = math.inf if value > 0 else -math.inf
-        if number < self.least or number > self.most or (self.above and number == self.least):
-            rule = _range(name, f"{self.least:g}", f"{self.most:g}", above=self.above)
-            raise error(f"`{rule}` must hold, but got {shown(value)}")
-        if not math.isfinite(number):
+        within = self.least <= number <= self.most and not (self.above and number == self.least)
+        if within and math.isfinite(number):
+            return number
+        if within or (math.isinf(self.least) and math.isinf(self.most)):
             raise error(f"`{name}` must be a finite number, but got {shown(value)}")
-        return number
+        rule = _range(name, f"{self.least:g}", f"{self.most:g}", above=self.above)
+        raise error(f"`{rule}` must hold, but got {shown(value)}")
 
 
 @dataclass(frozen=True)

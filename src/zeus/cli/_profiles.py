@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from zeus._rules import is_number
 from zeus.cli._parser import UsageError
 from zeus.errors import LogFileError, ZeusError
 from zeus.frontier import Frontier, Point
-from zeus.frontier._point import is_real
 from zeus.frontier._record import parse
 
 _DEFAULT_BATCH_SIZES = {  # from table 1 of the Zeus paper
@@ -59,7 +59,7 @@ class Saved:
         For power limits and clocks it is the highest; for other knobs the first.
         """
         points = self.frontier.points
-        if self.frontier.knob_unit in ("W", "MHz") and all(is_real(p.knob) for p in points):
+        if self.frontier.knob_unit in ("W", "MHz") and all(is_number(p.knob) for p in points):
             return max(points, key=lambda point: point.knob)
         return points[0]
 

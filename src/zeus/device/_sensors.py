@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from zeus._rules import Number
+
 JoulesAt = Callable[[float], float]
 WattsAt = Callable[[float], float]
 
@@ -51,9 +53,7 @@ class Sensor:
 
     def __post_init__(self) -> None:
         for name in ("period", "window", "lag", "jitter", "noise", "part_time"):
-            value = getattr(self, name)
-            if not 0 <= value < math.inf:
-                raise ValueError(f"`{name} >= 0` must hold, but got {value!r}")
+            Number(0).check(name, getattr(self, name), ValueError)
         if self.period and self.jitter >= self.period:
             raise ValueError(
                 f"`jitter < period` must hold, so that refreshes stay in order, but got "
@@ -64,8 +64,7 @@ class Sensor:
                 f"`period > 0` must hold for a counter with part_time, but got "
                 f"part_time={self.part_time!r}, period={self.period!r}"
             )
-        if not 0 < self.gain < math.inf:
-            raise ValueError(f"`gain > 0` must hold, but got {self.gain!r}")
+        Number(0, above=True).check("gain", self.gain, ValueError)
         if self.phase is not None and not 0 <= self.phase < 1:
             raise ValueError(f"`0 <= phase < 1` must hold, but got {self.phase!r}")
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
+from zeus._rules import is_number
 from zeus.errors import FrontierError
-from zeus.frontier._point import Point, combined_uncertainty, is_real
+from zeus.frontier._point import Point, combined_uncertainty
 
 Coordinate = Literal["time", "energy", "knob"]
 
@@ -41,7 +42,7 @@ def real_knob(point: Point) -> float:
     Raises:
         FrontierError: If it is not one.
     """
-    if not is_real(point.knob):
+    if not is_number(point.knob):
         raise FrontierError(
             f"interpolating needs knobs that are real numbers, but got knob={point.knob!r}"
         )

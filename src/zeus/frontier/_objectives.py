@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from zeus._rules import is_number
 from zeus.errors import FrontierError
 from zeus.frontier._base import Objective, registered
 from zeus.frontier._choosing import (
@@ -27,7 +28,7 @@ from zeus.frontier._choosing import (
 )
 from zeus.frontier._cost import zeus_cost
 from zeus.frontier._frontier import Frontier
-from zeus.frontier._point import Point, combined_uncertainty, is_real, number, whole
+from zeus.frontier._point import Point, combined_uncertainty, number, whole
 from zeus.frontier._selection import Selection
 
 __all__ = [
@@ -349,7 +350,7 @@ class LatencyBound(Objective):
     seconds: float
 
     def __init__(self, percentile: str | float, seconds: float) -> None:
-        if is_real(percentile):
+        if is_number(percentile):
             percentile = f"p{number('percentile', percentile, least=0, most=100):g}"
         if not isinstance(percentile, str):
             raise FrontierError(

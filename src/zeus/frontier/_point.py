@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import Any
 
+from zeus._rules import is_number
 from zeus._student import COVERAGE, student_factor
 from zeus.errors import FrontierError
 
@@ -151,7 +151,7 @@ def number(
         FrontierError: If it is not one; names the rule and the value.
     """
     got = f"but got {name}={value!r}{where}"
-    if not is_real(value):
+    if not is_number(value):
         raise FrontierError(f"`{name}` must be a real number, {got}")
     try:
         result = float(value)  # type: ignore[arg-type]
@@ -179,11 +179,6 @@ def whole(name: str, value: object, *, least: int, where: str = "") -> int:
     if value < least:
         raise FrontierError(f"`{name} >= {least}` must hold, but got {name}={value!r}{where}")
     return value
-
-
-def is_real(value: object) -> bool:
-    """Whether it is a number that can be compared and interpolated."""
-    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def freeze(knob: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
+from zeus._rules import Number
 from zeus.clock import VirtualClock
 from zeus.device._node import Node, override, simulated_node
 from zeus.device._simulated import IDLE
@@ -51,8 +52,8 @@ class SimulatedNode(Node):
     ) -> None:
         if load is None:
             load = IDLE
-        elif not 0 <= load <= HIGHEST_ACTIVITY:
-            raise SimulationError(f"`0 <= load <= {HIGHEST_ACTIVITY}` must hold, but got {load}")
+        else:
+            Number(0, HIGHEST_ACTIVITY).check("load", load, SimulationError)
         built = simulated_node(spec, clock if clock is not None else VirtualClock(), load, sensors)
         super().__init__(
             built.clock,

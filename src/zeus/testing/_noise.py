@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from zeus._rules import Number
 from zeus.device._base import Gpu
 from zeus.errors import SimulationError
 from zeus.testing._workload import Workload, simulated_driver
@@ -60,12 +61,8 @@ class HostNoise:
 
     def __post_init__(self) -> None:
         for name in ("jitter", "late_share", "drift", "disturbed_share", "disturbance"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise SimulationError(
-                    f"`0 <= {name} <= 1` must hold, but got {getattr(self, name)}"
-                )
-        if not self.drift_time > 0:
-            raise SimulationError(f"`drift_time > 0` must hold, but got {self.drift_time}")
+            Number(0, 1).check(name, getattr(self, name), SimulationError)
+        Number(0, above=True).check("drift_time", self.drift_time, SimulationError)
 
     def around(self, work: Steps) -> NoisySteps:
         """Return the same steps with this noise; run them one by one."""

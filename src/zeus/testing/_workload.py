@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from zeus._rules import Number
 from zeus.device._base import Gpu
 from zeus.device._simulated import SimulatedGpuDriver
 from zeus.errors import SimulationError
@@ -47,15 +48,13 @@ class Workload:
     compute_bound: float = 0.7
 
     def __post_init__(self) -> None:
-        for field, low, high in (
-            ("gpu_time", 0.0, math.inf),
-            ("host_time", 0.0, math.inf),
-            ("activity", 0.0, HIGHEST_ACTIVITY),
-            ("compute_bound", 0.0, 1.0),
+        for field, high in (
+            ("gpu_time", math.inf),
+            ("host_time", math.inf),
+            ("activity", HIGHEST_ACTIVITY),
+            ("compute_bound", 1.0),
         ):
-            value = getattr(self, field)
-            if not (low <= value <= high and math.isfinite(value)):
-                raise SimulationError(f"`{low} <= {field} <= {high}` must hold, but got {value}")
+            Number(0, high).check(field, getattr(self, field), SimulationError)
         if self.gpu_time + self.host_time <= 0:
             raise SimulationError("a step must take some time, but gpu_time and host_time are 0")
 

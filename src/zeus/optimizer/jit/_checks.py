@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+from zeus._rules import Number, Whole
 from zeus.errors import KnobError
-from zeus.frontier._point import is_real
 from zeus.optimizer.jit._optimizer import Job
 from zeus.optimizer.jit._segment_lengths import SegmentLengths
 
@@ -17,11 +16,11 @@ def checked_lengths(wait: int, warmup: int | None, profile: int | None) -> Segme
     Raises:
         KnobError: If one is not a whole number, or too small.
     """
-    _whole("wait_steps", wait, 0)
+    Whole(0).check("wait_steps", wait, KnobError)
     if warmup is not None:
-        _whole("warmup_steps", warmup, 0)
+        Whole(0).check("warmup_steps", warmup, KnobError)
     if profile is not None:
-        _whole("profile_steps", profile, 1)
+        Whole(1).check("profile_steps", profile, KnobError)
     return SegmentLengths(wait, warmup, profile)
 
 
@@ -40,12 +39,12 @@ def checked_job(
     if name is not None and (not isinstance(name, str) or not name):
         raise KnobError(f"`job` must be a name that is not empty, but got {name!r}")
     if batch_size is not None:
-        _whole("batch_size", batch_size, 1)
-    _whole("job_steps", steps, 1)
+        Whole(1).check("batch_size", batch_size, KnobError)
+    Whole(1).check("job_steps", steps, KnobError)
     if run_steps is not None:
-        _whole("run_steps", run_steps, 1)
-    if positive("max_profile_share", max_profile_share) > 1:
-        raise KnobError(f"`max_profile_share <= 1` must hold, but got {max_profile_share}")
+        Whole(1).check("run_steps", run_steps, KnobError)
+    positive("max_profile_share", max_profile_share)
+    Number(most=1).check("max_profile_share", max_profile_share, KnobError)
     return Job(name, batch_size, steps, run_steps, max_profile_share)
 
 
@@ -55,15 +54,5 @@ def positive(name: str, value: float) -> float:
     Raises:
         KnobError: If it is not.
     """
-    if not is_real(value):
-        raise KnobError(f"`{name}` must be a number, but got {value!r}")
-    if not 0 < value < math.inf:
-        raise KnobError(f"`{name} > 0` must hold, but got {value}")
+    Number(0, above=True).check(name, value, KnobError)
     return value
-
-
-def _whole(name: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise KnobError(f"`{name}` must be a whole number, but got {value!r}")
-    if value < least:
-        raise KnobError(f"`{name} >= {least}` must hold, but got {value}")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Protocol
 
+from zeus._rules import is_number
 from zeus.device._base import Gpu
 from zeus.device._hold import Hold
 from zeus.errors import KnobError
-from zeus.frontier._point import is_real
 
 
 class Knob(Protocol):
@@ -232,7 +232,7 @@ class Ladder:
         """Return whether all GPUs can be set to it."""
         settings = self._by_model(knob)
         return settings.keys() == self._bounds.keys() and all(
-            is_real(value) and self._bounds[model][0] <= value <= self._bounds[model][1]
+            is_number(value) and self._bounds[model][0] <= value <= self._bounds[model][1]
             for model, value in settings.items()
         )
 

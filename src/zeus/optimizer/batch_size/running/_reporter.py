@@ -181,21 +181,14 @@ class Reporter:
             "power_limit": power_limit,
         }
 
-    def report(
-        self,
-        *,
-        time: float,
-        energy: float | None,
-        metric: float | None,
-        power_limit: float | None = None,
-    ) -> Verdict | None:
-        """Report an epoch.
+    def report(self, **epoch: Any) -> Verdict | None:
+        """Report an epoch; the arguments are those of `RunReport.note_epoch`.
 
         Returns:
             Whether to go on; `None` if there is no answer.
         """
         with self._lock:
-            self.notes.note_epoch(time, energy, metric, power_limit)
+            self.notes.note_epoch(**epoch)
             if clock() >= self._resting_until:
                 self._tell()
             else:
@@ -208,7 +201,7 @@ class Reporter:
     def end(
         self, outcome: str, *, time: float = 0.0, energy: float | None = 0.0, note: str = ""
     ) -> Verdict | None:
-        """End the trial, if it has not ended by its reports; see `JobsApi.end`.
+        """End the trial, if it has not ended by its reports; see `EndTrial`.
 
         Returns:
             How it has ended; `None` if there is no answer.

@@ -52,10 +52,10 @@ class RunReport:
         lease: Seconds after which the trial expires without a report or renewal.
         trial: Identifier of its trial, once known.
         apart: Whether the run is not a trial of the job: another batch size was decided.
-        epochs: All recorded epochs, as arguments of `JobsApi.report_epoch`; the first `told` of
+        epochs: All recorded epochs, as fields of `ReportEpoch`; the first `told` of
             these were acknowledged.
-        profile: Arguments of `JobsApi.put_profile`, until delivered.
-        end: Arguments of `JobsApi.end`, until delivered.
+        profile: Fields of `PutProfile`, until delivered.
+        end: Fields of `EndTrial`, until delivered.
         verdict: The latest verdict.
     """
 
@@ -80,13 +80,9 @@ class RunReport:
     # --- recording ------------------------------------------------------------------------------
 
     def note_epoch(
-        self,
-        time: float,
-        energy: float | None,
-        metric: float | None,
-        power_limit: float | None = None,
+        self, time: float, energy: float | None, metric: float | None, **more: Any
     ) -> None:
-        """Record an epoch; the arguments are those of `JobsApi.report_epoch`, without `epoch`."""
+        """Record an epoch; the arguments are fields of `ReportEpoch`, without `epoch`."""
         if len(self.epochs) - self.told >= MAX_EPOCHS:
             return  # later epochs cannot be delivered either: they must come in order
         # A metric that is NaN or out of range cannot have reached the target.
@@ -97,7 +93,7 @@ class RunReport:
                 "time": max(time, 1e-9),
                 "energy": None if energy is None else max(energy, 0.0),
                 "metric": metric if known else None,
-                "power_limit": power_limit,
+                **more,
             }
         )
 
@@ -124,7 +120,7 @@ class RunReport:
             default: The run has begun with the default batch size.
 
         Raises:
-            ZeusError: As documented in `JobsApi`.
+            ZeusError: As documented by the commands.
         """
         api.do(CreateJob(spec=self.spec))
         decision = api.do(
@@ -152,7 +148,7 @@ class RunReport:
             within: Seconds after which the rest has to wait; at least one report is sent.
 
         Raises:
-            ZeusError: As documented in `JobsApi`.
+            ZeusError: As documented by the commands.
         """
         began = clock()
         if self.trial is None and not self.apart:

@@ -10,18 +10,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from zeus._rules import Number, Text, Whole
 from zeus.errors import JobConflictError, PipelineError, UnknownJobError
 from zeus.optimizer.pipeline_frequency.job._messages import (
+    CHUNK,
     FIXED,
-    MAX_CHUNKS,
+    JOULES,
     MAX_INSTRUCTIONS,
-    MAX_JOULES,
     MAX_KINDS,
     MAX_MEGAHERTZ,
-    MAX_SECONDS,
     MAX_STAGES,
-    MAX_WATTS,
-    MIN_SECONDS,
+    NAME,
+    SECONDS,
+    WATTS,
     Instruction,
     InstructionKind,
     Measured,
@@ -29,10 +30,11 @@ from zeus.optimizer.pipeline_frequency.job._messages import (
     Registration,
     StepTimes,
     Straggler,
-    bounded,
-    worded,
 )
 
+_MICROBATCH, _STAGE = Whole(0, MAX_INSTRUCTIONS), Whole(0, MAX_STAGES)
+_CLOCK = Number(0, MAX_MEGAHERTZ, above=True)
+_NOTE = Text(2_000, empty=True)
 _SHOWN = 8  # ranks listed in a message
 
 Alive = Callable[[int], bool]
@@ -193,12 +195,12 @@ class PipelineJob:
                 f"a step must have 1 to {MAX_INSTRUCTIONS} instructions, but got {len(given)}"
             )
         for each in given:
-            worded("name", each.name)
-            bounded("chunk", each.chunk, MAX_CHUNKS)
+            NAME.check("name", each.name, PipelineError)
+            CHUNK.check("chunk", each.chunk, PipelineError)
             if each.microbatch is not None:
-                bounded("microbatch", each.microbatch, MAX_INSTRUCTIONS)
+                _MICROBATCH.check("microbatch", each.microbatch, PipelineError)
             if each.stage is not None:
-                bounded("stage", each.stage, MAX_STAGES)
+                _STAGE.check("stage", each.stage, PipelineError)
         kinds = {each.kind for each in given}
         if len(kinds) > MAX_KINDS:
             raise PipelineError(
@@ -225,7 +227,7 @@ class PipelineJob:
                 f"{rank} lacks {missing} and has in addition {unknown}"
             )
         if measured.blocking_power is not None:
-            bounded("blocking_power", measured.blocking_power, MAX_WATTS)
+            WATTS.check("blocking_power", measured.blocking_power, PipelineError)
         for kind in kinds:
             _check_options(kind, measured, set(record.clocks))
         for passage in measured.passages:
@@ -397,13 +399,13 @@ class PipelineJob:
     # --- internals --------------------------------------------------------------------------------
 
     def _check(self, registration: Registration) -> None:
-        worded("session", registration.session)
-        worded("gpu", registration.gpu)
-        worded("note", registration.note, 2_000, empty=True)
+        NAME.check("session", registration.session, PipelineError)
+        NAME.check("gpu", registration.gpu, PipelineError)
+        _NOTE.check("note", registration.note, PipelineError)
         for clock in registration.clocks:
-            bounded("clock", clock, MAX_MEGAHERTZ, above=True)
+            _CLOCK.check("clock", clock, PipelineError)
         if registration.blocking_power is not None:
-            bounded("blocking_power", registration.blocking_power, MAX_WATTS)
+            WATTS.check("blocking_power", registration.blocking_power, PipelineError)
 
     def _begin_anew(self, at: float) -> None:
         """Start a new run: no rank of the previous one is left, and its measurements are void."""
@@ -442,8 +444,8 @@ def _check_options(kind: InstructionKind, measured: Measured, clocks: set[int]) 
     if not options:
         raise PipelineError(f"{kind} must be measured at one clock at least, but got none")
     for option in options:
-        bounded(f"time of {kind}", option.time, MAX_SECONDS, least=MIN_SECONDS)
-        bounded(f"energy of {kind}", option.energy, MAX_JOULES)
+        SECONDS.check(f"time of {kind}", option.time, PipelineError)
+        JOULES.check(f"energy of {kind}", option.energy, PipelineError)
         if kind.name in FIXED:
             if option.frequency is not None or len(options) > 1:
                 raise PipelineError(f"{kind} has no clock to choose, but got {option.frequency}")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any, NamedTuple
 
-from zeus._rules import Items, Note, Number, Text, Whole
+from zeus._rules import Items, Note, Number, Text, Whole, enforce
 from zeus.errors import PipelineError, ServerError
 from zeus.optimizer.pipeline_frequency._profile import Option
 
@@ -22,13 +22,19 @@ MAX_SECONDS, MAX_JOULES, MAX_WATTS, MAX_MEGAHERTZ = 1e6, 1e9, 1e6, 1e5
 MIN_SECONDS = 1e-9  # per instruction: near 0 s, its power would be unbounded
 MAX_SLOWDOWN = 1_000.0
 
-Name = Annotated[str, Text(MAX_NAME)]
+NAME = Text(MAX_NAME)
+CHUNK = Whole(0, MAX_CHUNKS)
+WATTS = Number(0, MAX_WATTS)
+SECONDS = Number(MIN_SECONDS, MAX_SECONDS)
+JOULES = Number(0, MAX_JOULES)
+
+Name = Annotated[str, NAME]
 RankNumber = Annotated[int, Whole(0, MAX_RANKS - 1)]
 Degree = Annotated[int, Whole(1, MAX_RANKS)]
 Megahertz = Annotated[int, Whole(1, int(MAX_MEGAHERTZ))]
-Watts = Annotated[float, Number(0, MAX_WATTS)]
-Seconds = Annotated[float, Number(MIN_SECONDS, MAX_SECONDS)]
-Joules = Annotated[float, Number(0, MAX_JOULES)]
+Watts = Annotated[float, WATTS]
+Seconds = Annotated[float, SECONDS]
+Joules = Annotated[float, JOULES]
 _Instants = Annotated[
     tuple[float, ...], Items(Annotated[float, Number(0, 1e12)], 0, MAX_INSTRUCTIONS)
 ]
@@ -340,10 +346,7 @@ class Straggler:
                 f"(slowdown={self.slowdown!r}, iteration_time={self.iteration_time!r}, "
                 f"healthy={self.healthy!r})"
             )
-        if self.slowdown is not None:
-            bounded("slowdown", self.slowdown, MAX_SLOWDOWN, least=1.0)
-        if self.iteration_time is not None:
-            bounded("iteration_time", self.iteration_time, MAX_SECONDS, least=MIN_SECONDS)
+        enforce(self, PipelineError, but=("dp_rank",))  # whose bound depends on the job
 
     def __str__(self) -> str:
         if self.healthy:
@@ -351,39 +354,6 @@ class Straggler:
         if self.slowdown is not None:
             return f"pipeline {self.dp_rank} takes {self.slowdown:g} times as long"
         return f"pipeline {self.dp_rank} takes {self.iteration_time:g} s per iteration"
-
-
-def bounded(
-    name: str, value: Any, most: float, *, least: float = 0.0, above: bool = False
-) -> float:
-    """Return the value if it is a number within bounds.
-
-    Raises:
-        PipelineError: If not; names the rule and the value.
-    """
-    real = isinstance(value, int | float) and not isinstance(value, bool)
-    if real and least <= value <= most and not (above and value == least):
-        return float(value)
-    sign = "<" if above else "<="
-    raise PipelineError(
-        f"`{least:g} {sign} {name} <= {most:g}` must hold, but got {name}={value!r}"
-    )
-
-
-def worded(name: str, value: object, most: int = MAX_NAME, *, empty: bool = False) -> str:
-    """Return the value if it is a printable text of allowed length.
-
-    Raises:
-        PipelineError: If not; names the rule and the value.
-    """
-    good = isinstance(value, str) and value.isprintable() and len(value) <= most
-    if good and (empty or str(value).strip()):
-        return str(value)
-    shown = repr(value)
-    raise PipelineError(
-        f"`{name}` must be a printable text of {0 if empty else 1} to {most} characters, but got "
-        f"{name}={shown if len(shown) <= 80 else shown[:77] + '...'}"
-    )
 
 
 def sequence_from(rows: Iterable[Sequence[Any]]) -> tuple[Instruction, ...]:

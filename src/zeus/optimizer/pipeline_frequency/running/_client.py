@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from zeus._rules import Number
 from zeus.device._node import current_node
 from zeus.errors import CapabilityError, KnobError, PipelineError, ZeusError
 from zeus.monitor._sync import synchronizer
@@ -22,16 +23,15 @@ from zeus.optimizer.callback import Callback
 from zeus.optimizer.pipeline_frequency.api._api import PipelinesApi
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.job._messages import (
-    MAX_CHUNKS,
+    CHUNK,
     MAX_KINDS,
-    MAX_WATTS,
+    NAME,
+    WATTS,
     Directive,
     Instruction,
     RankPlace,
     Registration,
     Straggler,
-    bounded,
-    worded,
 )
 from zeus.optimizer.pipeline_frequency.running._clock_sweep import ClockSweep
 from zeus.optimizer.pipeline_frequency.running._clocks import ClockSetter, thinned
@@ -136,11 +136,11 @@ class PipelineFrequencyOptimizer(Callback):
         self.job = _job_name(job, job_metadata)
         self.trouble = ""
         if blocking_power is not None:
-            bounded("blocking_power", blocking_power, MAX_WATTS)
-        bounded("clock_stride", clock_stride, 1e4)
-        bounded("warm_up_steps", warm_up_steps, 1e6, least=2)
+            WATTS.check("blocking_power", blocking_power, PipelineError)
+        Number(0, 1e4).check("clock_stride", clock_stride, PipelineError)
+        Number(2, 1e6).check("warm_up_steps", warm_up_steps, PipelineError)
         if steps_per_clock is not None:
-            bounded("steps_per_clock", steps_per_clock, 1e4, least=1)
+            Number(1, 1e4).check("steps_per_clock", steps_per_clock, PipelineError)
         elif tp_degree > 1:
             steps_per_clock = _STEPS_TOGETHER
         if api is None:
@@ -365,8 +365,8 @@ class PipelineFrequencyOptimizer(Callback):
     def _know_sequence(self, sequence: tuple[Instruction, ...]) -> None:
         kinds = {each.kind for each in sequence}
         for kind in kinds:
-            worded("name", kind.name)
-            bounded("chunk", kind.chunk, MAX_CHUNKS)
+            NAME.check("name", kind.name, PipelineError)
+            CHUNK.check("chunk", kind.chunk, PipelineError)
         if len(kinds) > MAX_KINDS:
             raise PipelineError(
                 f"a step must have at most {MAX_KINDS} kinds of instructions, but has {len(kinds)}"
@@ -493,11 +493,11 @@ class PipelineFrequencyOptimizer(Callback):
 
 def _job_name(job: str | None, metadata: str | None) -> str:
     if job is not None:
-        return worded("job", job)
+        return NAME.check("job", job, PipelineError)
     for variable in _LAUNCHER_VARIABLES:
         name = os.environ.get(variable, "").strip()
         if name and name != "none":
-            return worded(variable, name)
+            return NAME.check(variable, name, PipelineError)
     words = " ".join(_printable(metadata or "").split())
     return words[:100].strip() or "pipeline"
 

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from zeus._rules import Number
 from zeus.errors import (
     DamagedJobError,
     NativeCodeError,
@@ -45,11 +46,10 @@ from zeus.optimizer.pipeline_frequency.api._commands import (
 from zeus.optimizer.pipeline_frequency.job._job import JobEvent, PipelineJob, Rank
 from zeus.optimizer.pipeline_frequency.job._messages import (
     MAX_SECONDS,
+    NAME,
     Directive,
     Measured,
-    bounded,
     sequence_from,
-    worded,
 )
 from zeus.optimizer.pipeline_frequency.job._planning import ROOM, Planned, plan
 from zeus.optimizer.pipeline_frequency.storage import _records as records
@@ -60,6 +60,7 @@ from zeus.transport._command import Answer
 logger = logging.getLogger(__name__)
 
 LEASE = 60.0  # seconds without a request after which a rank is lost
+_STEP_TIME = Number(0, MAX_SECONDS)
 _FRESH = 0.5  # seconds for which a cached job is used without checking the store
 _MAX_JOBS = 256  # cached in memory
 _MAX_PLANS = 64  # jobs whose plans are cached in memory
@@ -163,7 +164,7 @@ class Pipelines:
 
     def _register(self, command: RegisterRank) -> Directive:
         job, registration = command.job, command.registration
-        worded("job", job)
+        NAME.check("job", job, PipelineError)
         if "/" in job or job in (".", ".."):  # the name is a part of URLs
             raise PipelineError(f"`job` must have no / and not be . or .., but got job={job!r}")
         seat = registration.seat
@@ -189,7 +190,7 @@ class Pipelines:
     def _wait_for_plan(self, command: ShowPlan) -> Directive:
         job, rank, step_time = command.job, command.rank, command.step_time
         if step_time is not None:
-            bounded("step_time", step_time, MAX_SECONDS)
+            _STEP_TIME.check("step_time", step_time, PipelineError)
         deadline = time.monotonic() + command.wait
         while True:
             with self._lock:
