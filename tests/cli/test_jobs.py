@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from functools import partial
-from typing import Any
 
 import pytest
 from tests.cli.support import one_error_line, zeus_here

@@ -20,6 +20,7 @@ from tests.cli.support import one_error_line, zeus, zeus_here
 from tests.optimizer.batch_size.clients import free_port
 from tests.optimizer.batch_size.histories import spec
 from tests.optimizer.pipeline_frequency.job.reports import registering, registration
+from tests.present import present
 from tests.server.child import Server, serving
 from tests.server.storm import storm
 from tests.server.wire import HttpClient
@@ -44,7 +45,6 @@ from zeus.optimizer.batch_size.storage import reading_jobs, writing_jobs
 from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.optimizer.pipeline_frequency.api._commands import ListPipelines, ShowPlan
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
-from zeus.optimizer.pipeline_frequency.job._messages import Directive
 from zeus.store import Store, Tokens
 
 GPU: dict[str, Any] = {"gpu": "NVIDIA A40", "max_power": 300.0}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import time
-from typing import Any
 
 from tests.optimizer.batch_size.clients import job, run
 from tests.server.child import serving

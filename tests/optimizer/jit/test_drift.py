@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.present import present
 
 from zeus.frontier import Point
 from zeus.optimizer.jit._drift import MISMATCH, check_drift, watch_drift

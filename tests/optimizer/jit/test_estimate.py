@@ -8,7 +8,6 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.present import present
 
 from zeus.optimizer.jit._estimate import Noise, SettingSamples
 from zeus.optimizer.jit._segment import SegmentResult

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.optimizer.jit.curves import Training, physical, sweep, visited
+from tests.present import present
 
 from zeus.errors import KnobError
 from zeus.frontier import Energy, Objective, ZeusCost

@@ -17,7 +17,6 @@ from tests.optimizer.jit.curves import (
     sweep,
     visited,
 )
-from tests.present import present
 
 from zeus.frontier import (
     Deadline,
