@@ -10,7 +10,6 @@ from typing import Any
 from harness import Bench, Variant, say
 from rows import Answer, Row, errors_of, percentile, row
 from tools import OURS
-
 from zeus.device._sensors import Sensor, Sensors
 
 TASK, WORKER = "accuracy", "accuracy_worker.py"

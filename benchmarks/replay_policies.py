@@ -47,11 +47,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from harness import QUICK, Bench, say
 from replay_causes import KnowsEpochs, bound
 from replay_scenarios import bent, common, drifting, moving, overlapping
 from rows import Row, row
-
 from zeus._student import student_factor
 from zeus.errors import TraceError
 from zeus.optimizer.batch_size.policies._paper import PaperPolicy, PaperState

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks.replay_scenarios import blended, common, drifting, moving, overlapping
 from tests.replay.tables import VALLEY, table
 
+from replay_scenarios import blended, common, drifting, moving, overlapping
 from zeus.replay._jobs import Job, replay
 from zeus.replay.cluster._groups import run_groups
 
