@@ -92,7 +92,7 @@ def marked_tests(body: list[ast.stmt], inherited: bool = False) -> Iterator[str]
 
 
 def test_few_tests_are_marked_and_no_modules():
-    marked = []
+    marked: list[str] = []
     for folder in ("tests", "drivers/tests"):
         for path in (ROOT / folder).rglob("test_*.py"):
             module = ast.parse(path.read_text(encoding="utf-8"))

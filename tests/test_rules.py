@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 
@@ -85,7 +85,8 @@ def test_the_rules_of_a_record_are_those_of_its_annotations():
     assert (type(record.share), record.other) == (float, 7)
     enforce(Record("abc"), KnobError)
     enforce(Record(""), KnobError, but=("name",))
-    for wrong in (Record(""), Record("abc", 2), Record(None)):
+    nameless: Any = None
+    for wrong in (Record(""), Record("abc", 2), Record(nameless)):
         with pytest.raises(KnobError, match=r"`name`|share"):
             enforce(wrong, KnobError)
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from functools import partial
+from typing import Any
 
 import pytest
 from tests.cli.support import one_error_line, zeus_here
@@ -128,7 +129,7 @@ def test_long_lists_come_whole(zeus, tmp_path):
     url = f"sqlite:///{tmp_path}/jobs.db"
     with opened(url) as jobs:
         jobs.execute([CreateJob(spec=job(f"job {number:03}")) for number in range(103)])
-        asked = {"job": "job 000", "gpu": "V100", "max_power": 250.0}
+        asked: dict[str, Any] = {"job": "job 000", "gpu": "V100", "max_power": 250.0}
         given = jobs.execute([Decide(**asked, request=str(n)) for n in range(205)])
         jobs.execute([EndTrial(trial=each.trial, outcome="cancelled") for each in given])
     assert len(json.loads(zeus("jobs", "list", "--json", "--storage", url).stdout)) == 103

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
+from typing import Any
 
 import pytest
+from tests.present import present
 
 from zeus.cli._snapshot import NodeReader
 from zeus.clock import VirtualClock
@@ -33,10 +35,10 @@ class Driver(GpuDriver):
 
     may_hang = False
 
-    def __init__(self, **answers):
+    def __init__(self, **answers: Any) -> None:
         self.identity = GpuIdentity("GPU-test", "Test", "NVIDIA")
         self.answers = answers
-        self.asked = []
+        self.asked: list[str] = []
 
     def _answer(self, name):
         self.asked.append(name)
@@ -60,7 +62,7 @@ class Driver(GpuDriver):
         return self._answer("processes")
 
 
-def node_of(*drivers, **parts):
+def node_of(*drivers, **parts) -> tuple[Node, VirtualClock]:
     clock = VirtualClock()
     gpus = DeviceSet([Gpu(index, driver) for index, driver in enumerate(drivers)])
     return Node(clock, list(drivers), gpus, **parts), clock
@@ -84,8 +86,9 @@ def test_everything_that_a_gpu_tells():
         assert gpu.energy == pytest.approx(2500, abs=10)
         assert not gpu.power_is_average
         assert not gpu.energy_is_integrated
-        assert gpu.memory.total > gpu.memory.used >= 0
-        assert gpu.clocks.graphics > 1000
+        memory, clocks = present(gpu.memory), present(gpu.clocks)
+        assert memory.total > memory.used >= 0
+        assert clocks.graphics > 1000
     assert not reader.needs_two_snapshots
 
 
@@ -97,7 +100,9 @@ def test_chosen_gpus_only():
 
 
 def test_without_a_counter_power_is_integrated():
-    node, clock = node_of(Driver(instant_power=lambda: 100.0 + clock.now()))
+    driver = Driver()
+    node, clock = node_of(driver)
+    driver.answers["instant_power"] = lambda: 100.0 + clock.now()
     reader = NodeReader(node)
     for _ in range(11):
         (gpu,) = reader.snapshot(LONG_ENOUGH).gpus
@@ -189,7 +194,7 @@ def test_processes_have_the_names_and_users_that_the_system_knows():
     assert (first.pid, first.memory) == (os.getpid(), 2**30)
     assert first.name
     assert first.user
-    assert "\x1b" not in second.name
+    assert "\x1b" not in present(second.name)
     assert (second.user, second.memory) == (None, None)
 
 
@@ -234,12 +239,12 @@ class Chip(Soc):
 def test_a_chip_tells_power_or_energy():
     node, clock = node_of()
     node.soc = Chip(powers=lambda: {"gpu": 8.0})
-    assert NodeReader(node).snapshot(0.0).soc.powers == {"gpu": 8.0}
+    assert present(NodeReader(node).snapshot(0.0).soc).powers == {"gpu": 8.0}
     node.soc = Chip(energies=lambda: {"gpu": 8.0 * clock.now(), "cpu": 5.0 * clock.now()})
     reader = NodeReader(node)
-    assert reader.snapshot(0.0).soc.powers == {}
+    assert present(reader.snapshot(0.0).soc).powers == {}
     clock.sleep(2.0)
-    assert reader.snapshot(0.0).soc.powers == pytest.approx({"gpu": 8.0, "cpu": 5.0})
+    assert present(reader.snapshot(0.0).soc).powers == pytest.approx({"gpu": 8.0, "cpu": 5.0})
 
 
 def test_a_chip_that_does_not_answer_says_so():
@@ -247,5 +252,5 @@ def test_a_chip_that_does_not_answer_says_so():
         raise CapabilityError(Reason.LOST, "busy")
 
     node, _ = node_of(soc=Chip(powers=lost))
-    found = NodeReader(node).snapshot(0.0).soc
+    found = present(NodeReader(node).snapshot(0.0).soc)
     assert (found.powers, found.problem) == ({}, "device lost: busy")

@@ -173,9 +173,12 @@ def test_processes_have_names_and_users(nvml):
 
 
 def console(columns: int, lines: int) -> Console:
-    made = Console(io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
+    class Sized(Console):
+        def size(self) -> tuple[int, int]:
+            return columns, lines
+
+    made = Sized(io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
     made.colors = True
-    made.size = lambda: (columns, lines)
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import pytest
 from tests.device.clients import stand_in
@@ -23,7 +24,7 @@ from zeus.device._base import (
 from zeus.errors import CapabilityError, KnobError, Reason
 
 IDENTITY = GpuIdentity("GPU-bare", "Bare", "NVIDIA", "0000:3b:00.0")
-ARGUMENTS = {
+ARGUMENTS: dict[str, Any] = {
     "seen_as_slice": ["MIG-a"],
     "power_samples": [0.0],
     "set_power_limit": [200.0],

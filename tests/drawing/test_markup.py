@@ -48,7 +48,7 @@ def test_markup_is_kept():
 
 
 def test_a_column_is_one_entry():
-    columns = [
+    columns: list[Column] = [
         Column("name", lambda pair: pair[0]),
         Column("amount", lambda pair: pair[1], number=True, optional=True),
     ]

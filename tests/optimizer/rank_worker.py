@@ -206,7 +206,7 @@ def comes_too_late():
 
 def run_on_first():
     """Only the first rank has a run that logs its epochs."""
-    logged = []
+    logged: list = []
     if dist.get_rank() == 0:
         node = SimulatedNode("v100")
         for _ in epochs(range(2), Callback(), monitor=ZeusMonitor(node=node), log=logged.append):

@@ -48,7 +48,11 @@ def story(spec, tables, seed, *, start=None, stretch=None, slots=None):
     state = policy.begin(JobBatch.of([spec]), len(models) if policy.crosses_gpus else 1)
     stretch = np.ones(len(tables)) if stretch is None else stretch
     one = slice(None)
-    queue, trials, running, profiled, final, place = [], [], {}, set(), {}, {}
+    queue: list = []
+    running: dict = {}
+    final: dict = {}
+    place: dict = {}
+    trials, profiled = [], set()
     waiting = count()
 
     def number(job):

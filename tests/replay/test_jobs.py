@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -83,7 +85,7 @@ def test_jobs_do_not_notice_each_other(policy, slots):
 
 
 def test_every_event_is_as_from_a_queue_of_events():
-    small = {16: [5, 7], 64: [4, 6], 256: [9, np.inf]}
+    small: dict[int, Sequence[float]] = {16: [5, 7], 64: [4, 6], 256: [9, np.inf]}
     worlds = [table(small, default=64, gpu=gpu) for gpu in ("one", "two")]
     worlds.append(table({16: [9, np.inf], 64: [4, 6], 256: [3, 5]}, default=64, gpu="two"))
     schedule = [0] * 12 + [1] * 9 + [2] * 9

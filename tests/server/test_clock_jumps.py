@@ -128,11 +128,11 @@ def test_two_servers_whose_clocks_disagree(storage):
 
     for _ in range(5):  # it is told to one of them only
         passes(60.0)
-        here._now.now += 60.0
+        walls[0].now += 60.0
         here.do(RenewTrial(trial=trial))
     assert states(there) == ["running"]
     passes(60.0)
-    there._now.now += 60.0
+    walls[1].now += 60.0
     there.do(RenewTrial(trial=trial))  # and now to the other
     passes(90.0)
     assert states(here) == ["running"]

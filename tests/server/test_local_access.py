@@ -157,7 +157,8 @@ def test_servers_that_start_together_agree_on_one_token(tmp_path):
     ]
     try:
         for process in several:
-            url = re.search(r"serving on (\S+) ", process.stdout.readline())[1]
+            greeting = present(process.stdout).readline()
+            url = present(re.search(r"serving on (\S+) ", greeting))[1]
             assert RemoteJobs(url, timeout=60.0).do(ListJobs()) == []
     finally:
         for process in several:

@@ -25,7 +25,7 @@ SAMPLES = {
 
 
 def samples(metrics: Metrics) -> list:
-    text = metrics.response().body.decode()
+    text = bytes(metrics.response().body).decode()
     return [each for family in text_string_to_metric_families(text) for each in family.samples]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 from tests.optimizer.batch_size.histories import spec
@@ -64,7 +65,7 @@ def life_of_a_job(jobs: JobsApi) -> list:
     note(first)
     note(jobs.do(Decide(job=name, **GPU, request="one")))
     note(jobs.do(Decide(job=name, **GPU, gpus=2, request="two", lease=77.0)))
-    report = {"time": 9.0, "energy": 900.0, "metric": 0.2, "power_limit": 250.0}
+    report: dict[str, Any] = {"time": 9.0, "energy": 900.0, "metric": 0.2, "power_limit": 250.0}
     note(jobs.do(ReportEpoch(trial=first.trial, epoch=1, **report)))
     note(jobs.do(ReportEpoch(trial=first.trial, epoch=1, **report)))
     refuse(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from typing import Any
 
 from tests.optimizer.batch_size.clients import job, run
 from tests.server.child import serving
@@ -41,7 +42,7 @@ def test_one_report_that_the_server_fails_at_keeps_nobody_from_being_served(tmp_
     ):
         jobs = server.jobs()
         jobs.do(CreateJob(spec=job("poisoned")))
-        question = {"gpu": "V100", "max_power": 250.0, "default": True}
+        question: dict[str, Any] = {"gpu": "V100", "max_power": 250.0, "default": True}
         trial = jobs.do(Decide(job="poisoned", request="bad", **question)).trial
         assert trial == "1-1"
         spool.save(left_behind(url, "poisoned", "bad", 1.0, trial))

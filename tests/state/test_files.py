@@ -7,12 +7,12 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from zeus.device._records import recorded_gpus
-from zeus.state import _files as state
 from zeus.state._files import boot_id, process_start, state_directory, write_atomically
 
 
@@ -69,7 +69,7 @@ def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.delenv("ZEUS_STATE_DIR")
     monkeypatch.setattr("zeus.device._record_places.SHARED_PLACES", ())
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(state.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     return tmp_path
 

@@ -17,6 +17,7 @@ from tests.optimizer.jit.curves import (
     sweep,
     visited,
 )
+from tests.present import present
 
 from zeus.frontier import (
     Deadline,
@@ -307,7 +308,9 @@ def test_with_noise_what_is_chosen_is_as_good_as_can_be_told(curve, objective, n
     training.run(going_down.run())
     # A tie goes to the faster one, which costs at most what could not be told apart: the doubt of
     # two points, here doubled, because one in twenty is off by more.
-    uncertainty = max(point.energy_uncertainty / point.energy for point in going_down.points())
+    uncertainty = max(
+        present(point.energy_uncertainty) / point.energy for point in going_down.points()
+    )
     assert regret(objective, curve, going_down.points()) <= 0.002 + 2 * math.sqrt(2) * uncertainty
 
 

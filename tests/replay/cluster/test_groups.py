@@ -51,6 +51,7 @@ def trials_of(work, number, policy, **options):
 def added_up(work, number, policy, **options):
     """The figures of `Sums`, by the slow way."""
     weight = work.weight[work.first[number] :]
+    sums: dict[str, float]
     sums = {"jobs": int(np.diff(work.first)[number]), "trials": 0, "unreached": 0}
     sums |= {"energy": 0.0, "time": 0.0, "runs": 0.0, "overlapping": 0, "most_at_once": 0}
     for trial in trials_of(work, number, policy, **options):

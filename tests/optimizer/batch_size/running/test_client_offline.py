@@ -153,7 +153,9 @@ def test_a_server_that_comes_amid_the_run_is_followed_from_then_on(node, storage
             server = Server(storage, port=port)
         if epoch == 3:
             assert kept() == []
-            assert [trial.epochs for trial in server.jobs().do(ListTrials(job="nightly"))] == [3]
+            assert [
+                trial.epochs for trial in present(server).jobs().do(ListTrials(job="nightly"))
+            ] == [3]
 
     url = f"http://127.0.0.1:{port}"
     done = train(node, make(node, url), needed={32: 5}, after_epoch=come, **FEW)

@@ -186,6 +186,7 @@ def live(jobs: Jobs, job: str, turns: int) -> list:
         decision = jobs.do(Decide(job=job, **GPU, request=f"{turn}"))
         decisions.append((decision.batch_size, decision.threshold, decision.role))
         for epoch in range(1, 30):
+            report: dict[str, Any]
             report = {"time": 5.0, "energy": 900.0 + decision.batch_size, "metric": epoch / 7}
             if not jobs.do(ReportEpoch(trial=decision.trial, epoch=epoch, **report)).go_on:
                 break
@@ -298,6 +299,7 @@ def test_the_same_request_gets_the_same_trial(jobs, storage):
 
 def test_the_same_epoch_counts_once(jobs):
     trial = jobs.do(Decide(job="nightly", **GPU)).trial
+    report: dict[str, Any]
     report = {"time": 10.0, "energy": 2000.0, "metric": 0.5, "power_limit": 200.0}
     assert jobs.do(ReportEpoch(trial=trial, epoch=1, **report)).go_on
     assert jobs.do(ReportEpoch(trial=trial, epoch=1, **report)).go_on
@@ -407,6 +409,7 @@ FRONTIER = Frontier(
 
 
 def test_profiles_are_kept_by_gpu_and_batch_size(jobs):
+    put: dict[str, Any]
     put = {"frontier": FRONTIER, "epoch_cost": 1234.5, "load": 0.8, "power_limit": 200.0}
     kept = jobs.do(PutProfile(job="nightly", gpu="NVIDIA A40", gpus=4, batch_size=64, **put))
     jobs.do(PutProfile(job="nightly", gpu="NVIDIA A40", gpus=1, batch_size=64))

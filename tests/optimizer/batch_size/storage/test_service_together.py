@@ -117,7 +117,7 @@ def test_a_failing_store_leaves_no_trace_in_memory(jobs, storage):
         transaction._connection.exec_driver_sql(
             "ALTER TABLE zeus_events RENAME COLUMN payload TO hidden"
         )
-    report = {"time": 1.0, "metric": 0.1}
+    report: dict[str, Any] = {"time": 1.0, "metric": 0.1}
     with pytest.raises(StorageError):
         jobs.do(ReportEpoch(trial=trial, epoch=1, **report))
     with writing_jobs(other) as transaction:
