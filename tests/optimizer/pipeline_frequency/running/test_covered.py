@@ -61,6 +61,7 @@ def test_a_walk_rests_while_another_hold_lies_above_and_goes_on_by_itself(tmp_pa
 TRAINING = """
 from zeus.optimizer import PipelineFrequencyOptimizer
 from zeus.store import Store
+from zeus.optimizer.pipeline_frequency.api._commands import ShowProfile
 from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 
 api = Pipelines(Store(os.environ["ZEUS_STORAGE"]))
@@ -90,7 +91,7 @@ say([optimizer.state, optimizer._phase.meter._walk.steps - before])
 heard()
 while optimizer.clocks is None:
     train()
-say(sorted({row["frequency"] for row in api.profile("test")}))
+say(sorted({row["frequency"] for row in api.do(ShowProfile(job="test"))}))
 optimizer.close()
 """
 
