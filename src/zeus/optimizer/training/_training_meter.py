@@ -8,7 +8,7 @@ from zeus.monitor._measurement import GPU, Reading
 from zeus.monitor._sums import joined
 from zeus.state._files import job_wide
 
-_MAX_PIECES = 100  # more windows are added up, whether or not their energies are final
+_MAX_PIECES = 10  # more windows are added up, whether or not their energies are final
 
 
 class TrainingMeter:
@@ -64,9 +64,10 @@ class TrainingMeter:
         if piece is None:
             self._lose()
             return
-        self._pieces.append(piece)
-        if len(self._pieces) > _MAX_PIECES:
+        crowded = len(self._pieces) >= _MAX_PIECES
+        if self._pieces and (crowded or all(each.settled for each in self._pieces)):
             self._pieces = [joined(self._pieces)]
+        self._pieces.append(piece)
 
     def restart(self) -> None:
         """Close an open window and begin the next, so that `total` is up to date."""
