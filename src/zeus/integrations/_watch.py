@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 _INTERVAL = 0.25  # seconds; a poll takes microseconds
@@ -40,20 +40,18 @@ class Watch:
                 return
 
     def _on_stack(self) -> bool:
-        frame = sys._current_frames().get(self._watched)
-        while frame is not None:
-            if frame is self._frame:
-                return True
-            frame = frame.f_back
-        return False
+        innermost = sys._current_frames().get(self._watched)
+        return any(frame is self._frame for frame in frames(innermost))
+
+
+def frames(innermost: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and those that called it, up to the outermost."""
+    while innermost is not None:
+        yield innermost
+        innermost = innermost.f_back
 
 
 def calling_method(owner: object) -> FrameType | None:
     """Return the outermost method of an object on the calling thread's stack, or `None`."""
-    found = None
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_locals.get("self") is owner:
-            found = frame
-        frame = frame.f_back
-    return found
+    callers = [frame for frame in frames(sys._getframe(1)) if frame.f_locals.get("self") is owner]
+    return callers[-1] if callers else None

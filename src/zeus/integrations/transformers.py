@@ -8,11 +8,10 @@ One line is enough to optimize the power limit::
 from __future__ import annotations
 
 import sys
-from types import FrameType
 from typing import Any
 
 from zeus.integrations._run import Integration, needs
-from zeus.integrations._watch import calling_method
+from zeus.integrations._watch import calling_method, frames
 
 with needs("transformers", "transformers"):
     from transformers import Trainer, TrainerCallback, TrainerControl
@@ -75,9 +74,5 @@ class ZeusCallback(Integration, TrainerCallback):
 
 def _calling_trainer() -> Trainer | None:
     """Return the trainer that is calling. It is not passed to callbacks, but it is on the stack."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if isinstance(found := frame.f_locals.get("self"), Trainer):
-            return found
-        frame = frame.f_back
-    return None
+    callers = (frame.f_locals.get("self") for frame in frames(sys._getframe(1)))
+    return next((caller for caller in callers if isinstance(caller, Trainer)), None)

@@ -37,14 +37,14 @@ from zeus.monitor import ZeusMonitor
 from zeus.monitor._sums import gpu_energy
 from zeus.optimizer.jit._drift import MISMATCH, check_drift, watch_drift
 from zeus.optimizer.jit._report import Report, Spent, reference_point
-from zeus.optimizer.jit._runner import Program, Runner, TroubleElsewhere
-from zeus.optimizer.jit._segment import Idle, Segment, SegmentResult
+from zeus.optimizer.jit._runner import Program, Runner, TroubleElsewhere, check_troubles, idle
+from zeus.optimizer.jit._segment import Segment, SegmentResult
 from zeus.optimizer.jit._segment_lengths import SegmentLengths
 from zeus.optimizer.jit._setting_sweep import SettingSweep
 from zeus.optimizer.training._knob_controller import KnobController
 from zeus.optimizer.training._knobs import GpuKnobInfo, Knob, Ladder
 from zeus.optimizer.training._profiles import Profile, ProfileFile, ProfileKey
-from zeus.optimizer.training._ranks import Alone, Ranks, merged
+from zeus.optimizer.training._ranks import Ranks, merged
 from zeus.optimizer.training._rendezvous import Rendezvous
 from zeus.optimizer.training._step_optimizer import StepOptimizer
 from zeus.optimizer.training._training_meter import TrainingMeter
@@ -144,7 +144,7 @@ class JitOptimizer(StepOptimizer):
         self._rendezvous = Rendezvous(f"{self._name} optimizer", rank_timeout, presence_timeout)
         self._file = _profile_file(profile_path, job)
         self._meter = TrainingMeter(monitor)
-        self._ranks: Ranks = Alone()
+        self._ranks = Ranks()
         self._controller: KnobController | None = None
         self._ladder: Ladder | None = None
         self._runner: Runner | None = None
@@ -322,9 +322,7 @@ class JitOptimizer(StepOptimizer):
         """Connect to the other processes of the job and agree on a program."""
         self._ranks = self._rendezvous.join()
         answers = self._ranks.share(self._hello())
-        for rank, answer in enumerate(answers):
-            if answer.trouble:
-                raise TroubleElsewhere(self._ranks.prefixed(rank, answer.trouble))
+        check_troubles(self._ranks, [answer.trouble for answer in answers])
         self._ladder = Ladder(merged(answer.infos for answer in answers))
         refusal = next(
             (
@@ -368,16 +366,14 @@ class JitOptimizer(StepOptimizer):
         if refusal:
             self._warn_refused(saved, refusal)
             if saved is None:
-                while True:
-                    yield Idle(None)
+                yield from idle(None)
         for _ in range(_MAX_PROFILES):
             sweep = self._new_sweep(saved)
             if not refusal:
                 sweep = yield from self._profiled(sweep)
                 if len(sweep.points()) < _FEWEST_TO_CHOOSE_FROM and sweep.next_rung() is not None:
                     self._warn_too_short()
-                    while True:
-                        yield Idle(None)
+                    yield from idle(None)
             yield from self._compared(sweep)
             self._decide(self._frontier_of(sweep.points()))
             if sweep.stays:
@@ -390,11 +386,9 @@ class JitOptimizer(StepOptimizer):
             if refusal:
                 self._warn_once("the saved profile is not this job's: %s", drift)
                 self._frontier = self._selection = None
-                while True:
-                    yield Idle(None)
+                yield from idle(None)
             self._warn_once("profiling again: %s", drift)
-        while True:
-            yield Idle(self._outcome()[0])
+        yield from idle(self._outcome()[0])
 
     def _new_sweep(self, saved: Frontier | None) -> SettingSweep:
         ladder = self._ladder

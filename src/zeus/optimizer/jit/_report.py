@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zeus.errors import FrontierError
@@ -136,19 +136,15 @@ class Report:
         reference = reference_point(frontier, present)
         chosen = selection.point
         model = _Model(spent, frontier, reference)
-        return cls(
-            steps,
-            profiling_steps,
-            observing,
-            unit,
-            as_run,
-            reference,
-            chosen,
-            selection.note,
-            model.at(reference),
-            model.at(chosen),
-            model.profiling(),
-            _untried_message(reference, untried, unit, gpus if limits_power else None),
+        return replace(
+            bare,
+            reference=reference,
+            chosen=chosen,
+            note=selection.note,
+            at_reference=model.at(reference),
+            at_chosen=model.at(chosen),
+            profiling=model.profiling(),
+            untried=_untried_message(reference, untried, unit, gpus if limits_power else None),
         )
 
     @property

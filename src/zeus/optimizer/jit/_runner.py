@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NoReturn
 
 from zeus.errors import CapabilityError, KnobError
 from zeus.frontier._point import freeze
@@ -34,6 +34,27 @@ Program = Generator[Segment | Idle, SegmentResult | None, None]
 
 class TroubleElsewhere(Exception):
     """A process of the job cannot continue; says which and why."""
+
+
+def check_troubles(ranks: Ranks, troubles: Sequence[str]) -> None:
+    """Check that all processes can continue.
+
+    Args:
+        ranks: The processes of the job.
+        troubles: Why each of them cannot continue, by rank; empty if it can.
+
+    Raises:
+        TroubleElsewhere: If one cannot.
+    """
+    for rank, trouble in enumerate(troubles):
+        if trouble:
+            raise TroubleElsewhere(ranks.prefixed(rank, trouble))
+
+
+def idle(setting: Any) -> Generator[Idle, SegmentResult | None, NoReturn]:
+    """Yield nothing to do, for the rest of the run."""
+    while True:
+        yield Idle(setting)
 
 
 class Runner:
@@ -123,9 +144,7 @@ class Runner:
             # Measured at another setting than it would be recorded under.
             self._trouble = self._trouble or str(error)
         reports = self._ranks.share(self._stay.report(self._trouble))
-        for rank, report in enumerate(reports):
-            if report.trouble:
-                raise TroubleElsewhere(self._ranks.prefixed(rank, report.trouble))
+        check_troubles(self._ranks, [report.trouble for report in reports])
         return self._stay.last_of(segment.steps, reports)
 
 

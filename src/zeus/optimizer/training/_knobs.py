@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from zeus._rules import is_number
 from zeus.device._base import Gpu
@@ -14,42 +15,49 @@ from zeus.device._hold import Hold
 from zeus.errors import KnobError
 
 
-class Knob(Protocol):
-    """A setting of a GPU that trades time for energy: the lower, the slower."""
+@dataclass(frozen=True)
+class Knob(ABC):
+    """A setting of a GPU that trades time for energy: the lower, the slower.
 
-    @property
-    def name(self) -> str:
-        """Name of the knob in profiles."""
+    Attributes:
+        stride: Distance between settings to try.
+        name: Name of the knob in profiles, and of the argument of `Gpu.hold`.
+        unit: Unit of settings.
+        bounds_power: Whether settings are limits of a GPU's power, in watts.
+    """
 
-    @property
-    def unit(self) -> str:
-        """Unit of settings."""
+    stride: float
+    name: ClassVar[str]
+    unit: ClassVar[str]
+    bounds_power: ClassVar[bool]
 
-    @property
-    def bounds_power(self) -> bool:
-        """Whether settings are limits of a GPU's power, in watts."""
-
+    @abstractmethod
     def ladder(self, gpu: Gpu) -> tuple[float, ...]:
         """Return the settings to try on this GPU, from the highest down."""
 
+    @abstractmethod
     def present(self, gpu: Gpu) -> float:
         """Return the setting in force."""
 
     def hold(self, gpu: Gpu, setting: float) -> Hold:
         """Return a hold, not yet acquired, that sets it."""
+        return gpu.hold(**{self.name: self._held(gpu, setting)})
 
     def change(self, hold: Hold, setting: float) -> None:
         """Change the setting under the hold."""
+        hold.change(**{self.name: self._held(hold.gpu, setting)})
+
+    def _held(self, gpu: Gpu, setting: float) -> Any:  # noqa: ARG002
+        """Return the value to hold for a setting."""
+        return setting
 
 
-@dataclass(frozen=True)
-class PowerLimitKnob:
-    """Power limits in watts, `stride` apart."""
+class PowerLimitKnob(Knob):
+    """Power limits in watts, `stride` apart; the lowest is the last."""
 
-    stride: float
-    name: ClassVar[str] = "power_limit"
-    unit: ClassVar[str] = "W"
-    bounds_power: ClassVar[bool] = True
+    name = "power_limit"
+    unit = "W"
+    bounds_power = True
 
     def ladder(self, gpu: Gpu) -> tuple[float, ...]:
         """Return limits from the highest that this GPU accepts down to and including the lowest."""
@@ -64,23 +72,13 @@ class PowerLimitKnob:
         """Return the power limit in force, in watts."""
         return gpu.power_limit()
 
-    def hold(self, gpu: Gpu, setting: float) -> Hold:
-        """Return a hold of the power limit."""
-        return gpu.hold(power_limit=setting)
 
-    def change(self, hold: Hold, setting: float) -> None:
-        """Change the power limit."""
-        hold.change(power_limit=setting)
-
-
-@dataclass(frozen=True)
-class ClockKnob:
+class ClockKnob(Knob):
     """Maximum graphics clocks in MHz, about `stride` apart; below them the GPU clocks freely."""
 
-    stride: float
-    name: ClassVar[str] = "graphics_clock"
-    unit: ClassVar[str] = "MHz"
-    bounds_power: ClassVar[bool] = False
+    name = "graphics_clock"
+    unit = "MHz"
+    bounds_power = False
 
     def ladder(self, gpu: Gpu) -> tuple[float, ...]:
         """Return supported clocks, each at least a stride below the previous one."""
@@ -97,15 +95,7 @@ class ClockKnob:
         lock = gpu.locked_graphics_clock()
         return max(gpu.supported_clocks().graphics) if lock is None else lock.maximum
 
-    def hold(self, gpu: Gpu, setting: float) -> Hold:
-        """Return a hold of the graphics clock."""
-        return gpu.hold(graphics_clock=self._range(gpu, setting))
-
-    def change(self, hold: Hold, setting: float) -> None:
-        """Change the graphics clock."""
-        hold.change(graphics_clock=self._range(hold.gpu, setting))
-
-    def _range(self, gpu: Gpu, setting: float) -> tuple[int, int]:
+    def _held(self, gpu: Gpu, setting: float) -> tuple[int, int]:
         # Not one clock but all up to it: between kernels the GPU may save energy by clocking lower.
         return min(gpu.supported_clocks().graphics), round(setting)
 

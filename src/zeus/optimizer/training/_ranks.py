@@ -10,18 +10,18 @@ import contextlib
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from zeus.errors import RanksError
 
 T = TypeVar("T")
 
 
-class Ranks(Protocol):
-    """The processes of a job."""
+class Ranks:
+    """The processes of a job. By itself, a job of one process."""
 
-    rank: int
-    size: int
+    rank = 0
+    size = 1
 
     def share(self, value: Any) -> list[Any]:
         """Return the objects of all processes, by rank. All must call it, in the same order.
@@ -29,33 +29,17 @@ class Ranks(Protocol):
         Raises:
             RanksError: If one of them did not respond in time, or has exited.
         """
-
-    def prefixed(self, rank: int, message: str) -> str:
-        """Return a message with the rank that it is from."""
-
-    def leave(self) -> None:
-        """Disconnect: processes that wait for this one fail at once."""
-
-
-class Alone:
-    """A job of one process."""
-
-    rank = 0
-    size = 1
-
-    def share(self, value: Any) -> list[Any]:
-        """Return the object of this process."""
         return [value]
 
-    def prefixed(self, rank: int, message: str) -> str:  # noqa: ARG002  (there is only one)
-        """Return the message."""
-        return message
+    def prefixed(self, rank: int, message: str) -> str:
+        """Return a message with the rank that it is from, if there are several."""
+        return message if self.size == 1 else f"rank {rank}: {message}"
 
     def leave(self) -> None:
-        """Do nothing: no other process waits."""
+        """Disconnect, so that processes that wait for this one fail at once."""
 
 
-class TorchRanks:
+class TorchRanks(Ranks):
     """The default process group of `torch.distributed`."""
 
     def __init__(self, distributed: Any, timeout: float) -> None:
@@ -89,10 +73,6 @@ class TorchRanks:
             raise self._silent(error) from error
         return answers
 
-    def prefixed(self, rank: int, message: str) -> str:
-        """Return a message with the rank that it is from."""
-        return f"rank {rank}: {message}"
-
     def leave(self) -> None:
         """Close the connections, so that processes that wait for this one stop waiting."""
         group, self._group = self._group, None
@@ -120,7 +100,7 @@ def job_ranks(timeout: float) -> Ranks:
         RanksError: If they do not respond.
     """
     distributed = torch_distributed()
-    return Alone() if distributed is None else TorchRanks(distributed, timeout)
+    return Ranks() if distributed is None else TorchRanks(distributed, timeout)
 
 
 def torch_distributed() -> Any:

@@ -19,7 +19,7 @@ from zeus.errors import CapabilityError, RanksError, RunError
 from zeus.frontier._cost import zeus_cost
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor._sums import gpu_energy, since
-from zeus.optimizer.training._ranks import Alone, Ranks, merged
+from zeus.optimizer.training._ranks import Ranks, merged
 from zeus.optimizer.training._rendezvous import Rendezvous
 from zeus.optimizer.training._step_optimizer import StepOptimizer
 from zeus.optimizer.training._training_meter import TrainingMeter
@@ -146,7 +146,7 @@ class TrainingRun:
         self.outcome: Outcome | None = None
         self._judge = judge or TrainingRun.own_outcome
         self._rendezvous = Rendezvous("training run", rank_timeout)
-        self._ranks: Ranks = Alone()
+        self._ranks = Ranks()
         self._max_power: float | None = None
         self._meters = {part: TrainingMeter(monitor) for part in ("train", "evaluation", "total")}
         self._before: dict[str, Measurement] = {}
@@ -290,13 +290,7 @@ class TrainingRun:
 
         A single process, or one that has lost the others, gets only its own.
         """
-        answers: list[Any] = [value]
-
-        def share() -> None:
-            answers[:] = self._ranks.share(value)
-
-        self._guarded(share)
-        return answers
+        return self._guarded(lambda: self._ranks.share(value), [value])
 
     # --- cost -------------------------------------------------------------------------------
 
@@ -365,7 +359,7 @@ class TrainingRun:
 
     def _meet(self) -> None:
         """Find the other processes, and the maximum power of all GPUs."""
-        self._guarded(lambda: setattr(self, "_ranks", self._rendezvous.join()))
+        self._ranks = self._guarded(self._rendezvous.join, self._ranks)
         mine: dict[str, float] = {}
         trouble = "" if self.monitor.gpus else "there is no GPU to measure"
         for gpu in self.monitor.gpus:
@@ -411,12 +405,13 @@ class TrainingRun:
             )
         )
 
-    def _guarded(self, exchange: Callable[[], None]) -> None:
+    def _guarded(self, exchange: Callable[[], T], otherwise: T) -> T:
         try:
-            exchange()
+            return exchange()
         except RanksError as error:
-            self._ranks = Alone()
+            self._ranks = Ranks()
             logger.warning("from here on only this process is counted: %s", error)
+            return otherwise
 
 
 def _together(measurements: Sequence[Measurement]) -> Share:
