@@ -1,17 +1,115 @@
-"""Common parts of the replay commands: a progress bar and option parsers."""
+"""Common parts of the commands that replay: options, tables, progress and the report."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from zeus.cli._parser import UsageError
+from zeus.cli._output import PreparedFile
+from zeus.cli._parser import number
 from zeus.cli._terminal import Console
 
+if TYPE_CHECKING:
+    from zeus.replay._table import JobTable
+    from zeus.replay._workloads import Workload
+
 POLICIES = ("default", "grid", "paper", "zeus")
+DEFAULTS: dict[str, Any] = {
+    "gpu": "all",
+    "policy": POLICIES,
+    "eta": 0.5,
+    "beta": 2.0,
+    "json": None,
+}
+"""Defaults of the common options."""
 _BAR = 30
+
+
+def add_replay_options(parser: argparse._ActionsContainer, *, required: bool = False) -> None:
+    """Add the common options, without their defaults; `--traces` may be required."""
+    parser.add_argument(
+        "--traces", required=required, metavar="DIR", help="folder with training and power traces"
+    )
+    parser.add_argument("--gpu", metavar="NAME,NAME", help="GPU models, or `all` (default)")
+    parser.add_argument(
+        "--policy",
+        type=_policies,
+        metavar="NAME,NAME",
+        help=f"{', '.join(POLICIES)} (default: all)",
+    )
+    parser.add_argument(
+        "--eta", type=number(0.0, 1.0), metavar="N", help="weight of energy, 0 to 1 (0.5)"
+    )
+    parser.add_argument(
+        "--beta",
+        type=_beta,
+        metavar="N",
+        help="stop runs early at N times the lowest cost, or `none` (2)",
+    )
+
+
+def load_tables(
+    arguments: argparse.Namespace,
+    workloads: Sequence[Workload] | None = None,
+    target: float | None = None,
+) -> dict[str, list[JobTable]]:
+    """Return the tables of workloads, by GPU.
+
+    Args:
+        arguments: With the common options.
+        workloads: By default all that the traces have.
+        target: Target other than that of the workload.
+
+    Raises:
+        TraceError: If the traces lack a GPU, a workload or the target, or none ever reaches it.
+    """
+    from zeus.replay._table import job_table  # noqa: PLC0415  (not needed for --help)
+    from zeus.replay._traces import load_traces  # noqa: PLC0415
+    from zeus.replay._workloads import WORKLOADS  # noqa: PLC0415
+
+    gpus = None if arguments.gpu == "all" else arguments.gpu.split(",")
+    traces = load_traces(Path(arguments.traces), gpus)
+    tables = {
+        gpu: [
+            job_table(traces, gpu, workload, eta_knob=arguments.eta, target_metric=target)
+            for workload in (WORKLOADS if workloads is None else workloads)
+            if workloads is not None or workload.key in recorded
+        ]
+        for gpu, recorded in traces.power.items()
+    }
+    for table in [table for found in tables.values() for table in found]:
+        _ = table.optimum  # rejects unreachable targets before the replay starts
+    return tables
+
+
+def publish(
+    output: PreparedFile | None,
+    name: str | None,
+    report: Callable[[Console], list[str]],
+    document: Any,
+) -> None:
+    """Print the lines of a report, and write a document to the output that `--json` names."""
+    # One stream cannot carry a table and JSON.
+    console = Console(sys.stderr if name == "-" else sys.stdout)
+    console.print(*report(console))
+    if output is not None:
+        output.write(json.dumps(document, indent=1))
+
+
+def with_progress(labels: Sequence[str]) -> Iterator[tuple[str, Callable[[float], None]]]:
+    """Yield each label with a function that reports the fraction of its work that is done."""
+    with progress_bar() as show:
+        for place, label in enumerate(labels):
+
+            def report(done: float, place: int = place, label: str = label) -> None:
+                show((place + done) / len(labels), label)
+
+            yield label, report
 
 
 @contextlib.contextmanager
@@ -34,66 +132,24 @@ def progress_bar() -> Iterator[Callable[[float, str], None]]:
             console.write("\r\x1b[K")
 
 
-def names(text: str, known: Sequence[str], what: str) -> list[str]:
-    """Parse names separated by commas.
+def _policies(text: str) -> tuple[str, ...]:
+    """Parse names of policies, separated by commas.
 
     Raises:
-        UsageError: If a name is unknown.
+        argparse.ArgumentTypeError: If a name is unknown.
     """
-    found = list(dict.fromkeys(text.split(",")))
-    wrong = [name for name in found if name not in known]
+    found = tuple(dict.fromkeys(text.split(",")))
+    wrong = [name for name in found if name not in POLICIES]
     if wrong:
-        raise UsageError(f"unknown {what} {', '.join(wrong)}; available: {', '.join(known)}")
+        known = ", ".join(POLICIES)
+        raise argparse.ArgumentTypeError(f"unknown policy {', '.join(wrong)}; available: {known}")
     return found
 
 
-def share(text: str) -> float:
-    """Parse a number from 0 to 1.
-
-    Raises:
-        argparse.ArgumentTypeError: If the text is anything else.
-    """
-    return _real(text, 0.0, 1.0)
-
-
-def beta(text: str) -> float | None:
+def _beta(text: str) -> float | None:
     """Parse the multiple of the lowest cost at which a run is stopped; `none` never stops one.
 
     Raises:
         argparse.ArgumentTypeError: If it is not above 1.
     """
-    if text.strip().lower() == "none":
-        return None
-    value = _real(text, 1.0, 1e9)
-    if value <= 1:
-        raise argparse.ArgumentTypeError(f"must be more than 1, but got {text!r}")
-    return value
-
-
-def whole(least: int, most: int) -> Callable[[str], int]:
-    """Return a parser of integers within bounds, for `type=`."""
-
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(
-                f"must be a whole number of at least {least}, but got {text!r}"
-            )
-        return value
-
-    return read
-
-
-def _real(text: str, least: float, most: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not least <= value <= most:
-        raise argparse.ArgumentTypeError(
-            f"must be a number from {least:g} to {most:g}, but got {text!r}"
-        )
-    return value
+    return None if text.strip().lower() == "none" else number(1.0, 1e9, above=True)(text)

@@ -13,7 +13,6 @@ where the default never reaches the target.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -21,10 +20,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zeus.cli._output import prepared
-from zeus.cli._parser import UsageError, add_action, add_json_output_options
-from zeus.cli._replaying import POLICIES, beta, names, progress_bar, share, whole
+from zeus.cli._parser import (
+    UsageError,
+    add_action,
+    add_json_output_options,
+    whole_number,
+)
+from zeus.cli._replaying import (
+    DEFAULTS,
+    add_replay_options,
+    load_tables,
+    progress_bar,
+    publish,
+    with_progress,
+)
 from zeus.cli._terminal import MISSING, Console
-from zeus.errors import MissingExtraError, TraceError
+from zeus.errors import TraceError
 
 if TYPE_CHECKING:
     from zeus.replay._table import JobTable
@@ -36,23 +47,18 @@ _MAX_SEED = 2**53
 _HEAD = (
     "workload", "groups", "jobs", "energy", "time", "regret", "trials", "overlap", "at once"
 )  # fmt: skip
-# Options of one action only, with their defaults.
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "generate": {"output": None, "jobs": _JOBS},
+# Options of one action only, with their defaults; None is none.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "generate": {"jobs": _JOBS},
     "replay": {
-        "tables": None,
-        "traces": None,
-        "gpu": "all",
-        "policy": ",".join(POLICIES),
-        "eta": 0.5,
-        "beta": 2.0,
+        **DEFAULTS,
         "scale": "linear",
         "engine": "local",
         "workers": None,
         "address": None,
-        "json": None,
     },
 }
+_REQUIRED = {"generate": ("output",), "replay": ("tables", "traces")}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -75,43 +81,41 @@ examples:
     add_action(parser, "generate", "replay")
     parser.add_argument(
         "--seed",
-        type=whole(0, _MAX_SEED),
+        type=whole_number(0, _MAX_SEED),
         default=0,
         metavar="N",
         help="seed of the random numbers (0)",
     )
-    made = parser.add_argument_group("generate")
-    made.add_argument("--output", default=None, metavar="DIR", help="folder for the tables")
+    made = parser.add_argument_group("generate", argument_default=argparse.SUPPRESS)
+    made.add_argument("--output", metavar="DIR", help="folder for the tables")
     made.add_argument(
-        "--jobs", type=whole(10, _MAX_JOBS), metavar="N", help=f"rows of each table ({_JOBS})"
+        "--jobs",
+        type=whole_number(10, _MAX_JOBS),
+        metavar="N",
+        help=f"rows of each table ({_JOBS})",
     )
-    replayed = parser.add_argument_group("replay")
+    replayed = parser.add_argument_group("replay", argument_default=argparse.SUPPRESS)
     replayed.add_argument(
         "--tables",
         metavar="DIR",
         help="folder with pai_job_table and pai_group_tag_table (.csv, .csv.gz or .tar.gz)",
     )
-    replayed.add_argument("--traces", metavar="DIR", help="folder with training and power traces")
-    replayed.add_argument("--gpu", metavar="NAME,NAME", help="GPU models, or `all` (default)")
+    add_replay_options(replayed)
     replayed.add_argument(
-        "--policy", metavar="NAME,NAME", help=f"{', '.join(POLICIES)} (default: all)"
-    )
-    replayed.add_argument("--eta", type=share, metavar="N", help="weight of energy, 0 to 1 (0.5)")
-    replayed.add_argument(
-        "--beta", type=beta, default=argparse.SUPPRESS, metavar="N",
-        help="stop runs early at N times the lowest cost, or `none` (2)",
-    )  # fmt: skip
-    replayed.add_argument(
-        "--scale", choices=("linear", "log"),
+        "--scale",
+        choices=("linear", "log"),
         help="cluster groups by their mean runtime, as in the paper, or by its logarithm (linear)",
-    )  # fmt: skip
+    )
     replayed.add_argument(
         "--engine",
         choices=("local", "ray"),
         help="local processes or Ray; the result is the same (local)",
     )
     replayed.add_argument(
-        "--workers", type=whole(1, 100_000), metavar="N", help="processes (default: one per core)"
+        "--workers",
+        type=whole_number(1, 100_000),
+        metavar="N",
+        help="processes (default: one per core)",
     )
     replayed.add_argument(
         "--address",
@@ -124,29 +128,22 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     """Run the action."""
     _check(arguments)
-    try:
-        import numpy  # noqa: F401, PLC0415  (not needed for --help)
-    except ImportError:
-        raise MissingExtraError("`zeus cluster`", "batch-size") from None
     return (_generate if arguments.action == "generate" else _replay)(arguments)
 
 
 def _check(arguments: argparse.Namespace) -> None:
     """Reject options of the other action, and fill in defaults."""
-    for action, defaults in _DEFAULTS.items():
-        given = [name for name in defaults if getattr(arguments, name, None) is not None]
-        if "beta" in defaults and hasattr(arguments, "beta") and "beta" not in given:
-            given.append("beta")  # `none` was given
-        if action != arguments.action:
-            if given:
-                raise UsageError(f"--{given[0]} is for `zeus cluster {action}`")
-            continue
-        for name in set(defaults) - set(given):
-            setattr(arguments, name, defaults[name])
-    needed = ("output",) if arguments.action == "generate" else ("tables", "traces")
-    for name in needed:
-        if getattr(arguments, name) is None:
-            raise UsageError(f"zeus cluster {arguments.action} needs --{name} DIR")
+    given = vars(arguments)
+    for action, options in _OPTIONS.items():
+        if action == arguments.action:
+            for name in _REQUIRED[action]:
+                if name not in given:
+                    raise UsageError(f"zeus cluster {action} needs --{name} DIR")
+            given |= options | given
+        else:
+            for name in (*_REQUIRED[action], *options):
+                if name in given:
+                    raise UsageError(f"--{name} is for `zeus cluster {action}`")
     if arguments.action == "replay" and arguments.address and arguments.engine != "ray":
         raise UsageError("--address is the address of a Ray cluster; it needs --engine ray")
 
@@ -165,18 +162,20 @@ def _generate(arguments: argparse.Namespace) -> int:
 def _replay(arguments: argparse.Namespace) -> int:
     from zeus.replay.cluster import read_trace  # noqa: PLC0415
 
-    policies = names(arguments.policy, POLICIES, "policy")
     with prepared(arguments.json) as output:
-        tables = _tables(arguments)
+        tables = load_tables(arguments)
+        empty = [gpu for gpu, found in tables.items() if not found]
+        if empty:
+            raise TraceError(f"{arguments.traces} has no known workload for {', '.join(empty)}")
         with progress_bar() as show:
             show(0.0, "reading tables")
             trace = read_trace(Path(arguments.tables))
-        records = _replayed(arguments, trace, tables, policies)
-        # One stream cannot carry a table and JSON.
-        console = Console(sys.stderr if arguments.json == "-" else sys.stdout)
-        console.print(*_report(console, trace, records))
-        if output is not None:
-            document = {
+        records = _replayed(arguments, trace, tables)
+        publish(
+            output,
+            arguments.json,
+            lambda console: _report(console, trace, records),
+            {
                 "tables": {
                     "jobs": trace.jobs,
                     "groups": trace.groups,
@@ -184,63 +183,32 @@ def _replay(arguments: argparse.Namespace) -> int:
                     **asdict(trace.counts),
                 },
                 "records": [record.to_dict() for record in records],
-            }
-            output.write(json.dumps(document, indent=1))
+            },
+        )
     return 0
 
 
-def _tables(arguments: argparse.Namespace) -> dict[str, list[JobTable]]:
-    """Return the workloads by GPU."""
-    from zeus.replay._table import job_table  # noqa: PLC0415
-    from zeus.replay._traces import load_traces  # noqa: PLC0415
-    from zeus.replay._workloads import WORKLOADS  # noqa: PLC0415
-
-    gpus = None if arguments.gpu == "all" else arguments.gpu.split(",")
-    traces = load_traces(Path(arguments.traces), gpus)
-    tables = {
-        gpu: [
-            job_table(traces, gpu, workload, eta_knob=arguments.eta)
-            for workload in WORKLOADS
-            if workload.key in traces.power[gpu]
-        ]
-        for gpu in traces.power
-    }
-    empty = [gpu for gpu, found in tables.items() if not found]
-    if empty:
-        raise TraceError(f"{arguments.traces} has no known workload for {', '.join(empty)}")
-    for table in [table for found in tables.values() for table in found]:
-        _ = table.optimum  # rejects unreachable targets before the replay starts
-    return tables
-
-
 def _replayed(
-    arguments: argparse.Namespace,
-    trace: ClusterTrace,
-    tables: dict[str, list[JobTable]],
-    policies: Sequence[str],
+    arguments: argparse.Namespace, trace: ClusterTrace, tables: dict[str, list[JobTable]]
 ) -> list[ClusterRecord]:
     from zeus.replay.cluster import simulate  # noqa: PLC0415
 
-    records: list[ClusterRecord] = []
-    with progress_bar() as show:
-        for number, (gpu, workloads) in enumerate(tables.items()):
-
-            def report(done: float, number: int = number, gpu: str = gpu) -> None:
-                show((number + done) / len(tables), gpu)
-
-            records += simulate(
-                trace,
-                workloads,
-                policies,
-                seed=arguments.seed,
-                scale=arguments.scale,
-                engine=arguments.engine,
-                workers=arguments.workers,
-                address=arguments.address,
-                progress=report,
-                beta=arguments.beta,
-            ).records
-    return records
+    return [
+        record
+        for gpu, report in with_progress(list(tables))
+        for record in simulate(
+            trace,
+            tables[gpu],
+            arguments.policy,
+            seed=arguments.seed,
+            scale=arguments.scale,
+            engine=arguments.engine,
+            workers=arguments.workers,
+            address=arguments.address,
+            progress=report,
+            beta=arguments.beta,
+        ).records
+    ]
 
 
 # --- report ---------------------------------------------------------------------------------------
@@ -251,12 +219,10 @@ def _report(console: Console, trace: ClusterTrace, records: Sequence[ClusterReco
     for gpu, policy in dict.fromkeys((record.gpu, record.policy) for record in records):
         rows.append([f"{gpu}, {policy}"])
         rows += [_row(record) for record in records if (record.gpu, record.policy) == (gpu, policy)]
-    lines = console.table(rows, right=range(1, len(_HEAD)))
-    lines[0] = console.style(lines[0], "bold")
     counts = trace.counts
     share_of_overlap = trace.overlapping().mean()
     return [
-        *lines,
+        *console.table(rows, right=range(1, len(_HEAD)), heading=True),
         "",
         f"{trace.jobs:,} jobs in {trace.groups:,} groups; {share_of_overlap:.1%} of them started",
         "while another job of their group was running.",

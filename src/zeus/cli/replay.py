@@ -10,23 +10,25 @@ With `--json`, a list of objects, one for each GPU, workload, policy and seed: `
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zeus.cli._output import prepared
-from zeus.cli._parser import UsageError, add_json_output_options
-from zeus.cli._replaying import POLICIES, beta, names, progress_bar, share, whole
+from zeus.cli._parser import UsageError, add_json_output_options, whole_number
+from zeus.cli._replaying import (
+    DEFAULTS,
+    add_replay_options,
+    load_tables,
+    publish,
+    with_progress,
+)
 from zeus.cli._terminal import MISSING, Console
-from zeus.errors import MissingExtraError, TraceError
+from zeus.errors import TraceError
 
 if TYPE_CHECKING:
     from zeus.replay._study import Record
     from zeus.replay._table import JobTable
-    from zeus.replay._workloads import Workload
 
 _HEAD = ("policy", "energy", "time", "regret", "worst", "trials", "last", "optimum")
 _MOST = 1_000_000
@@ -46,32 +48,14 @@ examples:
   zeus replay --traces traces/nsdi23
   zeus replay --traces traces/nsdi23 --gpu v100 --workload neumf --policy paper,zeus --seeds 50
   zeus replay --traces traces/nsdi23 --workload shufflenetv2 --target 0.55 --output records.json"""
-    parser.add_argument("--traces", required=True, metavar="DIR", help="folder with the traces")
-    parser.add_argument(
-        "--gpu", default="all", metavar="NAME,NAME", help="GPU models, or `all` (default)"
-    )
+    parser.set_defaults(**DEFAULTS)
+    add_replay_options(parser, required=True)
     parser.add_argument(
         "--workload", default="all", metavar="NAME,NAME", help="workloads, or `all` (default)"
     )
     parser.add_argument(
-        "--policy",
-        default=",".join(POLICIES),
-        metavar="NAME,NAME",
-        help=f"{', '.join(POLICIES)} (default: all)",
-    )
-    parser.add_argument(
-        "--eta", type=share, default=0.5, metavar="N", help="weight of energy, 0 to 1 (0.5)"
-    )
-    parser.add_argument(
-        "--beta",
-        type=beta,
-        default=2.0,
-        metavar="N",
-        help="stop runs early at N times the lowest cost, or `none` (2)",
-    )
-    parser.add_argument(
         "--seeds",
-        type=whole(1, _MOST),
+        type=whole_number(1, _MOST),
         default=20,
         metavar="N",
         help="number of jobs per policy and workload (20)",
@@ -84,7 +68,7 @@ examples:
     )
     parser.add_argument(
         "--recurrences",
-        type=whole(1, _MOST),
+        type=whole_number(1, _MOST),
         metavar="N",
         help="runs of each job (default: twice its number of configurations)",
     )
@@ -93,74 +77,47 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Replay the jobs, then print the report."""
-    try:
-        import numpy  # noqa: F401, PLC0415  (not needed for --help)
-    except ImportError:
-        raise MissingExtraError("`zeus replay`", "batch-size") from None
-    policies = names(arguments.policy, POLICIES, "policy")
     with prepared(arguments.json) as output:
         tables = _tables(arguments)
-        records = _replayed(arguments, tables, policies)
-        # One stream cannot carry a table and JSON.
-        console = Console(sys.stderr if arguments.json == "-" else sys.stdout)
-        console.print(*_report(console, tables, records))
-        if output is not None:
-            output.write(json.dumps([record.to_dict() for record in records], indent=1))
+        records = _replayed(arguments, tables)
+        publish(
+            output,
+            arguments.json,
+            lambda console: _report(console, tables, records),
+            [record.to_dict() for record in records],
+        )
     return 0
 
 
 def _tables(arguments: argparse.Namespace) -> list[JobTable]:
-    from zeus.replay._table import job_table  # noqa: PLC0415
-    from zeus.replay._traces import load_traces  # noqa: PLC0415
+    from zeus.replay._workloads import workload_named  # noqa: PLC0415
 
-    workloads = _workloads(arguments.workload)
-    if arguments.target is not None and len(workloads) != 1:
+    names = None if arguments.workload == "all" else arguments.workload.split(",")
+    workloads = None if names is None else [workload_named(name) for name in names]
+    if arguments.target is not None and (workloads is None or len(workloads) != 1):
         raise UsageError("--target needs exactly one workload; name it with --workload")
-    gpus = None if arguments.gpu == "all" else arguments.gpu.split(",")
-    traces = load_traces(Path(arguments.traces), gpus)
-    tables = [
-        job_table(traces, gpu, workload, eta_knob=arguments.eta, target_metric=arguments.target)
-        for gpu in traces.power
-        for workload in workloads
-        # `all` includes every workload in the traces.
-        if arguments.workload != "all" or workload.key in traces.power[gpu]
-    ]
+    by_gpu = load_tables(arguments, workloads, arguments.target)
+    tables = [table for found in by_gpu.values() for table in found]
     if not tables:
         raise TraceError(f"{arguments.traces} has no known workload")
-    for table in tables:
-        _ = table.optimum  # rejects unreachable targets before the replay starts
     return tables
 
 
-def _workloads(text: str) -> list[Workload]:
-    from zeus.replay._workloads import WORKLOADS, workload_named  # noqa: PLC0415
-
-    if text == "all":
-        return list(WORKLOADS)
-    return [workload_named(name) for name in text.split(",")]
-
-
-def _replayed(
-    arguments: argparse.Namespace, tables: Sequence[JobTable], policies: Sequence[str]
-) -> list[Record]:
+def _replayed(arguments: argparse.Namespace, tables: Sequence[JobTable]) -> list[Record]:
     from zeus.replay._study import study  # noqa: PLC0415
 
-    records: list[Record] = []
-    with progress_bar() as show:
-        for number, policy in enumerate(policies):
-
-            def report(share: float, number: int = number, policy: str = policy) -> None:
-                show((number + share) / len(policies), policy)
-
-            records += study(
-                tables,
-                policy,
-                range(arguments.seeds),
-                recurrences=arguments.recurrences,
-                progress=report,
-                beta=arguments.beta,
-            )
-    return records
+    return [
+        record
+        for policy, report in with_progress(arguments.policy)
+        for record in study(
+            tables,
+            policy,
+            range(arguments.seeds),
+            recurrences=arguments.recurrences,
+            progress=report,
+            beta=arguments.beta,
+        )
+    ]
 
 
 def _report(console: Console, tables: Sequence[JobTable], records: Sequence[Record]) -> list[str]:
@@ -175,11 +132,9 @@ def _report(console: Console, tables: Sequence[JobTable], records: Sequence[Reco
                 == (table.gpu, table.workload, policy)
             ]
             rows.append(_row(mine))
-    lines = console.table(rows, right=range(1, len(_HEAD)))
-    lines[0] = console.style(lines[0], "bold")
     seeds = len({record.seed for record in records})
     return [
-        *lines,
+        *console.table(rows, right=range(1, len(_HEAD)), heading=True),
         "",
         f"Means over {seeds} jobs each.",
         "Energy and time: of the last five recurrences, relative to the default.",
