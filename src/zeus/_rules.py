@@ -133,7 +133,7 @@ class OneOf:
         if not isinstance(value, str) or value not in self.words:
             known = ", ".join(self.words)
             raise error(f"`{name}` must be one of {known}, but got {shown(value)}")
-        return value
+        return str(value)
 
 
 @dataclass(frozen=True)

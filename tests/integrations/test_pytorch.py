@@ -18,7 +18,7 @@ from zeus.errors import RunError
 from zeus.frontier import Energy
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer import GlobalPowerLimitOptimizer
-from zeus.optimizer.training._training_run import Outcome
+from zeus.optimizer._stopping import Outcome
 from zeus.testing import SimulatedNode, Workload
 
 STEP = Workload("step", gpu_time=0.1)

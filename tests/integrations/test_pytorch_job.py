@@ -19,11 +19,11 @@ from torch.utils.data import TensorDataset
 from zeus import ZeusDataLoader
 from zeus.errors import JobConflictError, RunError
 from zeus.monitor import ZeusMonitor
+from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.running._launch_context import VARIABLE, Answer, LaunchContext
 from zeus.optimizer.batch_size.running._location import Location
 from zeus.optimizer.batch_size.running._reporter import Reporter
 from zeus.optimizer.batch_size.running._run_report import RunReport
-from zeus.optimizer.training._training_run import Outcome
 from zeus.testing import SimulatedNode
 
 NEEDED = {16: 4, 32: 3, 64: 99}

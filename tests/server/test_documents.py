@@ -30,7 +30,7 @@ def test_the_examples_run_as_they_are(tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     script, service = done.stdout.splitlines()
-    assert re.fullmatch(r"target reached 64 \d+ W", script)
+    assert re.fullmatch(r"converged 64 \d+ W", script)
     assert service == "converged the target was reached in epoch 4"
     for name, epochs in (("nightly-resnet", 3), ("nightly-bert", 4)):
         (trial,) = trials(f"sqlite:///{tmp_path}/jobs.db", name)

@@ -36,6 +36,7 @@ from zeus.cli._terminal import MISSING, Console, plural
 from zeus.errors import JobSpecError
 from zeus.monitor import ZeusMonitor
 from zeus.monitor._measurement import show_joules, show_seconds
+from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import Decision
 from zeus.optimizer.batch_size.job._job_file import JobFile
 from zeus.optimizer.batch_size.job._spec import JobSpec
@@ -178,7 +179,7 @@ def _recur(
             return recurrences, error.code
         recurrences.append(trials)
         last = trials[-1]
-        if last.outcome != "converged":
+        if last.outcome != Outcome.CONVERGED:
             _explain(file, trials)
             return recurrences, last.exit_code or EXIT_FAILED
         if last.exit_code:
@@ -223,7 +224,7 @@ def _end(trial: TrialEnd) -> str:
 def _explain(file: JobFile, trials: Sequence[TrialEnd]) -> None:
     """Print why the target was not reached."""
     spec, last = file.spec, trials[-1]
-    if last.outcome == "cancelled":
+    if last.outcome == Outcome.CANCELLED:
         print_message(f"job {spec.name!r}: {last.note}; this trial is not counted")
         return
     known = [trial for trial in trials if trial.metric is not None]

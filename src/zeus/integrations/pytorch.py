@@ -27,12 +27,13 @@ from typing import Any
 from zeus.errors import MissingExtraError, RunError
 from zeus.frontier import ZeusCost
 from zeus.monitor import ZeusMonitor
+from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.running._launch_context import LaunchContext
 from zeus.optimizer.batch_size.running._recurring_run import RecurringRun
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.optimizer.training._fixed_limit import FixedPowerLimit
-from zeus.optimizer.training._training_run import EpochRecord, Outcome, Target, TrainingRun
+from zeus.optimizer.training._training_run import EpochRecord, Target, TrainingRun
 
 try:
     from torch.utils.data import DataLoader

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from zeus.optimizer._stopping import allowed_epochs
 from zeus.optimizer.batch_size.job._job_batch import (
     OPTIMIZED,
     UNTOUCHED,
@@ -15,7 +16,6 @@ from zeus.optimizer.batch_size.job._job_batch import (
     Choices,
     Floats,
     Ints,
-    allowed_epochs,
 )
 from zeus.optimizer.batch_size.policies._randomness import uniform
 from zeus.replay._table import JobTable
@@ -130,7 +130,15 @@ class World:
         time, energy, cost = self.time[cell], self.energy[cell], self.cost[cell]
         profiles = ~known & (choices.power == OPTIMIZED)
         first_cost = np.where(profiles, self.first_cost[at], cost)
-        allowed = allowed_epochs(choices, first_cost, cost, ~profiles, self.max_epochs[table])
+        allowed = allowed_epochs(
+            first_cost,
+            cost,
+            self.max_epochs[table],
+            threshold=choices.threshold,
+            known=~profiles,
+            expected_epochs=choices.expected_epochs,
+            restart_cost=choices.restart_cost,
+        )
         draw = uniform(seed ^ _OUTCOMES, recurrence, attempt, arm)
         needed = self.epochs[table, arm, (draw * self.runs[at]).astype(np.int64)]
         epochs = np.minimum(needed, allowed)

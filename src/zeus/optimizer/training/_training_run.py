@@ -12,13 +12,13 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, TypeVar
 
 from zeus.errors import CapabilityError, RanksError, RunError
 from zeus.frontier._cost import zeus_cost
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor._sums import gpu_energy, since
+from zeus.optimizer._stopping import Outcome, Stop, must_stop, reached
 from zeus.optimizer.training._ranks import Ranks, merged
 from zeus.optimizer.training._rendezvous import Rendezvous
 from zeus.optimizer.training._step_optimizer import StepOptimizer
@@ -28,15 +28,6 @@ from zeus.state._files import job_wide
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-class Outcome(StrEnum):
-    """How a run ended."""
-
-    CONVERGED = "target reached"
-    STOPPED = "stopped early"
-    EXHAUSTED = "all epochs done"
-    LEFT = "left by the program"
 
 
 @dataclass(frozen=True)
@@ -53,7 +44,7 @@ class Target:
 
     def reached_by(self, metric: float) -> bool:
         """Return whether a metric is at least as good."""
-        return metric >= self.metric if self.higher_is_better else metric <= self.metric
+        return reached(metric, self.metric, higher_is_better=self.higher_is_better)
 
 
 @dataclass(frozen=True)
@@ -104,8 +95,8 @@ class TrainingRun:
         target: Ends the run when it is reached.
         eta_knob: The paper's eta: 0 weighs only time, 1 only energy.
         cost_threshold: Maximum cost of the run, in joules.
-        judge: Called after every epoch, in every process, in place of `own_outcome`; returns how
-            the run ended, or `None` to continue.
+        judge: Called after every epoch, in every process, in place of `own_stop`; returns how the
+            run ended, or `None` to continue.
         rank_timeout: Seconds to wait for other processes of the job.
 
     Attributes:
@@ -125,7 +116,7 @@ class TrainingRun:
         target: Target | None = None,
         eta_knob: float = 0.5,
         cost_threshold: float | None = None,
-        judge: Callable[[TrainingRun], Outcome | None] | None = None,
+        judge: Callable[[TrainingRun], Stop | None] | None = None,
         rank_timeout: float = 600.0,
     ) -> None:
         if max_epochs != int(max_epochs) or max_epochs < 1:
@@ -144,7 +135,7 @@ class TrainingRun:
         self.cost_threshold = cost_threshold
         self.history: list[EpochRecord] = []
         self.outcome: Outcome | None = None
-        self._judge = judge or TrainingRun.own_outcome
+        self._judge = judge or TrainingRun.own_stop
         self._rendezvous = Rendezvous("training run", rank_timeout)
         self._ranks = Ranks()
         self._max_power: float | None = None
@@ -256,9 +247,13 @@ class TrainingRun:
     def end_epoch(self) -> None:
         """End an epoch with its evaluation, and begin the next unless the run is over."""
         self._end_epoch(len(self.history))
-        self.outcome = self._judge(self)
-        if self.outcome is None:
+        stop = self._judge(self)
+        if stop is None:
             self._begin_epoch()
+        else:
+            self.outcome = stop.outcome
+            if stop.outcome is Outcome.STOPPED:
+                logger.info("stopping early: %s", stop.reason)
 
     def finish(self) -> None:
         """Finish the run; if it is not over, its outcome is `LEFT`. May be called twice."""
@@ -270,20 +265,25 @@ class TrainingRun:
         for meter in self._meters.values():
             meter.end()
         self.optimizer.close()
-        logger.info("%s after %d epochs; %s", self.outcome, len(self.history), self._cost_text())
+        logger.info(
+            "%s after %d epochs; %s", self.outcome.words, len(self.history), self._cost_text()
+        )
 
-    def own_outcome(self, *, by_cost: bool = True) -> Outcome | None:
-        """Return the outcome by the run's own target, epochs and threshold; `None` to continue.
+    def own_stop(self, *, by_cost: bool = True) -> Stop | None:
+        """Decide by the run's own target, epochs and threshold; `None` to continue.
 
         Args:
             by_cost: Whether the threshold counts.
         """
-        metric = self.history[-1].metric
-        if metric is not None and self.target and self.target.reached_by(metric):
-            return Outcome.CONVERGED
-        if len(self.history) >= self.max_epochs:
-            return Outcome.EXHAUSTED
-        return Outcome.STOPPED if by_cost and self._would_exceed() else None
+        metric, target = self.history[-1].metric, self.target
+        return must_stop(
+            converged=metric is not None and target is not None and target.reached_by(metric),
+            epochs=len(self.history),
+            max_epochs=self.max_epochs,
+            spent=self.cost,
+            epoch_cost=self.predicted_cost(),
+            threshold=self.cost_threshold if by_cost else None,
+        )
 
     def share(self, value: Any) -> list[Any]:
         """Return the objects of all processes of the job, by rank; all must call it.
@@ -327,20 +327,6 @@ class TrainingRun:
         if not self._begun:
             return Share()
         return _together([since(self._meters["total"].total(), self._before["total"])])
-
-    def _would_exceed(self) -> bool:
-        spent, coming = self.cost, self.predicted_cost()
-        if self.cost_threshold is None or spent is None or coming is None:
-            return False
-        if spent + coming <= self.cost_threshold:
-            return False
-        logger.info(
-            "stopping before an epoch: %.4g J of cost so far and %.4g J expected exceed %.4g J",
-            spent,
-            coming,
-            self.cost_threshold,
-        )
-        return True
 
     def _cost_of(self, time: float, energy: float | None) -> float | None:
         if energy is None or self._max_power is None:

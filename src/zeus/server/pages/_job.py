@@ -15,8 +15,9 @@ from zeus.drawing._table import Column, table
 from zeus.drawing.frontier import by_time, columns_of, lay_out
 from zeus.errors import FrontierError, TokenError
 from zeus.frontier import Frontier, Point
+from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import ProfileInfo
-from zeus.optimizer.batch_size.job._events import CONVERGED, FAILED, STOPPED, GpuModel
+from zeus.optimizer.batch_size.job._events import GpuModel
 from zeus.optimizer.batch_size.storage._account import course
 from zeus.optimizer.batch_size.storage._overview import Overview, Overviews
 from zeus.optimizer.batch_size.storage._rows import REASONS
@@ -163,7 +164,7 @@ class _Page:
         for total in self.overview.totals:
             states[total.state] = states.get(total.state, 0) + total.trials
         said = [counted(self.info.trials, "trial")]
-        for state in (STOPPED, FAILED):
+        for state in (Outcome.STOPPED, Outcome.FAILED):
             if states.get(state):
                 said.append(f"{grouped(states[state])} {word_of(state)}")
         return "Recurrences", grouped(self.info.recurrences), ", ".join(said)
@@ -182,7 +183,7 @@ class _Page:
     def choices(self) -> Markup:
         overview = self.overview
         states = {span.state for span in overview.spans}
-        ordered = sorted(states, key=lambda state: (state != CONVERGED, state))
+        ordered = sorted(states, key=lambda state: (state != Outcome.CONVERGED, state))
         legend = [(kind_of(state), word_of(state)) for state in ordered]
         width = overview.width
         about = (

@@ -10,7 +10,7 @@ from typing import Literal
 from zeus.drawing._axes import Axis, Steps, axes
 from zeus.drawing._shapes import Frame, Kind, Mark, Path, Picture, Shape, Text
 from zeus.drawing._units import Unit, energy_unit
-from zeus.optimizer.batch_size.job._events import CONVERGED
+from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.policies._base import ArmStatus
 from zeus.optimizer.batch_size.policies._job_state import Expected
 from zeus.optimizer.batch_size.storage._history import Span
@@ -76,16 +76,16 @@ def _choice_marks(overview: Overview, x: Axis, y: Steps) -> Iterator[Shape]:
         path = [
             (x.place(span.first), rows[span.batch_size])
             for span in overview.spans
-            if span.state == CONVERGED
+            if span.state == Outcome.CONVERGED
         ]
         if len(path) > 1:
             yield Path(tuple(path), "axis", 1.0)
     gap = (x.end - x.start) / max(len(whole), 1)
     largest = min(_LARGEST, max(_SMALLEST, 0.42 * gap))
-    for span in sorted(overview.spans, key=lambda span: span.state != CONVERGED):
+    for span in sorted(overview.spans, key=lambda span: span.state != Outcome.CONVERGED):
         share = span.trials / whole[span.first] if width > 1 else 1.0
         # Failures are rare and important, so their marks stay large.
-        least = 2.0 if span.state == CONVERGED else 3.4
+        least = 2.0 if span.state == Outcome.CONVERGED else 3.4
         radius = max(least, largest * math.sqrt(share))
         at = x.place(span.first + middle), rows[span.batch_size]
         yield Mark(*at, radius, kind_of(span.state), _said(span, width))

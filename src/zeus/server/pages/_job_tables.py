@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from zeus.drawing._markup import Content, Markup, join, tag
 from zeus.drawing._pages import note
 from zeus.drawing._table import Column, table
+from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import TrialInfo
-from zeus.optimizer.batch_size.job._events import CONVERGED, GpuModel
+from zeus.optimizer.batch_size.job._events import GpuModel
 from zeus.optimizer.batch_size.policies._base import ArmStatus
 from zeus.optimizer.batch_size.policies._job_state import Expected
-from zeus.optimizer.batch_size.storage import RUNNING
 from zeus.optimizer.batch_size.storage._account import Baseline
 from zeus.optimizer.batch_size.storage._history import Total
 from zeus.optimizer.batch_size.storage._overview import Overview
@@ -107,7 +107,7 @@ class _Size:
         words = ["default"] * (size == self.overview.spec.default_batch_size)
         words += ["next"] * self.chosen
         if self.totals and standing in (ArmStatus.UNKNOWN, ArmStatus.EXPECTED):
-            words += [] if CONVERGED in self.totals else ["not converged"]
+            words += [] if Outcome.CONVERGED in self.totals else ["not converged"]
         elif not self.proven:
             words.append(standing_label(standing))
         return join(str(size), aside(f" ({', '.join(words)})") if words else None)
@@ -119,14 +119,14 @@ class _Size:
         return unbroken(f"{joules(low, 3)} – {joules(high, 3)}")
 
     def runs(self) -> Content:
-        order = {CONVERGED: 0, RUNNING: 9}
+        order: dict[str, int] = {Outcome.CONVERGED: 0, Outcome.RUNNING: 9}
         found = sorted(self.totals.values(), key=lambda total: order.get(total.state, 5))
         parts = [unbroken(f"{total.trials} ", outcome(total.state)) for total in found]
         return tag("span", *parts, class_="runs") if parts else NONE
 
     def mean(self, show: Callable[[Total], str]) -> Content:
         """Return a mean over the runs that converged."""
-        return show(self.totals[CONVERGED]) if CONVERGED in self.totals else NONE
+        return show(self.totals[Outcome.CONVERGED]) if Outcome.CONVERGED in self.totals else NONE
 
 
 def _mean_energy(total: Total) -> str:
@@ -224,7 +224,7 @@ def _metric(trial: TrialInfo, otherwise: str = NONE) -> str:
 
 
 def _trial_kind(trial: TrialInfo) -> str:
-    return "" if trial.state in (CONVERGED, RUNNING) else "muted"
+    return "" if trial.state in (Outcome.CONVERGED, Outcome.RUNNING) else "muted"
 
 
 def _gpus(trial: TrialInfo) -> Content:
@@ -238,7 +238,7 @@ def _if_begun(cell: Callable[[TrialInfo], Content]) -> Callable[[TrialInfo], Con
 
 def _ending(trial: TrialInfo) -> Content:
     """Return the outcome, with the reason unless it is obvious."""
-    plain = trial.state in (CONVERGED, RUNNING) or not trial.note
+    plain = trial.state in (Outcome.CONVERGED, Outcome.RUNNING) or not trial.note
     why = None if plain else tag("span", trial.note, class_="why below")
     return join(outcome(trial.state), why)
 

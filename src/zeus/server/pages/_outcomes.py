@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from zeus.drawing._markup import Markup, tag
 from zeus.drawing._shapes import Kind
-from zeus.optimizer.batch_size.job._events import CONVERGED, FAILED, STOPPED
-from zeus.optimizer.batch_size.storage import RUNNING
+from zeus.optimizer._stopping import Outcome
 from zeus.server.pages._plotting import sample
 
 _KINDS: dict[str, Kind] = {
-    CONVERGED: "best",
-    STOPPED: "stopped",
-    FAILED: "failed",
-    RUNNING: "running",
+    Outcome.CONVERGED: "best",
+    Outcome.STOPPED: "stopped",
+    Outcome.FAILED: "failed",
+    Outcome.RUNNING: "running",
 }
 
 
@@ -22,12 +21,15 @@ def kind_of(state: str) -> Kind:
 
 
 def word_of(state: str) -> str:
-    """Return the word for a state."""
-    return "stopped early" if state == STOPPED else state
+    """Return the words for a state; an unknown state as it is."""
+    try:
+        return Outcome(state).words
+    except ValueError:
+        return state
 
 
 def outcome(state: str) -> Markup:
     """Return a state as a mark and a word."""
-    pulse = " pulse" if state == RUNNING else ""
+    pulse = " pulse" if state == Outcome.RUNNING else ""
     mark = tag("span", sample(kind_of(state), 6.0), class_=f"mark{pulse}")
     return tag("span", mark, word_of(state), class_="outcome")

@@ -25,8 +25,8 @@ from tests.present import present
 from zeus.errors import JobConflictError, RunError, ServerError, StorageError
 from zeus.integrations.loop import epochs, steps
 from zeus.optimizer import BatchSizeOptimizer
+from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._commands import ListJobs, ShowProfiles
-from zeus.optimizer.training._training_run import Outcome
 from zeus.testing import SimulatedNode
 
 

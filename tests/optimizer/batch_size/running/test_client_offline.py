@@ -31,11 +31,11 @@ from tests.server.child import Server, serving
 
 from zeus.errors import TokenError
 from zeus.optimizer import BatchSizeOptimizer
+from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._commands import Decide, DeleteJob, ListTrials, ShowJob, ShowLog
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
 from zeus.optimizer.batch_size.running import _reporter as reporter
 from zeus.optimizer.batch_size.storage import reading_jobs
-from zeus.optimizer.training._training_run import Outcome
 from zeus.store import Store, Tokens
 from zeus.testing import SimulatedNode
 

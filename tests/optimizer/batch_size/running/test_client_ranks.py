@@ -58,8 +58,8 @@ def test_all_ranks_are_one_trial(found, kind, name):
     assert first["batch_size"] == second["batch_size"] == 32
     assert first["trial"] == second["trial"]
     # The second had a better metric from the first epoch on; the first one's counts.
-    assert (first["outcome"], first["epochs"]) == ("target reached", 3)
-    assert (second["outcome"], second["epochs"]) == ("target reached", 3)
+    assert (first["outcome"], first["epochs"]) == ("converged", 3)
+    assert (second["outcome"], second["epochs"]) == ("converged", 3)
     (trial,) = trials(storage, name)
     assert (trial.trial, trial.state, trial.epochs) == (first["trial"], "converged", 3)
     assert (trial.gpus, trial.max_power) == (2, 500)

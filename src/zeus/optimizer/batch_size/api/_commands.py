@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Generic
 
 from zeus._rules import OneOf, Text, Whole
 from zeus.errors import JobSpecError, UnknownJobError
+from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import (
     Decision,
     JobInfo,
@@ -170,7 +171,7 @@ class EndTrial(_OfTrial[Verdict]):
     method = "POST"
     path = "/api/trials/{trial}/end"
 
-    outcome: Annotated[str, OneOf(("failed", "cancelled"))]
+    outcome: Annotated[str, OneOf((Outcome.FAILED.value, Outcome.CANCELLED.value))]
     time: values.Seconds = 0.0
     energy: values.Joules | None = 0.0
     note: values.Words = ""

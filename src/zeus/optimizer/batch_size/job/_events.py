@@ -12,14 +12,9 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from zeus._rules import Number, OneOf, Whole, enforce
 from zeus.errors import JobLogError
+from zeus.optimizer._stopping import TRIAL_OUTCOMES
 from zeus.optimizer.batch_size.job import _values as values
 from zeus.optimizer.batch_size.job._job_batch import OPTIMIZED, UNTOUCHED, Role
-
-CONVERGED, STOPPED, FAILED = "converged", "stopped", "failed"
-EXPIRED, CANCELLED = "expired", "cancelled"
-# How a trial may end: the target was reached; Zeus stopped it because it cost too much; it ran out
-# of epochs or crashed; its lease expired; it was abandoned for reasons of its own.
-OUTCOMES = (CONVERGED, STOPPED, FAILED, EXPIRED, CANCELLED)
 
 _Number = Annotated[int, Whole(0, 2**53)]
 _Cost = Annotated[float, Number(0.0, 1e300)]
@@ -184,14 +179,14 @@ class Ended(Event):
     """A trial is over.
 
     Attributes:
-        outcome: One of `OUTCOMES`.
+        outcome: One of `TRIAL_OUTCOMES`.
         time: Seconds since the last reported epoch.
         energy: Joules since then; `None` if not measured.
         note: Why, in words.
     """
 
     kind: ClassVar[str] = "ended"
-    outcome: Annotated[str, OneOf(OUTCOMES)]
+    outcome: Annotated[str, OneOf(TRIAL_OUTCOMES)]
     time: values.Seconds = 0.0
     energy: values.Joules | None = 0.0
     note: values.Words = ""

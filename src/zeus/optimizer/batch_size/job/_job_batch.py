@@ -169,30 +169,3 @@ class Trials(Arrays):
     cost: Floats
     epoch_cost: Floats
     load: Floats
-
-
-def allowed_epochs(
-    choices: Choices, first_cost: Floats, epoch_cost: Floats, known: Bools, max_epochs: Floats
-) -> Floats:
-    """Return the epochs after which each trial is stopped if it has not converged.
-
-    A trial is stopped before an epoch that would take its cost above the threshold. The cost of the
-    first epoch is known beforehand only for a profiled batch size; otherwise that epoch is always
-    run.
-
-    Args:
-        choices: The decisions.
-        first_cost: Cost of the first epoch in joules.
-        epoch_cost: Cost of each later epoch in joules.
-        known: Whether the cost of an epoch was known before the trial.
-        max_epochs: Maximum epochs of a run.
-    """
-    # Tolerate rounding: a run that costs exactly the threshold may finish.
-    room = choices.threshold * (1 + 1e-12) - first_cost
-    # Clipped at the maximum epochs, because an infinite threshold could not be divided.
-    allowed = 1.0 + np.floor(np.minimum(room, max_epochs * epoch_cost) / epoch_cost)
-    allowed = np.where(room >= 0, allowed, np.where(known, 0.0, 1.0))
-    hopeless = (choices.expected_epochs - 1) * epoch_cost > choices.restart_cost
-    allowed = np.where(hopeless & ~known, np.minimum(allowed, 1.0), allowed)
-    bounded: Floats = np.minimum(allowed, max_epochs)
-    return bounded

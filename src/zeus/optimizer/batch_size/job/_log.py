@@ -10,11 +10,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from zeus.errors import JobLogError
+from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.job._events import (
-    CANCELLED,
-    CONVERGED,
-    EXPIRED,
-    STOPPED,
     Decided,
     Ended,
     EpochReported,
@@ -161,7 +158,7 @@ class JobLog:
         elif isinstance(event, Ended):
             trial.end(self.spec, event)
             del self.open[event.trial]
-            if event.outcome != CONVERGED:
+            if event.outcome != Outcome.CONVERGED:
                 self._remember(event.trial, trial)
         return trial
 
@@ -229,7 +226,7 @@ class JobLog:
 
     def _resumed(self, event: Resumed) -> Trial:
         trial = self.over.get(event.trial)
-        if trial is None or trial.ended is None or trial.ended.outcome != EXPIRED:
+        if trial is None or trial.ended is None or trial.ended.outcome != Outcome.EXPIRED:
             raise JobLogError(
                 f"trial {event.trial} cannot go on: not expired, expired long ago, or retried"
             )
@@ -267,4 +264,5 @@ class JobLog:
 
 
 def _past(outcome: str) -> str:
-    return {STOPPED: "was stopped", CANCELLED: "was cancelled"}.get(outcome, outcome)
+    passive = outcome in (Outcome.STOPPED, Outcome.CANCELLED)
+    return f"was {outcome}" if passive else outcome

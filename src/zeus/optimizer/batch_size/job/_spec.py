@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from zeus._rules import Number, Numbers, OneOf, Whole, enforce
 from zeus.errors import JobSpecError
 from zeus.frontier._cost import zeus_cost
+from zeus.optimizer._stopping import reached
 from zeus.optimizer.batch_size.job import _values as values
 
 POLICIES = ("zeus", "paper", "grid", "default")
@@ -96,9 +97,7 @@ class JobSpec:
 
     def reached(self, metric: float) -> bool:
         """Whether a validation metric meets the target."""
-        if self.higher_is_better:
-            return metric >= self.target_metric
-        return metric <= self.target_metric
+        return reached(metric, self.target_metric, higher_is_better=self.higher_is_better)
 
     def cost(self, energy: float, time: float, max_power: float) -> float:
         """Return the cost in joules (equation 2 of the paper).

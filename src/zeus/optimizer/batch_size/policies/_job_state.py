@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -21,12 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeus.errors import JobLogError
+from zeus.optimizer._stopping import Outcome, Stop, exceeds, must_stop
 from zeus.optimizer.batch_size.job._events import (
-    CANCELLED,
-    CONVERGED,
-    EXPIRED,
-    FAILED,
-    STOPPED,
     Decided,
     Ended,
     EpochReported,
@@ -49,9 +45,6 @@ from zeus.optimizer.batch_size.job._log import JobLog, Trial
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.policies._base import ArmStatus, FirstEpochs, State
 from zeus.optimizer.batch_size.policies._registry import policy_named
-
-# Tolerates rounding: a run that costs exactly the threshold may finish.
-_ROUNDING = 1 + 1e-12
 
 
 @dataclass(frozen=True)
@@ -82,19 +75,6 @@ class Expected:
     cost: float | None
     low: float | None
     high: float | None
-
-
-@dataclass(frozen=True)
-class Stop:
-    """The end of a trial.
-
-    Attributes:
-        outcome: As in `events.Ended`.
-        reason: Why, in words.
-    """
-
-    outcome: str
-    reason: str
 
 
 class JobState:
@@ -183,8 +163,8 @@ class JobState:
     def may_begin(self, gpu: GpuModel, choice: Choice) -> bool:
         """Whether the first epoch of a trial fits its cost threshold, as far as is known."""
         at = self.gpus.index(gpu), self._arm(choice.batch_size)
-        known, threshold = self._epoch_costs.get(at), choice.threshold
-        return known is None or threshold is None or known <= threshold * _ROUNDING
+        known = self._epoch_costs.get(at)
+        return known is None or not exceeds(known, choice.threshold)
 
     def beliefs(self, gpu: GpuModel) -> list[Expected]:
         """Return expectations for every batch size on these GPUs; unknown if it never ran there."""
@@ -207,37 +187,23 @@ class JobState:
     def must_stop(self, number: int) -> Stop | None:
         """Decide before its next epoch whether a running trial is over.
 
-        The rules are those of `lanes.allowed_epochs`, applied to the actual cost of the epochs.
-
         Raises:
             JobLogError: If the trial does not run.
         """
         trial = self.log.running(number)
         spec, decided = self.spec, trial.decided
-        if trial.metric is not None and spec.reached(trial.metric):
-            return Stop(CONVERGED, f"the target was reached in epoch {trial.epochs}")
-        if trial.epochs >= spec.max_epochs:
-            return Stop(FAILED, f"the target was not reached within {spec.max_epochs} epochs")
-        epoch_cost = self.epoch_cost(trial)
-        if epoch_cost is None:
-            return None
-        threshold, after = decided.threshold, trial.cost + epoch_cost
-        if threshold is not None and after > threshold * _ROUNDING:
-            return Stop(
-                STOPPED,
-                f"epoch {trial.epochs + 1} would take the cost to {after:.6g} J, "
-                f"above {threshold:.6g} J",
-            )
-        # The first epoch of an untried batch size shows its cost, and so whether it can win.
-        if trial.epochs == 1 and not trial.known and decided.restart_cost is not None:
-            rest = ((decided.expected_epochs or 1) - 1) * epoch_cost
-            if rest > decided.restart_cost:
-                return Stop(
-                    STOPPED,
-                    f"the rest is expected to cost {rest:.6g} J, more than the "
-                    f"{decided.restart_cost:.6g} J of starting over with a known batch size",
-                )
-        return None
+        stop = must_stop(
+            converged=trial.metric is not None and spec.reached(trial.metric),
+            epochs=trial.epochs,
+            max_epochs=spec.max_epochs,
+            spent=trial.cost,
+            epoch_cost=self.epoch_cost(trial),
+            threshold=decided.threshold,
+            known=trial.known,
+            expected_epochs=decided.expected_epochs,
+            restart_cost=decided.restart_cost,
+        )
+        return None if stop is None else replace(stop, outcome=stop.outcome.of_trial)
 
     def epoch_cost(self, trial: Trial) -> float | None:
         """Expected cost of a trial's next epoch in joules; `None` if nothing is known."""
@@ -299,15 +265,15 @@ class JobState:
             self._epoch_costs[gpu, arm] = epoch_cost
         if trial.load is not None:
             self._loads[gpu, arm] = trial.load
-        void = event.outcome in (EXPIRED, CANCELLED)
+        void = event.outcome in (Outcome.EXPIRED, Outcome.CANCELLED)
         trials = Trials(
             arm=np.array([arm]),
             role=np.array([int(trial.role)]),
             power=np.array([decided.power]),
             gpu=np.array([gpu if self._policy.crosses_gpus else 0]),
-            converged=np.array([event.outcome == CONVERGED]),
+            converged=np.array([event.outcome == Outcome.CONVERGED]),
             void=np.array([void]),
-            unfit=np.array([event.outcome == FAILED and trial.epochs == 0]),
+            unfit=np.array([event.outcome == Outcome.FAILED and trial.epochs == 0]),
             epochs=np.array([float(trial.epochs)]),
             cost=np.array([trial.cost]),
             epoch_cost=np.array([epoch_cost or math.nan]),

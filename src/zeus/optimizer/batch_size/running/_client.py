@@ -19,6 +19,7 @@ import sys
 
 from zeus.errors import RunError
 from zeus.monitor import ZeusMonitor
+from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import Decision
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.job._values import DEFAULT_LEASE
@@ -26,7 +27,7 @@ from zeus.optimizer.batch_size.running._recurring_run import RecurringRun
 from zeus.optimizer.callback import Callback
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.optimizer.training._fixed_limit import FixedPowerLimit
-from zeus.optimizer.training._training_run import EpochRecord, Outcome, TrainingRun
+from zeus.optimizer.training._training_run import EpochRecord, TrainingRun
 
 logger = logging.getLogger(__name__)
 

@@ -114,7 +114,7 @@ class Answer:
     """Result of a run, as reported by its first process.
 
     Attributes:
-        outcome: One of `events.OUTCOMES` if the run is over; `None` if it was left before its end.
+        outcome: How its trial ends, if the run is over; `None` if it was left before its end.
         reason: Why, in words.
         epochs: Number of reported epochs.
         time: Seconds of these; `energy` in joules, `None` if a part could not be measured.

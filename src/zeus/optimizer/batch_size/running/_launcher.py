@@ -17,19 +17,14 @@ from typing import Any
 
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor._measurement import GPU
+from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import Decision, TrialInfo, Verdict
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.running._launch_context import Answer, LaunchContext
 from zeus.optimizer.batch_size.running._location import Location
 from zeus.optimizer.batch_size.running._recurring_run import Gpus
 from zeus.optimizer.batch_size.running._reporter import Reporter
-from zeus.optimizer.batch_size.running._run_report import (
-    CANCELLED,
-    CONVERGED,
-    FAILED,
-    STOPPED,
-    RunReport,
-)
+from zeus.optimizer.batch_size.running._run_report import RunReport
 
 
 @dataclass(frozen=True)
@@ -145,12 +140,12 @@ class Launcher:
                 trials.append(self._trial(reporter, attempt))
             except BaseException as error:
                 why = str(error) or type(error).__name__
-                reporter.end(CANCELLED, note=f"did not run to its end: {why}")
+                reporter.end(Outcome.CANCELLED, note=f"did not run to its end: {why}")
                 raise
             finally:
                 reporter.close()
             self._ended(trials[-1])
-            if trials[-1].final or trials[-1].outcome not in (STOPPED, FAILED):
+            if trials[-1].final or trials[-1].outcome not in (Outcome.STOPPED, Outcome.FAILED):
                 break
         return trials
 
@@ -226,7 +221,7 @@ class _Judge:
         outcome, note, final = self._silent(seconds, joules)
         most = gpus.max_power
         return {
-            "epochs": int(outcome == CONVERGED),
+            "epochs": int(outcome == Outcome.CONVERGED),
             "time": seconds,
             "energy": joules,
             "cost": self._spec.cost(most * seconds if joules is None else joules, seconds, most),
@@ -241,7 +236,7 @@ class _Judge:
         """Return outcome, note and finality of a program that has reported its epochs."""
         if answer.outcome is not None:
             # It has ended by its own reports; if these got lost, it must not stay open.
-            self._reporter.end(CANCELLED, note=f"the program reports: {answer.reason}")
+            self._reporter.end(Outcome.CANCELLED, note=f"the program reports: {answer.reason}")
             return answer.outcome, answer.reason, self._end.interrupted
         if self._end.interrupted or self._end.exit_code:
             return self._cancelled(f"ended after {answer.epochs} epochs by {self._end}")
@@ -258,7 +253,7 @@ class _Judge:
             if any(_reported_by_itself(trial, spec) for trial in earlier):
                 return self._cancelled("the program reported nothing, unlike in earlier trials")
             verdict = self._reporter.report(time=seconds, energy=joules, metric=spec.target_metric)
-            return _said(verdict, CONVERGED, "exit code 0")
+            return _said(verdict, Outcome.CONVERGED, "exit code 0")
         note = f"crashed before the end of its first epoch ({end})"
         size = self._reporter.decision.batch_size
         works = any(trial.batch_size == size and trial.epochs for trial in earlier)
@@ -268,14 +263,14 @@ class _Judge:
         return self._failed(note, seconds, joules)
 
     def _cancelled(self, note: str) -> tuple[str, str, bool]:
-        self._reporter.end(CANCELLED, note=note)
-        return CANCELLED, note, True
+        self._reporter.end(Outcome.CANCELLED, note=note)
+        return Outcome.CANCELLED, note, True
 
     def _failed(
         self, note: str, seconds: float = 0.0, joules: float | None = 0.0
     ) -> tuple[str, str, bool]:
-        self._reporter.end(FAILED, time=seconds, energy=joules, note=note)
-        return FAILED, note, False
+        self._reporter.end(Outcome.FAILED, time=seconds, energy=joules, note=note)
+        return Outcome.FAILED, note, False
 
 
 def filled(program: Sequence[str], decision: Decision) -> list[str]:

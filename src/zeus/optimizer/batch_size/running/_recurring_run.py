@@ -18,40 +18,31 @@ from dataclasses import dataclass
 from zeus.errors import CapabilityError, ProfileError, RunError, ZeusError
 from zeus.frontier import ZeusCost
 from zeus.monitor import ZeusMonitor
+from zeus.optimizer._stopping import Outcome, Stop
 from zeus.optimizer.batch_size.api._answers import Decision, Verdict
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.job._values import DEFAULT_LEASE
 from zeus.optimizer.batch_size.running._launch_context import Answer, LaunchContext, agreed
 from zeus.optimizer.batch_size.running._location import Location
 from zeus.optimizer.batch_size.running._reporter import Reporter, default_decision
-from zeus.optimizer.batch_size.running._run_report import (
-    CANCELLED,
-    CONVERGED,
-    FAILED,
-    STOPPED,
-    RunReport,
-)
+from zeus.optimizer.batch_size.running._run_report import RunReport
 from zeus.optimizer.batch_size.running._spool import REFUSALS
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.optimizer.training._fixed_limit import FixedPowerLimit
 from zeus.optimizer.training._profiles import Profile, ProfileFile, ProfileKey
 from zeus.optimizer.training._ranks import Ranks, job_ranks, merged
-from zeus.optimizer.training._training_run import Outcome, Share, Target, TrainingRun
+from zeus.optimizer.training._training_run import Share, Target, TrainingRun
 from zeus.state._files import job_wide, state_directory
 
 logger = logging.getLogger(__name__)
 
 NO_GPU = "no GPU"
 
-_OUTCOMES = {
-    CONVERGED: Outcome.CONVERGED,
-    STOPPED: Outcome.STOPPED,
-    FAILED: Outcome.EXHAUSTED,
-}
-_WORDS = {
-    Outcome.CONVERGED: (CONVERGED, "the target was reached"),
-    Outcome.STOPPED: (STOPPED, "another epoch would cost too much"),
-    Outcome.EXHAUSTED: (FAILED, "the target was not reached within the maximum epochs"),
+# How a run ends whose trial has ended so; any other trial was taken away from its run.
+_ENDS: dict[str | None, Outcome] = {
+    Outcome.CONVERGED: Outcome.CONVERGED,
+    Outcome.STOPPED: Outcome.STOPPED,
+    Outcome.FAILED: Outcome.EXHAUSTED,
 }
 
 
@@ -281,7 +272,7 @@ class RecurringRun:
         )
         return self._run
 
-    def _judge(self, run: TrainingRun) -> Outcome | None:
+    def _judge(self, run: TrainingRun) -> Stop | None:
         verdict: Verdict | None = None
         if self._reporter is not None:
             self._note_profile(run, self._reporter)
@@ -296,12 +287,12 @@ class RecurringRun:
         heard: Verdict | None = run.share(verdict)[0]
         if heard is None or heard.go_on:
             # No verdict makes a run continue beyond its target and its epochs.
-            outcome = run.own_outcome(by_cost=heard is None)
+            stop = run.own_stop(by_cost=heard is None)
         else:
-            outcome = _OUTCOMES.get(heard.outcome or "", Outcome.LEFT)
-        self._over = outcome is not None
-        self._answer(run, outcome, "" if heard is None else heard.reason)
-        return outcome
+            stop = Stop(_ENDS.get(heard.outcome, Outcome.LEFT), heard.reason)
+        self._over = stop is not None
+        self._answer(run, stop)
+        return stop
 
     def leave(self, error: BaseException | None = None) -> None:
         """Finish the run, or abandon it. May be called twice.
@@ -322,7 +313,9 @@ class RecurringRun:
             self._end(reporter, run, error)
         elif run is not None and run.outcome is Outcome.STOPPED:
             # Delivered later, the same epochs might not lead to the verdict to stop.
-            reporter.end(CANCELLED, note="stopped early while server or store was unreachable")
+            reporter.end(
+                Outcome.CANCELLED, note="stopped early while server or store was unreachable"
+            )
         reporter.close()
 
     def leave_with(self, owner: object) -> None:
@@ -339,13 +332,13 @@ class RecurringRun:
     ) -> None:
         epochs = 0 if run is None else len(run.history)
         note = f"left after {epochs} epochs"
-        outcome = CANCELLED if error is not None or not epochs else FAILED
+        outcome = Outcome.CANCELLED if error is not None or not epochs else Outcome.FAILED
         if error is not None:
             if not isinstance(error, GeneratorExit):  # says nothing about why
                 note += f", by {type(error).__name__}: {error}"
             # A batch size that does not fit in memory will not fit the next time.
             if not epochs and _out_of_memory(error):
-                outcome = FAILED
+                outcome = Outcome.FAILED
         spent = Share() if run is None else run.unfinished
         reporter.end(outcome, time=spent.time, energy=spent.energy, note=note)
 
@@ -401,7 +394,7 @@ class RecurringRun:
 
     # --- for `zeus run` -------------------------------------------------------------------------
 
-    def _answer(self, run: TrainingRun, outcome: Outcome | None, reason: str) -> None:
+    def _answer(self, run: TrainingRun, stop: Stop | None) -> None:
         if self._handover is None or self._reporter is None:
             return
         notes = self._reporter.notes
@@ -411,8 +404,8 @@ class RecurringRun:
         energy = sum(each or 0.0 for each in energies) if known else None
         most = notes.max_power
         answer = Answer(
-            outcome=None if outcome is None else _WORDS.get(outcome, (None, ""))[0],
-            reason=reason or ("" if outcome is None else _WORDS.get(outcome, ("", ""))[1]),
+            outcome=None if stop is None or stop.outcome is Outcome.LEFT else stop.outcome.of_trial,
+            reason="" if stop is None else stop.reason,
             epochs=len(run.history),
             time=spent,
             energy=energy,

@@ -15,6 +15,7 @@ from time import monotonic as clock
 from typing import Any
 
 from zeus.errors import FrontierError, JobLogError, RequestError, ServerError
+from zeus.optimizer._stopping import TRIAL_OUTCOMES, Outcome
 from zeus.optimizer.batch_size.api._answers import Decision, Verdict
 from zeus.optimizer.batch_size.api._api import JobsApi
 from zeus.optimizer.batch_size.api._commands import (
@@ -30,10 +31,6 @@ from zeus.optimizer.batch_size.job._spec import JobSpec
 MAX_EPOCHS = 10_000
 """Undelivered epochs that are kept for one run."""
 
-# The words of `events.OUTCOMES`, for processes that have no numpy.
-CONVERGED, STOPPED, FAILED = "converged", "stopped", "failed"
-EXPIRED, CANCELLED = "expired", "cancelled"
-_OUTCOMES = (CONVERGED, STOPPED, FAILED, EXPIRED, CANCELLED)
 _RENAMED = "ran with batch size {ran} while the server could not be reached, not with {decided}"
 
 
@@ -179,7 +176,7 @@ class RunReport:
             self.trial = decision.trial
             return
         note = _RENAMED.format(ran=self.batch_size, decided=decision.batch_size)
-        api.do(EndTrial(trial=decision.trial, outcome=CANCELLED, note=note))
+        api.do(EndTrial(trial=decision.trial, outcome=Outcome.CANCELLED, note=note))
         complain(f"the run counts for its profile only: it {note}")
         self.apart = True
 
@@ -245,7 +242,7 @@ def checked_verdict(verdict: Verdict) -> Verdict:
     """
     said: Mapping[str, Any] = vars(verdict)
     outcome = said["outcome"]
-    known = outcome is None if said["go_on"] else outcome in _OUTCOMES
+    known = outcome is None if said["go_on"] else outcome in TRIAL_OUTCOMES
     if not (isinstance(said["go_on"], bool) and known):
         raise ServerError(f"the server's verdict makes no sense: {verdict!r:.200}")
     return verdict

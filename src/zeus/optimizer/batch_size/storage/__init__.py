@@ -15,10 +15,9 @@ from zeus.optimizer.batch_size.storage._transaction import (
     reading_jobs,
     writing_jobs,
 )
-from zeus.optimizer.batch_size.storage._view import RUNNING, JobRow, Row, View
+from zeus.optimizer.batch_size.storage._view import JobRow, Row, View
 
 __all__ = [
-    "RUNNING",
     "Changes",
     "JobRow",
     "Row",

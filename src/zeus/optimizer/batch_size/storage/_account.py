@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from zeus.errors import FrontierError
 from zeus.frontier import Frontier, Point
+from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import ProfileInfo
-from zeus.optimizer.batch_size.job._events import CONVERGED, GpuModel
+from zeus.optimizer.batch_size.job._events import GpuModel
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.policies._base import ArmStatus
 from zeus.optimizer.batch_size.policies._job_state import Expected
@@ -85,7 +86,7 @@ def account(
     """
     converged: dict[GpuModel, int] = {}
     for total in totals:
-        if total.state == CONVERGED:
+        if total.state == Outcome.CONVERGED:
             gpu = GpuModel(total.gpu, total.gpus)
             converged[gpu] = converged.get(gpu, 0) + total.trials
     of_default = {
@@ -120,7 +121,7 @@ def course(spans: Iterable[Span], account_: Account) -> list[tuple[int, float, f
     points: dict[int, tuple[float, float]] = {}
     for span in spans:
         spent += span.cost
-        if known and span.state == CONVERGED:
+        if known and span.state == Outcome.CONVERGED:
             expected += account_.baselines[GpuModel(span.gpu, span.gpus)].cost * span.trials
         points[span.first] = spent, expected
     return [(first, cost, other if known else None) for first, (cost, other) in points.items()]
@@ -136,7 +137,7 @@ def _baseline(
     times = 1.0 if factor is None else factor
     for total in totals:
         same = (total.gpu, total.gpus) == gpu and total.batch_size == spec.default_batch_size
-        if same and total.state == CONVERGED:
+        if same and total.state == Outcome.CONVERGED:
             return Baseline(gpu, times * total.cost / total.trials, total.trials, factor)
     for each in beliefs:
         believed = each.standing in (ArmStatus.EXPECTED, ArmStatus.PROVEN)

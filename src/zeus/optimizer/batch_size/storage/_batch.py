@@ -21,6 +21,7 @@ from zeus.errors import (
     ZeusError,
 )
 from zeus.frontier import Frontier
+from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import Decision, JobInfo, ProfileInfo, Verdict
 from zeus.optimizer.batch_size.api._commands import (
     REQUEST,
@@ -37,9 +38,6 @@ from zeus.optimizer.batch_size.api._commands import (
     trial_name,
 )
 from zeus.optimizer.batch_size.job._events import (
-    CANCELLED,
-    EXPIRED,
-    FAILED,
     Decided,
     Ended,
     EpochReported,
@@ -139,7 +137,7 @@ class Batch:
                     continue  # commands for this job get the error; the other jobs go on
                 lease = job.brain.log.running(number).decided.lease
                 note = f"no report or renewal for {lease:g} s"
-                job.take(Ended(trial=number, at=self._now, outcome=EXPIRED, note=note))
+                job.take(Ended(trial=number, at=self._now, outcome=Outcome.EXPIRED, note=note))
 
     def _lapsed(self) -> list[tuple[int, int]]:
         if self._leases is None:
@@ -311,7 +309,7 @@ class Batch:
         """Return a running trial, resuming it if its lease had expired; `None` if it has ended."""
         log = job.brain.log
         over = log.over.get(number)
-        if over is not None and over.ended is not None and over.ended.outcome == EXPIRED:
+        if over is not None and over.ended is not None and over.ended.outcome == Outcome.EXPIRED:
             job.take(Resumed(trial=number, at=self._now))
         return log.open.get(number)
 
@@ -322,7 +320,7 @@ class Batch:
         trial = log.open.get(number) or log.over.get(number)
         if trial is None or event.epoch <= trial.epochs:
             return self._reported_before(job, number, event)
-        if trial.ended is not None and trial.ended.outcome != EXPIRED:
+        if trial.ended is not None and trial.ended.outcome != Outcome.EXPIRED:
             raise JobConflictError(f"trial {command.trial} is over: {how(trial.ended)}")
         log.may_follow(trial, event.epoch)
         self._alive(job, number)
@@ -354,10 +352,10 @@ class Batch:
 
     def _end(self, command: EndTrial) -> Verdict:
         job, number = self._of_trial(command)
-        if command.outcome not in (FAILED, CANCELLED):
+        if command.outcome not in (Outcome.FAILED, Outcome.CANCELLED):
             raise JobLogError(
-                f"a trial is ended as {FAILED} or {CANCELLED}; the other outcomes follow from its "
-                f"reports, but got outcome={str(command.outcome)[:80]!r}"
+                f"a trial is ended as {Outcome.FAILED} or {Outcome.CANCELLED}; the other outcomes "
+                f"follow from its reports, but got outcome={str(command.outcome)[:80]!r}"
             )
         event = Ended(trial=number, at=self._now, **command.content())
         if self._alive(job, number) is None:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zeus.errors import UnknownJobError
+from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import JobInfo, ProfileInfo, TrialInfo
 from zeus.optimizer.batch_size.api._commands import trial_name
-from zeus.optimizer.batch_size.job._events import CONVERGED, GpuModel
+from zeus.optimizer.batch_size.job._events import GpuModel
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.policies._job_state import Choice, Expected
 from zeus.optimizer.batch_size.storage import JobRow, Row, View, reading_jobs
@@ -212,7 +213,9 @@ class Overviews:
             gpu=gpu,
             next=None if gpu is None else believed.next.get(gpu),
             beliefs=() if gpu is None else believed.outlooks.get(gpu, ()),
-            costs=() if gpu is None else view.costs(row.id, gpu, CONVERGED, _MAX_COSTS),
+            costs=()
+            if gpu is None
+            else view.costs(row.id, gpu, Outcome.CONVERGED.value, _MAX_COSTS),
             width=width,
             spans=view.spans(row.id, 0, width),
             totals=totals,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from zeus.errors import DamagedJobError
+from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import Decision, JobInfo, ProfileInfo, Verdict
 from zeus.optimizer.batch_size.api._commands import trial_name
-from zeus.optimizer.batch_size.job._events import EXPIRED, Decided, Ended, Resumed
+from zeus.optimizer.batch_size.job._events import Decided, Ended, Resumed
 from zeus.optimizer.batch_size.job._job_batch import OPTIMIZED, Role
 from zeus.optimizer.batch_size.job._log import Trial
 from zeus.optimizer.batch_size.job._spec import JobSpec
-from zeus.optimizer.batch_size.storage import RUNNING, JobRow, Row
+from zeus.optimizer.batch_size.storage import JobRow, Row
 from zeus.store._values import damaged, parsed
 
 #: Purpose of trials in words.
@@ -88,7 +89,7 @@ def _reason(spec: JobSpec, decided: Decided) -> str:
 def verdict(event: Ended | Resumed | None) -> Verdict:
     """Return the verdict that follows from the last event of a trial."""
     # A trial whose lease has expired goes on as soon as it reports.
-    if not isinstance(event, Ended) or event.outcome == EXPIRED:
+    if not isinstance(event, Ended) or event.outcome == Outcome.EXPIRED:
         return Verdict(True, None, "")
     return Verdict(False, event.outcome, event.note)
 
@@ -136,7 +137,7 @@ def trial_columns(trial: Trial, now: float) -> dict[str, Any]:
     """Return the columns of a trial that change while it runs; its lease starts over at `now`."""
     ended = trial.ended
     return {
-        "state": RUNNING if ended is None else ended.outcome,
+        "state": Outcome.RUNNING.value if ended is None else ended.outcome,
         "lease_until": lease_until(trial, now),
         "ended": None if ended is None else ended.at,
         "epochs": trial.epochs,

@@ -15,9 +15,10 @@ from typing import Any
 from sqlalchemy import bindparam, delete, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.job._events import Event
 from zeus.optimizer.batch_size.job._spec import JobSpec
-from zeus.optimizer.batch_size.storage._view import JOB_COLUMNS, RUNNING, JobRow, View
+from zeus.optimizer.batch_size.storage._view import JOB_COLUMNS, JobRow, View
 from zeus.store._store import Store
 from zeus.store._tables import (
     events,
@@ -139,8 +140,9 @@ _REHEARSAL: dict[str, dict[str, Any]] = {
     "trial": {
         "number": 1, "request": "rehearsal", "sequence": 1, "lease": 1.0, "recurrence": 1,
         "attempt": 0, "gpu": "", "gpus": 1, "max_power": 1.0, "batch_size": 1, "role": "default",
-        "threshold": None, "began": 0.0, "state": RUNNING, "lease_until": 0.0, "ended": None,
-        "epochs": 0, "time": 0.0, "energy": None, "cost": 0.0, "metric": None, "note": "",
+        "threshold": None, "began": 0.0, "state": Outcome.RUNNING.value, "lease_until": 0.0,
+        "ended": None, "epochs": 0, "time": 0.0, "energy": None, "cost": 0.0, "metric": None,
+        "note": "",
     },
 }  # fmt: skip
 

@@ -15,8 +15,6 @@ from zeus.optimizer.batch_size.storage import _history as history
 from zeus.store._tables import events, jobs, profiles, snapshots, trials
 from zeus.store._values import damaged, parsed
 
-RUNNING = "running"
-
 Row = dict[str, Any]
 
 
