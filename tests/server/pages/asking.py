@@ -8,6 +8,15 @@ from html.parser import HTMLParser
 
 from tests.server.child import Server
 
+# What an element of ours may be; anything else came in with a text.
+OURS = {
+    *("html", "head", "meta", "title", "link", "script", "body", "header", "nav", "main", "footer"),
+    *("div", "section", "h1", "h2", "h3", "p", "a", "span", "bdi", "time", "pre", "code"),
+    *("dl", "dt", "dd", "ul", "li", "table", "thead", "tbody", "tr", "th", "td"),
+    *("details", "summary", "form", "input", "label", "button"),
+    *("figure", "figcaption", "svg", "path", "circle", "polyline", "text"),
+}
+
 PERSON = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
@@ -82,3 +91,10 @@ class Page(HTMLParser):
             for name, value in attributes.items()
             if name in ("href", "src", "action")
         ]
+
+
+def text_of(server: Server, path: str) -> str:
+    """The words of a page that is there."""
+    answer = ask(server, path)
+    assert answer.status == 200
+    return answer.page().text

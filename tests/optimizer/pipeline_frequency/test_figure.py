@@ -1,9 +1,8 @@
-"""Pictures and traces say what the plan does, to scale."""
+"""Pictures say what the plan does, to scale."""
 
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -14,7 +13,6 @@ from zeus.drawing._shapes import Bar, Path
 from zeus.drawing._svg import svg
 from zeus.optimizer.pipeline_frequency import build, solve
 from zeus.optimizer.pipeline_frequency._figure import Others, draw, draw_pipeline
-from zeus.optimizer.pipeline_frequency._trace import to_trace
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -115,30 +113,3 @@ def test_the_pipeline_alone_may_go_without_tooltips(pipeline, solution):
     assert len(boxes(svg(told))) > 10
     assert boxes(svg(silent)) == {}
     assert len(silent.shapes) == len(told.shapes)
-
-
-def test_a_trace_has_every_operation_and_the_power_of_every_rank(pipeline, solution):
-    plan = solution.plans[2].execute()
-    trace = to_trace({"before": pipeline.at_highest_frequency(), "after": plan})
-    events = trace["traceEvents"]
-    names = {e["args"]["name"] for e in events if e["name"] == "process_name"}
-    assert names == {"before", "after"}
-    spans = [event for event in events if event["ph"] == "X" and event["pid"] == 2]
-    assert len(spans) == len(pipeline.operations)
-    for span, start, option in zip(spans, plan.starts, plan.options, strict=True):
-        assert span["ts"] == pytest.approx(1e6 * start)
-        assert span["dur"] == pytest.approx(1e6 * option.time)
-        assert span["args"]["frequency (MHz)"] == option.frequency
-    # Nothing on one track overlaps.
-    for lane in {span["tid"] for span in spans}:
-        track = sorted((s["ts"], s["ts"] + s["dur"]) for s in spans if s["tid"] == lane)
-        if lane < pipeline.devices:
-            assert all(one[1] <= two[0] + 1e-6 for one, two in pairwise(track))
-    # The curves of power hold the energy of the whole iteration.
-    total = 0.0
-    for device in range(pipeline.devices):
-        name = f"power of rank {device} (W)"
-        curve = [(e["ts"], e["args"]["W"]) for e in events if e["name"] == name and e["pid"] == 2]
-        assert curve[-1] == (pytest.approx(1e6 * plan.time), 0.0)
-        total += sum((b[0] - a[0]) / 1e6 * a[1] for a, b in pairwise(curve))
-    assert total == pytest.approx(plan.energy)
