@@ -1,0 +1,195 @@
+"""Programs as trials: what they are told, what their end means, and which is tried next."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from tests.optimizer.batch_size.clients import job, trials, watch
+
+from zeus.optimizer.batch_size.api._answers import Decision
+from zeus.optimizer.batch_size.running._launcher import Launcher, ProgramEnd, filled
+from zeus.optimizer.batch_size.running._location import Location
+from zeus.testing import SimulatedNode, Workload
+
+WORK = Workload("program", gpu_time=10.0)
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return f"sqlite:///{tmp_path}/jobs.db"
+
+
+class Programs:
+    """Stands for programs that a user would run: each works for a while and ends as it is told.
+
+    Attributes:
+        ends: Exit codes by batch size; 0 for others.
+        seen: Command lines and environments of those that ran.
+        joules: What the last one truly took.
+        story: What the launcher has said, in order.
+    """
+
+    def __init__(self, storage, spec=None, **options):
+        self.spec = spec or job()
+        self.storage = storage
+        self.options = {"attempts": 3, **options}
+        self.ends = {}
+        self.seen = []
+        self.story = []
+
+    def recur(self):
+        with SimulatedNode("v100x2") as node:
+            self.node = node
+            launcher = Launcher(
+                self.spec,
+                Location.of(None, self.storage),
+                watch(node),
+                ["train", "--batch-size={batch_size}"],
+                self._start,
+                begun=lambda decision: self.story.append(("begun", decision.batch_size)),
+                ended=lambda trial: self.story.append(("ended", trial.outcome)),
+                **self.options,
+            )
+            return launcher.recur()
+
+    def _start(self, words, environment):
+        self.seen.append((words, environment))
+        before = self._exact_energy()
+        WORK.run(self.node.gpus)
+        self.joules = self._exact_energy() - before
+        end = self.ends.get(int(environment["ZEUS_BATCH_SIZE"]), 0)
+        return end() if callable(end) else ProgramEnd(end)
+
+    def _exact_energy(self):
+        return sum(self.node.exact_energy(gpu) for gpu in range(2))
+
+
+# --- what programs are told -----------------------------------------------------------------------
+
+
+def decision(**changes):
+    values = {
+        "trial": "7-3", "job": "nightly", "recurrence": 2, "attempt": 1, "batch_size": 64,
+        "optimize_power": True, "power_limit": None, "learning_rate_scale": 1.4142135623730951,
+        "threshold": None, "expected_epochs": None, "role": "explore", "reason": "", "lease": 600.0,
+    }  # fmt: skip
+    return Decision(**{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("{batch_size}", "64"),
+        ("--batch-size={batch_size}", "--batch-size=64"),
+        ("{learning_rate_scale}", "1.4142135623730951"),
+        ("{job}-{recurrence}-{attempt}-{trial}", "nightly-2-1-7-3"),
+        ("{}", "{}"),
+        ("{x} {batch size} {{batch_size}}", "{x} {batch size} {64}"),
+        ("${HOME}", "${HOME}"),
+        ("", ""),
+    ],
+)
+def test_words_are_filled_in(word, told):
+    assert filled(["train", word], decision()) == ["train", told]
+
+
+def test_a_program_finds_its_trial_in_its_words_and_environment(storage):
+    programs = Programs(storage)
+    (trial,) = programs.recur()
+    ((words, environment),) = programs.seen
+    assert words == ["train", "--batch-size=32"]
+    assert environment["ZEUS_TRIAL"] == trial.trial
+    assert environment["ZEUS_JOB"] == "nightly"
+    assert environment.items() >= os.environ.items()
+
+
+# --- what their end means -------------------------------------------------------------------------
+
+
+def test_exit_code_0_of_a_silent_program_is_the_target(storage):
+    programs = Programs(storage)
+    (trial,) = programs.recur()
+    assert (trial.outcome, trial.epochs, trial.exit_code) == ("converged", 1, 0)
+    assert not trial.reported
+    assert trial.time == pytest.approx(10.0)
+    assert trial.energy == pytest.approx(programs.joules, rel=0.02)
+    assert trial.cost == pytest.approx(0.5 * trial.energy + 0.5 * 500.0 * 10.0)
+    (kept,) = trials(storage)
+    assert (kept.trial, kept.state, kept.metric) == (trial.trial, "converged", 0.9)
+    assert (kept.time, kept.energy) == pytest.approx((trial.time, trial.energy))
+    assert programs.story == [("begun", 32), ("ended", "converged")]
+
+
+def test_a_crash_at_the_default_is_nothing_that_a_batch_size_is_to_blame_for(storage):
+    programs = Programs(storage)
+    programs.ends = {32: 7}
+    (trial,) = programs.recur()
+    assert (trial.outcome, trial.exit_code, trial.final) == ("cancelled", 7, True)
+    assert trial.note == "crashed before the end of its first epoch (exit code 7)"
+    assert [kept.state for kept in trials(storage)] == ["cancelled"]
+
+
+def test_another_batch_size_that_crashes_failed_and_is_tried_again_with_the_default(storage):
+    programs = Programs(storage)
+    programs.recur()
+    programs.ends = {16: 1, 64: 1}
+    first, *_, last = programs.recur()
+    assert (first.outcome, first.recurrence, first.attempt) == ("failed", 2, 0)
+    assert (last.outcome, last.batch_size, last.recurrence) == ("converged", 32, 2)
+    assert last.attempt >= 1
+    # From then on it counts as one that works.
+    assert [kept.state for kept in trials(storage)][:2] == ["converged", "failed"]
+
+
+def test_a_recurrence_has_so_many_attempts(storage):
+    programs = Programs(storage, attempts=1)
+    programs.recur()
+    programs.ends = {16: 1, 64: 1}
+    (trial,) = programs.recur()
+    assert (trial.outcome, trial.final) == ("failed", False)
+
+
+def test_whoever_interrupts_a_program_wants_no_other(storage):
+    programs = Programs(storage)
+    programs.ends = {32: lambda: ProgramEnd(143, "SIGTERM", interrupted=True)}
+    (trial,) = programs.recur()
+    assert (trial.outcome, trial.final) == ("cancelled", True)
+    assert "killed by SIGTERM" in trial.note
+    assert (trial.exit_code, trial.signal) == (143, "SIGTERM")
+    assert len(programs.seen) == 1
+
+
+def test_a_program_that_cannot_be_started_leaves_no_trial_open(storage):
+    def refuse():
+        raise FileNotFoundError("no such program")
+
+    programs = Programs(storage)
+    programs.ends = {32: refuse}
+    with pytest.raises(FileNotFoundError):
+        programs.recur()
+    (kept,) = trials(storage)
+    assert kept.state == "cancelled"
+    assert "no such program" in kept.note
+    assert programs.story == [("begun", 32)]
+
+
+def test_without_a_store_only_the_default_is_run_and_once(tmp_path):
+    programs = Programs(f"sqlite:///{tmp_path}/nowhere/jobs.db")
+    programs.ends = {32: 1}
+    (trial,) = programs.recur()
+    assert (trial.trial, trial.recurrence, trial.batch_size) == ("", 0, 32)
+    assert len(programs.seen) == 1
+
+
+def test_results_are_plain_values(storage):
+    (trial,) = Programs(storage).recur()
+    record = trial.to_dict()
+    assert record["outcome"] == "converged"
+    assert "final" not in record
+    assert all(isinstance(value, str | float | int | None) for value in record.values())
+
+
+def test_ends_in_words():
+    assert str(ProgramEnd(3)) == "exit code 3"
+    assert str(ProgramEnd(137, "SIGKILL")) == "killed by SIGKILL"
