@@ -200,7 +200,11 @@ def test_an_address_that_is_taken_is_one_line(open_server, file, capfd):
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (["--port", "70000"], 2, "must be a port, 0 to 65535, but got '70000'"),
+        (
+            ["--port", "70000"],
+            2,
+            "must be a whole number of at least 0 and at most 65535, but got '70000'",
+        ),
         (["--storage", "mysql://x"], 1, "storage must be sqlite:///FILE"),
         (["--host", "no such host"], 1, "cannot listen on no such host port 8420"),
         (["--storage", "sqlite:////nowhere/at/all.db"], 1, "No such file or directory"),
