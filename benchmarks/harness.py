@@ -44,6 +44,7 @@ class Effort:
     pairs: int = 20_000
     pair_budget: float = 5.0
     asked: int = 60
+    changes: int = 2_000
     accuracy_turns: int = 2
     accuracy_seconds: float = 30.0
     accuracy_peer_seconds: float = 6.0
@@ -66,6 +67,7 @@ QUICK = Effort(
     pairs=2_000,
     pair_budget=1.0,
     asked=20,
+    changes=200,
     accuracy_turns=1,
     accuracy_seconds=8.0,
     accuracy_peer_seconds=3.0,

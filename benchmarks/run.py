@@ -19,6 +19,7 @@ from typing import Any
 
 import accuracy
 import cluster
+import holds
 import monitoring
 import pipeline_training
 import pipelines
@@ -37,6 +38,7 @@ TASKS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "accuracy": accuracy.bench_accuracy,
     "background": monitoring.bench_background,
     "size": monitoring.bench_size,
+    "holds": holds.bench_holds,
     "power_limit": power_limit.bench_power_limit,
     "power_limit_decisions": power_limit_decisions.bench_power_limit_decisions,
     "whole_runs": whole_runs.bench_whole_runs,

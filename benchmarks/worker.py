@@ -390,10 +390,48 @@ def sum_of_growth(before, after):
     return sum(seconds - before.get(name, 0.0) for name, seconds in after.items())
 
 
+# --- holds --------------------------------------------------------------------------------------
+
+
+def measure_holds(request):
+    """Median microseconds of setting a clock: by the driver, in a thread, and under a hold."""
+    import pynvml
+
+    from zeus.device import get_gpus
+
+    simulation().set_driver_latency(request["driver_latency"])
+    gpu = get_gpus()[0]
+    highest, *_, lowest = clocks = gpu.supported_clocks().graphics
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+
+    def bare(clock):
+        pynvml.nvmlDeviceSetGpuLockedClocks(handle, lowest, clock)
+
+    def guarded(clock):
+        gpu.apply(lambda: bare(clock))
+
+    with gpu.hold(graphics_clock=(lowest, highest)) as hold:
+
+        def held(clock):
+            hold.change(graphics_clock=(lowest, clock))
+
+        seconds = {bare: [], guarded: [], held: []}
+        for number in range(request["changes"]):
+            for change, taken in seconds.items():  # in turns: a busy machine is busy for all
+                started = time.perf_counter()
+                change(clocks[number % len(clocks)])
+                taken.append(time.perf_counter() - started)
+    return {
+        f"{change.__name__}_us": sorted(taken)[len(taken) // 2] * 1e6
+        for change, taken in seconds.items()
+    }
+
+
 TASKS = {
     "import": measure_import,
     "overhead": measure_overhead,
     "background": measure_background,
+    "holds": measure_holds,
 }
 
 

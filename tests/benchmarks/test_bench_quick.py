@@ -56,6 +56,21 @@ def test_met_is_told_exactly_where_there_is_a_target(report):
     assert report["targets_met"] is all(row["met"] for row in aimed)
 
 
+def test_a_change_under_a_hold_is_reported_beside_the_drivers_call():
+    done = bench("--quick", "--no-peers", "--only", "holds")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert len(rows) == 3
+    for row in rows:
+        assert "errors" not in row, row
+        bare, guarded, ours = (
+            row["values"][way] for way in ("bare driver call", "guarded driver call", "ours")
+        )
+        assert 0 < bare < guarded < ours
+        assert row["target"] == 1.3 * bare
+        assert row["met"] is (ours <= row["target"])
+
+
 def test_an_unknown_name_is_refused_with_the_known_ones():
     done = bench("--only", "speed")
     assert done.returncode == 2

@@ -146,6 +146,21 @@ def test_a_process_killed_while_it_retunes_is_cleaned_up_after(clients) -> None:
     assert driver.locked_graphics_clock() == ClockRange(300, 1200)
 
 
+def test_a_retuned_clock_is_back_after_a_hold_above_even_if_it_cannot_be_read() -> None:
+    gpu, driver = stand_in(clocks_readable=False)
+    with gpu.hold(graphics_clock=(300, 1500)) as hold:
+        hold.retune(300, 900)
+        with gpu.hold(graphics_clock=600):
+            assert driver.graphics == ClockRange(600, 600)
+            assert not hold.surely_in_force()
+        assert driver.graphics == ClockRange(300, 900)
+        assert not hold.surely_in_force()  # the record was replaced: it has to be read
+        assert hold.retune(300, 800)
+        assert hold.surely_in_force()
+    assert driver.graphics is None
+    assert not hold.surely_in_force()
+
+
 def test_locks_that_cannot_be_read_are_remembered_from_hold_to_hold() -> None:
     gpu, driver = stand_in(clocks_readable=False)
     with gpu.hold(graphics_clock=900):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.device.clients import SPEC, Client, Clients, stand_in
+from tests.device.clients import SPEC, Client, Clients, onlookers, stand_in
 from tests.device.holding import ODD, recovered
 
 from zeus.device import get_gpus
@@ -154,6 +155,53 @@ say(0)
         assert client.end() == 0
     assert limit() == ODD
     assert not recorded_gpus()
+
+
+CHANGING = """
+gpu = get_gpus()[0]
+rng = random.Random(1)
+with gpu.hold(power_limit=150, graphics_clock=900) as hold:
+    say(0)
+    while True:
+        hold.change(power_limit=rng.randint(101, 149))
+        hold.retune(135, rng.choice(range(150, 900, 15)))
+        time.sleep(rng.random() * 2e-4)
+"""
+
+ABOVE = """
+gpu = get_gpus()[0]
+wrong = []
+for turn in range(60):
+    with gpu.hold(power_limit=200 + turn % 40) as hold:
+        for _ in range(5):
+            if gpu.power_limit() != 200 + turn % 40:
+                wrong.append([turn, gpu.power_limit()])
+    if gpu.power_limit() >= 200:
+        wrong.append([turn, "still", gpu.power_limit()])
+say(wrong)
+"""
+
+
+def test_changes_below_never_reach_past_a_hold_above(clients, limit) -> None:
+    below = clients.start(CHANGING)
+    below.hear()
+    assert clients.ask(ABOVE) == []
+    below.send(signal.SIGKILL)
+    below.end()
+    assert recovered(clients) == ODD
+    assert not recorded_gpus()
+
+
+def test_killed_while_it_changes_knobs_all_the_time_the_value_is_right(clients, limit) -> None:
+    for delay in (0.0, 0.003, 0.017, 0.051):
+        changing = clients.start(CHANGING)
+        changing.hear()
+        time.sleep(delay)
+        changing.send(signal.SIGKILL)
+        changing.end()
+        assert recovered(clients) == ODD
+        assert onlookers()[0].locked_graphics_clock() is None
+        assert not recorded_gpus()
 
 
 # --- Driver calls that hang -----------------------------------------------------------------------

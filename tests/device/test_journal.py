@@ -180,6 +180,95 @@ def test_a_lost_record_does_not_lose_a_change() -> None:
     assert knobs.values["power_limit"] == 250.0
 
 
+def test_a_change_of_the_highest_hold_replaces_its_value_only() -> None:
+    knobs = Knobs()
+    journal = knobs.journal()
+    entry = journal.push("power_limit", 150.0, lambda: 250.0)
+    file = journal_path(KEY)
+    before, record = file.stat(), json.loads(file.read_text())
+    for watts in (187.5, 120.0, 222.2222222222222, 100.0):
+        assert journal.change("power_limit", entry, watts)
+        assert knobs.values["power_limit"] == watts
+        record["knobs"]["power_limit"][0]["value"] = watts
+        assert json.loads(file.read_text()) == record
+    after = file.stat()
+    assert (after.st_ino, after.st_size) == (before.st_ino, before.st_size)
+    journal.pop("power_limit", entry.id)
+    assert knobs.values["power_limit"] == 250.0
+
+
+def test_all_others_are_kept_out_while_a_knob_changes() -> None:
+    free: list[bool] = []
+
+    def apply(knob: str, value: Any) -> None:
+        with GpuRecord(KEY, private=False).lock_path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                free.append(True)
+            except BlockingIOError:
+                free.append(False)
+
+    journal = Journal(KEY, apply)
+    entry = journal.push("power_limit", 150.0, lambda: 250.0)
+    for watts in (140.0, 130.0):
+        journal.change("power_limit", entry, watts)
+    journal.pop("power_limit", entry.id)
+    assert free == [False] * 4
+
+
+@pytest.mark.parametrize(("first_byte", "in_place"), [(4000, True), (4090, False), (4096, True)])
+def test_a_value_across_pages_is_replaced_with_the_whole_file(
+    first_byte: int, in_place: bool
+) -> None:
+    # A process that is killed then leaves the old value or the new one, never half of each.
+    knobs = Knobs()
+    journal = knobs.journal()
+    entry = journal.push("power_limit", 150.0, lambda: 250.0)
+    file = journal_path(KEY)
+
+    def fill(length: int) -> int:
+        """Where the value is, after that many characters of a later version."""
+        record = json.loads(file.read_text()) | {"a": "x" * length}
+        file.write_text(json.dumps(record))
+        assert journal.change("power_limit", entry, 120.0 + length)
+        return file.read_text().index('"value": ') + len('"value": ')
+
+    assert fill(first_byte - fill(0)) == first_byte
+    before = file.stat().st_ino
+    assert journal.change("power_limit", entry, 101.0)
+    assert (file.stat().st_ino == before) == in_place
+    assert on_record() == {"power_limit": [101.0]}
+
+
+def test_a_change_after_another_hold_began_is_not_written_into_its_record() -> None:
+    knobs = Knobs()
+    journal = knobs.journal()
+    entry = journal.push("power_limit", 150.0, lambda: knobs.values["power_limit"])
+    assert journal.in_force("power_limit", entry.id)
+    above = knobs.push(120.0)
+    assert not journal.in_force("power_limit", entry.id)
+    assert not journal.change("power_limit", entry, 140.0)
+    assert knobs.values["power_limit"] == 120.0
+    assert on_record() == {"power_limit": [140.0, 120.0]}
+    assert not journal.in_force("power_limit", entry.id)
+    knobs.journal().pop("power_limit", above.id)
+    assert knobs.values["power_limit"] == 140.0
+    for watts in (130.0, 135.0):
+        assert journal.change("power_limit", entry, watts)
+        assert journal.in_force("power_limit", entry.id)
+    assert on_record() == {"power_limit": [135.0]}
+
+
+def test_a_record_edited_by_hand_is_not_written_into() -> None:
+    knobs = Knobs()
+    journal = knobs.journal()
+    entry = journal.push("power_limit", 150.0, lambda: 250.0)
+    journal_path(KEY).write_text('{"version": 99, "knobs": {}}')
+    with pytest.raises(CapabilityError, match="unreadable record"):
+        journal.change("power_limit", entry, 140.0)
+    assert journal_path(KEY).read_text() == '{"version": 99, "knobs": {}}'
+
+
 # --- Recovery -------------------------------------------------------------------------------------
 
 

@@ -129,6 +129,9 @@ DAMAGED = {
     ),
     "nested deeply": '{"version": 1, "knobs": ' + "[" * 100_000,
     "a number of many digits": '{"version": 1, "knobs": ' + "9" * 10_000 + "}",
+    "a clock out of this world": json.dumps(
+        {"version": 1, "knobs": {"graphics_clock": [{**GOOD, "previous": [1, 10**40]}]}}
+    ),
     "unknown knob": json.dumps({"version": 1, "knobs": {"fan_speed": [GOOD]}}),
     "no text": b"\xff\xfe\x00",
     "huge": b" " * (2 << 20),

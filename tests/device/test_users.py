@@ -24,7 +24,16 @@ pytestmark = [
 # Runs beside this one have other users: the places of their records are the machine's.
 ALICE = 20_000 + 2 * (os.getpid() % 20_000)
 BOB, ROOT = ALICE + 1, 0
-HOLD = "hold = get_gpus()[0].hold(power_limit={}); hold.acquire(); say(0); heard(); hold.release()"
+HOLD = """
+hold = get_gpus()[0].hold(power_limit={})
+hold.acquire()
+say(0)
+released = heard() == "release"
+hold.release()
+if released:
+    say("released")
+    heard()
+"""
 
 
 class Users:
@@ -123,6 +132,77 @@ def test_what_a_killed_user_left_another_puts_back_once(users: Users) -> None:
     users.ask(BOB, "get_gpus()[0].hold(power_limit=150).acquire(); say(0)")
     assert set(with_hers) <= {f"zeus-holds-{BOB}"}
     assert users.records() == {}
+
+
+CHANGING = """
+hold = get_gpus()[0].hold(power_limit=200)
+hold.acquire()
+say([hold.change(power_limit=190), hold.change(power_limit=195), hold.surely_in_force()])
+heard()
+say([hold.surely_in_force(), hold.change(power_limit=180), hold.overridden_by().value])
+heard()
+say([hold.change(power_limit=170), hold.change(power_limit=175), hold.surely_in_force()])
+heard()
+hold.release()
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_changes_of_a_user_give_way_to_another_users_hold(users: Users, killed: bool) -> None:
+    before = users.limit()
+    alice = users.start(ALICE, CHANGING)
+    assert alice.hear() == [True, True, True]
+    assert users.limit() == 195
+    bob = users.hold(BOB, 150)
+    alice.tell()
+    assert alice.hear() == [False, False, 150]
+    assert users.limit() == 150
+    if killed:
+        bob.send(signal.SIGKILL)
+    else:
+        bob.tell()
+    bob.end()
+    assert users.limit() == (150 if killed else 180)
+    alice.tell()
+    assert alice.hear() == [True, True, True]
+    assert users.limit() == 175
+    alice.tell()
+    assert alice.end() == 0, alice.errors
+    assert users.limit() == before
+
+
+def test_a_process_whose_hold_has_ended_is_no_holder_any_more(users: Users) -> None:
+    alice = users.hold(ALICE, 200)
+    bob = users.start(
+        BOB,
+        "hold = get_gpus()[0].hold(power_limit=150); hold.acquire(); say(hold.surely_in_force())\n"
+        "heard(); say(hold.surely_in_force()); hold.release()",
+    )
+    assert bob.hear() is False  # Alice has one, too
+    alice.tell("release")
+    assert alice.hear() == "released"
+    bob.tell()
+    assert bob.hear() is True
+    assert bob.end() == 0, bob.errors
+
+
+def test_changes_of_a_user_never_reach_past_another_users_hold(users: Users) -> None:
+    alice = users.start(
+        ALICE,
+        "hold = get_gpus()[0].hold(power_limit=200); hold.acquire(); say(0)\n"
+        "while True: hold.change(power_limit=random.randint(101, 199)); time.sleep(1e-4)",
+    )
+    alice.hear()
+    above = """
+gpu, wrong = get_gpus()[0], []
+for turn in range(40):
+    with gpu.hold(power_limit=300 + turn):
+        wrong += [gpu.power_limit() for _ in range(5) if gpu.power_limit() != 300 + turn]
+    if gpu.power_limit() >= 300:
+        wrong.append(gpu.power_limit())
+say(wrong)
+"""
+    assert users.ask(BOB, above) == []
 
 
 def test_root_does_not_do_what_somebody_else_wrote(users: Users) -> None:

@@ -44,7 +44,8 @@ class Hold:
         memory_clock: int | tuple[int, int] | None,
     ) -> None:
         self.gpu = gpu
-        self._wanted = _checked(gpu, power_limit, graphics_clock, memory_clock)
+        self._bounds: dict[str, tuple[float, float]] = {}
+        self._wanted = self._checked(power_limit, graphics_clock, memory_clock)
         if not self._wanted:
             raise KnobError("a hold must set at least one knob, but none was given")
         self._journal = _journal(gpu)
@@ -94,7 +95,7 @@ class Hold:
             KnobError: If the hold is not in force (a forked child has no part in it), does not
                 hold that knob, or the value is outside the range that this GPU accepts.
         """
-        wanted = _checked(self.gpu, power_limit, graphics_clock, memory_clock)
+        wanted = self._checked(power_limit, graphics_clock, memory_clock)
         with critical_section:
             if not self._entries or self._owner != os.getpid():
                 raise KnobError(f"the hold must be in force in this process to change {[*wanted]}")
@@ -105,6 +106,48 @@ class Hold:
             for knob, value in wanted.items():
                 in_force &= self._journal.change(knob, self._entries[knob], value)
             return in_force
+
+    def _checked(
+        self,
+        power_limit: float | None,
+        graphics_clock: int | tuple[int, int] | None,
+        memory_clock: int | tuple[int, int] | None,
+    ) -> dict[str, Value]:
+        """Return the values of the given knobs, if this GPU accepts them."""
+        wanted: dict[str, Value] = {}
+        if power_limit is not None:
+            lowest, highest = self._range_of(POWER_LIMIT)
+            if not lowest <= power_limit <= highest:
+                raise KnobError(
+                    f"{lowest:g} W <= power_limit <= {highest:g} W must hold for "
+                    f"{self.gpu.name}, but got {power_limit:g} W"
+                )
+            wanted[POWER_LIMIT] = float(power_limit)
+        for knob, clock in ((GRAPHICS_CLOCK, graphics_clock), (MEMORY_CLOCK, memory_clock)):
+            if clock is not None:
+                wanted[knob] = [low, high] = _clock_pair(knob, clock)
+                lowest, highest = self._range_of(knob)
+                if not lowest <= low <= high <= highest:
+                    raise KnobError(
+                        f"{lowest} MHz <= lowest <= highest <= {highest} MHz must hold for the "
+                        f"{knob} of {self.gpu.name}, but got ({low}, {high}) MHz"
+                    )
+        return wanted
+
+    def _range_of(self, knob: str) -> tuple[float, float]:
+        """Return the lowest and highest value that this GPU accepts; it is asked once."""
+        if knob not in self._bounds:
+            self._bounds[knob] = _accepted_range(self.gpu, knob)
+        return self._bounds[knob]
+
+    def surely_in_force(self) -> bool:
+        """Whether all values of this hold are in force; false if finding out could take long.
+
+        Waits for nothing, so `overridden_by` or `change` may know better.
+        """
+        entries = list(self._entries.items()) if self._owner == os.getpid() else []
+        in_force = (self._journal.in_force(knob, entry.id) for knob, entry in entries)
+        return bool(entries) and all(in_force)
 
     def overridden_by(self) -> Entry | None:
         """Return the later hold whose value is in force instead of this one's.
@@ -125,8 +168,7 @@ class Hold:
     def retune(self, lowest: int, highest: int) -> bool:
         """Lock the graphics clock again, up to many times a second.
 
-        As `change`, but faster: the bounds are not checked, and the record keeps the clock set by
-        `acquire` or `change`. The value restored at the end stays the same.
+        As `change`, but the bounds are not checked.
 
         Args:
             lowest: MHz, a clock that the GPU supports.
@@ -143,7 +185,7 @@ class Hold:
             if self._owner != os.getpid() or GRAPHICS_CLOCK not in self._entries:
                 raise KnobError("a graphics clock must be held in this process to be set again")
             entry = self._entries[GRAPHICS_CLOCK]
-            return self._journal.change(GRAPHICS_CLOCK, entry, [lowest, highest], lasting=False)
+            return self._journal.change(GRAPHICS_CLOCK, entry, [lowest, highest])
 
     def release(self) -> None:
         """Restore all knobs. Safe to call more than once, and in a forked child (no effect)."""
@@ -240,44 +282,25 @@ def _range(value: Value) -> ClockRange | None:
     return ClockRange(*value) if isinstance(value, list) else None
 
 
-def _checked(
-    gpu: Gpu,
-    power_limit: float | None,
-    graphics_clock: int | tuple[int, int] | None,
-    memory_clock: int | tuple[int, int] | None,
-) -> dict[str, Value]:
-    wanted: dict[str, Value] = {}
-    if power_limit is not None:
-        limits = gpu.power_limits()
-        if not limits.minimum <= power_limit <= limits.maximum:
-            raise KnobError(
-                f"{limits.minimum:g} W <= power_limit <= {limits.maximum:g} W must hold for "
-                f"{gpu.name}, but got {power_limit:g} W"
-            )
-        wanted[POWER_LIMIT] = float(power_limit)
-    for knob, clock in ((GRAPHICS_CLOCK, graphics_clock), (MEMORY_CLOCK, memory_clock)):
-        if clock is not None:
-            wanted[knob] = _checked_clock(gpu, knob, clock)
-    return wanted
-
-
-def _checked_clock(gpu: Gpu, knob: str, clock: int | tuple[int, int]) -> list[int]:
+def _clock_pair(knob: str, clock: int | tuple[int, int]) -> list[int]:
     try:
         low, high = map(operator.index, clock if isinstance(clock, tuple | list) else (clock,) * 2)
     except (TypeError, ValueError):
         raise KnobError(
             f"{knob} must be whole MHz or a pair (lowest, highest) of them, but got {clock!r}"
         ) from None
+    return [low, high]
+
+
+def _accepted_range(gpu: Gpu, knob: str) -> tuple[float, float]:
+    if knob == POWER_LIMIT:
+        limits = gpu.power_limits()
+        return limits.minimum, limits.maximum
     clocks = gpu.supported_clocks()
     supported = clocks.graphics if knob == GRAPHICS_CLOCK else clocks.memory
     if not supported:
         raise KnobError(f"{gpu.name} reports no {knob} that can be locked")
-    if not min(supported) <= low <= high <= max(supported):
-        raise KnobError(
-            f"{min(supported)} MHz <= lowest <= highest <= {max(supported)} MHz must hold for the "
-            f"{knob} of {gpu.name}, but got ({low}, {high}) MHz"
-        )
-    return [low, high]
+    return min(supported), max(supported)
 
 
 class _Holds:

@@ -10,7 +10,7 @@ way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 from zeus.device._records import Entry, GpuRecord, Stacks, Value, linked, record_name, recorded_gpus
 from zeus.errors import CapabilityError, KnobError, Reason
@@ -45,6 +45,7 @@ class Journal:
         self._memory = memory
         self._private = private
         self._record: GpuRecord | None = None
+        self._highest: dict[str, str] = {}  # IDs of the holds in force when the record was pinned
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -64,6 +65,8 @@ class Journal:
             stack = stacks.setdefault(knob, [])
             with suppress(CapabilityError, KnobError):  # refused: then it stays recorded
                 self._end_abandoned(stacks, knob)
+            if self._record is not None:
+                self._record.announce(knob)
             previous = read()
             if previous is None and stack:
                 previous = stack[-1].value
@@ -96,20 +99,38 @@ class Journal:
                 return
         stack.remove(entry)
 
-    def change(self, knob: str, entry: Entry, value: Value, *, lasting: bool = True) -> bool:
+    def change(self, knob: str, entry: Entry, value: Value) -> bool:
         """Set a knob again under an existing hold.
 
         Args:
             knob: Name of the knob.
             entry: Entry of the hold.
             value: Value to set.
-            lasting: Whether to record the value, which costs a write to disk. The value from
-                before the hold is recorded in any case.
 
         Returns:
             Whether the value is in force. It is not while a later hold overrides this one; it
             will be when that one ends.
         """
+        with critical_section:
+            return self._change_in_place(knob, entry, value) or self._change(knob, entry, value)
+
+    def _change_in_place(self, knob: str, entry: Entry, value: Value) -> bool:
+        """Change the value of the highest hold, if no hold began or ended since the last change.
+
+        Its record takes the value only: all else, above all the value to restore, stays the same.
+        """
+        record = self._record
+        if record is None or self._highest.get(knob) != entry.id:
+            return False
+        with _Locked(record):
+            if not record.is_current(knob, entry.id):
+                return False
+            self._apply(knob, value)
+            entry.value = value
+            record.replace_value(entry.id, value)
+            return True
+
+    def _change(self, knob: str, entry: Entry, value: Value) -> bool:
         with self._open() as stacks:
             stack = stacks.setdefault(knob, [])
             at = _position(stack, entry.id)
@@ -126,15 +147,23 @@ class Journal:
             highest = at + 1 == len(stack)
             if highest:
                 self._apply(knob, value)
-            if lasting or not highest:
-                stack[at].value = entry.value = value
+            stack[at].value = entry.value = value
             return highest
 
     def above(self, knob: str, entry_id: str) -> Entry | None:
         """Return the hold that is in force instead of this one; `None` if this one is."""
+        if self.in_force(knob, entry_id):
+            return None
         with self._open() as stacks:
             stack = stacks.get(knob, [])
             return None if not stack or stack[-1].id == entry_id else stack[-1]
+
+    def in_force(self, knob: str, entry_id: str) -> bool:
+        """Whether a hold is in force; false if finding out would need a lock."""
+        record = self._record
+        if record is None or self._highest.get(knob) != entry_id:
+            return False
+        return record.is_current(knob, entry_id)
 
     def pop(self, knob: str, entry_id: str) -> None:
         """End a hold: restore its previous value, unless a later hold overrides it.
@@ -199,18 +228,16 @@ class Journal:
                     for stack in self._memory.values():
                         linked(stack)
                 return
+            self._highest = {}
             record = self._record = GpuRecord(self._gpu_key, private=self._private)
-            give_up = _never if patient else critical_section.interrupt_pending
-            with ExitStack() as alone:
-                try:
-                    alone.enter_context(locked(record.lock_path, give_up, mode=record.lock_mode))
-                except LockTimeoutError as error:
-                    raise _blocked(error) from None
+            with _Locked(record, patient=patient):
                 stacks = record.load()
                 try:
                     yield stacks
                 finally:
                     self._save(stacks)
+                    record.pin(stacks)
+                    self._highest = {knob: stack[-1].id for knob, stack in stacks.items() if stack}
 
     def _save(self, stacks: Stacks) -> None:
         for stack in stacks.values():
@@ -219,20 +246,30 @@ class Journal:
             self._record.save(stacks)
 
 
+class _Locked(locked):
+    """The lock on the knobs of a GPU."""
+
+    def __init__(self, record: GpuRecord, *, patient: bool = False) -> None:
+        give_up = _never if patient else critical_section.interrupt_pending
+        super().__init__(record.lock_path, give_up, mode=record.mode)
+
+    def __enter__(self) -> None:
+        try:
+            super().__enter__()
+        except LockTimeoutError as error:
+            raise CapabilityError(
+                Reason.BLOCKED,
+                f"the record of changed knobs cannot be used: {error}",
+                "let that process continue, or end it",
+            ) from None
+
+
 def _never() -> bool:
     return False
 
 
 def _position(stack: list[Entry], entry_id: str) -> int | None:
     return next((at for at, entry in enumerate(stack) if entry.id == entry_id), None)
-
-
-def _blocked(error: LockTimeoutError) -> CapabilityError:
-    return CapabilityError(
-        Reason.BLOCKED,
-        f"the record of changed knobs cannot be used: {error}",
-        "let that process continue, or end it",
-    )
 
 
 def recover(gpu_key: str, apply: Apply, *, private: bool = False) -> int:

@@ -19,7 +19,13 @@ from typing import Any
 
 from zeus.device._record_places import machine_place, places, private_place
 from zeus.errors import CapabilityError, Reason
-from zeus.state._files import boot_id, process_namespace, process_start, write_atomically
+from zeus.state._files import (
+    PinnedFile,
+    boot_id,
+    process_namespace,
+    process_start,
+    write_atomically,
+)
 from zeus.state._locks import signs_of_life
 
 #: A knob's value in JSON: watts, a [lowest, highest] clock pair in MHz, a switch, or null (free).
@@ -32,6 +38,9 @@ _VERSION = 1
 _ENDED = "ended"  # instead of a start time, which is a number: matches no process
 _MAX_BYTES = 1 << 20
 _MAX_WATTS = 1e6
+_MAX_MHZ = 1_000_000
+_VALUE_WIDTH = 34  # characters: no value of a knob takes more
+_PAGE = 4096  # bytes that a write changes as one, even if its process is killed meanwhile
 
 
 @dataclass
@@ -69,6 +78,10 @@ class Entry:
             if started != "":
                 return started != self.started
         return not signs_of_life.seen(Path(self.file).parent / "alive", self.sign_of_life)
+
+    def is_mine(self) -> bool:
+        """Whether it is a hold of this process."""
+        return self.pid == os.getpid() and self.namespace == process_namespace()
 
     def abandon(self) -> None:
         """Let the next process end it, although this process lives on."""
@@ -109,6 +122,10 @@ class UnreadableRecord:
 class GpuRecord:
     """The record of one GPU: this user's own file, and those of others beside it.
 
+    The file is replaced when a hold begins or ends. A value, which may change many times a second,
+    is replaced within the file, so its owner need not read it again as long as it is the same file.
+    Processes of other users show by locking a byte that they, too, have holds on a knob.
+
     Args:
         gpu_key: Permanent key of the GPU.
         private: Whether only this user sees the GPU (simulated), and so its holds.
@@ -122,19 +139,16 @@ class GpuRecord:
         self._place = private_place() if private else machine_place()
         self._place.own.mkdir(mode=0o755, parents=True, exist_ok=True)
         self.path = self._place.own / f"{self._name}.json"
+        #: Lock file that every process takes to change this GPU's knobs.
+        self.lock_path = self._place.lock(self._name)
+        #: Permissions of its files.
+        self.mode = 0o644 if self._place.shared else 0o600
+        self._holders = self.lock_path.with_suffix(".holders")
         self._on_disk = ""
         self._more: dict[str, Any] = {}
         self._others: set[str] = set()  # holds recorded in files of other users
-
-    @property
-    def lock_path(self) -> Path:
-        """Lock file that every process takes to change this GPU's knobs."""
-        return self._place.lock(self._name)
-
-    @property
-    def lock_mode(self) -> int:
-        """Permissions of the lock file."""
-        return 0o644 if self._place.shared else 0o600
+        self._values: dict[str, int] = {}  # where the values of holds are in the file
+        self._pinned: PinnedFile | None = None
 
     def sign_of_life(self) -> int:
         """Mark this process as alive for processes in other PID namespaces; returns the mark."""
@@ -174,43 +188,82 @@ class GpuRecord:
         text = self._encoded(stacks)
         if text == self._on_disk:
             return
-        if text:
-            write_atomically(self.path, text, 0o644 if self._place.shared else 0o600)
+        if self._only_values_differ(text):
+            file = self._pin()
+            for at in self._values.values():
+                os.pwrite(file.descriptor, text[at : at + _VALUE_WIDTH].encode(), at)
+        elif text:
+            write_atomically(self.path, text, self.mode)
         else:
             self.path.unlink(missing_ok=True)
         for old in self._place.moved_from(self._name):
             old.unlink(missing_ok=True)
         self._on_disk = text
 
+    def _only_values_differ(self, text: str) -> bool:
+        """Whether the file would be the text, if values of holds were replaced in it."""
+        new, replaced = text.encode(), bytearray(self._on_disk.encode())
+        for at in self._values.values():
+            replaced[at : at + _VALUE_WIDTH] = new[at : at + _VALUE_WIDTH]
+        return replaced == new
+
+    def announce(self, knob: str) -> None:
+        """Show processes of other users that this one is about to hold a knob.
+
+        Raises:
+            OSError: If that fails.
+        """
+        if self._place.shared:
+            signs_of_life.join(self._holders, KNOBS.index(knob))
+
+    def pin(self, stacks: Stacks) -> None:
+        """Remember the holds that are saved now, for `is_current` and `replace_value`."""
+        self._pinned = None
+        with contextlib.suppress(OSError):
+            self._pinned = self._pin()
+        with contextlib.suppress(OSError):
+            for byte, knob in enumerate(KNOBS if self._place.shared else ()):
+                if not any(entry.is_mine() for entry in stacks.get(knob, [])):
+                    signs_of_life.leave(self._holders, byte)
+
+    def _pin(self) -> PinnedFile:
+        return PinnedFile(self.path, os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
+
+    def is_current(self, knob: str, entry_id: str) -> bool:
+        """Whether the living holds on a knob are those that were pinned, and all in this file."""
+        pinned = self._pinned
+        if pinned is None or entry_id not in self._values or not pinned.in_place():
+            return False
+        return not self._place.shared or not signs_of_life.others_joined(
+            self._holders, KNOBS.index(knob)
+        )
+
+    def replace_value(self, entry_id: str, value: Value) -> None:
+        """Replace the value of a hold in the file, if `is_current`."""
+        assert self._pinned is not None
+        os.pwrite(self._pinned.descriptor, _padded(value).encode(), self._values[entry_id])
+
     def _encoded(self, stacks: Stacks) -> str:
         """Return the content of this user's file; empty if there is nothing to record."""
         mine = {str(self.path), *map(str, self._place.moved_from(self._name)), ""}
         own = {
-            knob: [_encode(entry) for entry in stack if entry.file in mine]
-            for knob, stack in stacks.items()
+            knob: [entry for entry in stack if entry.file in mine] for knob, stack in stacks.items()
         }
-        knobs = {knob: stack for knob, stack in own.items() if stack}
+        knobs = {knob: [_encode(entry) for entry in stack] for knob, stack in own.items() if stack}
         left = {entry.id for stack in stacks.values() for entry in stack}
         ended = sorted(self._others - left)
         if not knobs and not ended:
             return ""
         record = self._more | {"version": _VERSION, "knobs": knobs, "ended": ended}
-        return json.dumps(record, indent=1, sort_keys=True)
-
-
-def record_signature(gpu_key: str, *, private: bool) -> tuple[tuple[int, int], ...]:
-    """Return a value that changes whenever the record of a GPU does; cheaper than reading it.
-
-    Raises:
-        OSError: If there is no directory for records.
-    """
-    place = private_place() if private else machine_place()
-    found = []
-    for file in place.files(record_name(gpu_key)):
-        with contextlib.suppress(FileNotFoundError):
-            status = file.stat()
-            found.append((status.st_ino, status.st_mtime_ns))
-    return tuple(found)
+        text = json.dumps(record, indent=1, sort_keys=True)
+        self._values = {}
+        for entry in (entry for stack in own.values() for entry in stack):
+            mark = json.dumps(_mark(entry))
+            at = text.index(mark)
+            text = text.replace(mark, _padded(entry.value))
+            if at // _PAGE == (at + _VALUE_WIDTH - 1) // _PAGE:
+                self._values[entry.id] = at
+        return text
 
 
 def record_name(gpu_key: str) -> str:
@@ -226,7 +279,7 @@ def recorded_gpus() -> set[str]:
 def recorded_stacks() -> tuple[dict[str, Stacks], list[UnreadableRecord]]:
     """Return the holds by name of the GPU's record and by knob, and the unreadable records.
 
-    Records are replaced atomically, so reading needs no lock.
+    Records are replaced atomically, apart from single values, so reading needs no lock.
     """
     found: dict[str, Stacks] = {}
     unreadable: list[UnreadableRecord] = []
@@ -234,6 +287,8 @@ def recorded_stacks() -> tuple[dict[str, Stacks], list[UnreadableRecord]]:
     for place in places():
         for file in place.all_files():
             record = _read(file)
+            if isinstance(record, UnreadableRecord):
+                record = _read(file)  # a value may have been replaced just then
             if isinstance(record, UnreadableRecord):
                 unreadable.append(record)
             elif record is not None:
@@ -340,10 +395,12 @@ _NUMBERS = ("pid", "sign_of_life", "order")
 
 
 def _entry(knob: str, found: Any, file: Path) -> Entry:
-    if not isinstance(found, dict) or not {"value", "previous", "pid", "id"} <= found.keys():
-        raise ValueError(f"has a hold on the {knob} without value, previous, pid or id")
+    if isinstance(found, dict) and "previous" in found:  # as in older records
+        found = {"original": found["previous"], **found}
+        del found["previous"]
+    if not isinstance(found, dict) or not {"value", "original", "pid", "id"} <= found.keys():
+        raise ValueError(f"has a hold on the {knob} without value, original, pid or id")
     known = {name: found[name] for name in (*_VALUES, *_TEXTS, *_NUMBERS) if name in found}
-    known.setdefault("original", found["previous"])
     for name in _VALUES:
         _check_value(knob, known[name])
     if not all(isinstance(known.get(name, ""), str) for name in _TEXTS) or not all(
@@ -351,10 +408,10 @@ def _entry(knob: str, found: Any, file: Path) -> Entry:
     ):
         raise ValueError(f"has a hold on the {knob} that does not identify its process")
     more = {name: value for name, value in found.items() if name not in known}
-    return Entry(**known, file=str(file), more=more)
+    return Entry(**known, previous=known["original"], file=str(file), more=more)
 
 
-_VALUES = ("value", "previous", "original")
+_VALUES = ("value", "original")
 
 
 def _check_value(knob: str, value: Any) -> None:
@@ -362,14 +419,26 @@ def _check_value(knob: str, value: Any) -> None:
         good = type(value) in (int, float) and 0 < value < _MAX_WATTS
     else:
         good = value is None or (
-            isinstance(value, list) and len(value) == 2 and all(type(each) is int for each in value)
+            isinstance(value, list)
+            and len(value) == 2
+            and all(type(each) is int and 0 <= each < _MAX_MHZ for each in value)
         )
     if not good:
         raise ValueError(f"has {value!r:.40} as a {knob.replace('_', ' ')}")
 
 
+def _padded(value: Value) -> str:
+    text = "null" if value is None else str(value)  # as JSON, but faster than its encoder
+    return text.ljust(_VALUE_WIDTH)
+
+
+def _mark(entry: Entry) -> str:
+    """Return a text that stands for the value of an entry, as wide as a padded value in JSON."""
+    return f"{id(entry):0{_VALUE_WIDTH - 2}d}"
+
+
 def _encode(entry: Entry) -> dict[str, Any]:
     found = asdict(entry)
     more = found.pop("more")
-    del found["file"]
-    return {**more, **found}
+    del found["file"], found["previous"]  # follow from place and order
+    return {**more, **found, "value": _mark(entry)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # whose wrappers look up enums, which takes 25 µs
 import os
 import signal
 import threading
@@ -62,15 +63,15 @@ class CriticalSection:
         return bool(self._lock._is_owned())  # type: ignore[attr-defined]
 
     def _postpone_interrupts(self) -> None:
-        handler = signal.getsignal(signal.SIGINT)
+        handler = _signal.getsignal(signal.SIGINT)
         if callable(handler) and handler != self._interrupted:
             self._on_interrupt = handler
-            signal.signal(signal.SIGINT, self._interrupted)
+            _signal.signal(signal.SIGINT, self._interrupted)
 
     def _allow_interrupts(self) -> None:
         self._interrupted_inside = False
-        if self._on_interrupt is not None and signal.getsignal(signal.SIGINT) == self._interrupted:
-            signal.signal(signal.SIGINT, self._on_interrupt)
+        if self._on_interrupt is not None and _signal.getsignal(signal.SIGINT) == self._interrupted:
+            _signal.signal(signal.SIGINT, self._on_interrupt)
         self._on_interrupt = None
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:

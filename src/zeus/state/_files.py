@@ -9,6 +9,7 @@ import re
 import stat
 import tempfile
 import time
+import weakref
 from pathlib import Path
 
 STATE_VARIABLE = "ZEUS_STATE_DIR"
@@ -76,6 +77,32 @@ def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
             os.fsync(directory)
     finally:
         os.close(directory)
+
+
+class PinnedFile:
+    """An open file, so that no other file can have its number, and whether it is in its place.
+
+    Args:
+        path: Its path.
+        descriptor: Its descriptor, which is closed with this object.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self.descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor).atexit = False
+        self._status = _compared(os.fstat(descriptor))
+
+    def in_place(self) -> bool:
+        """Whether the path is still that of this file, and its size the same."""
+        try:
+            return _compared(self._path.stat()) == self._status
+        except OSError:
+            return False
+
+
+def _compared(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size
 
 
 def _remove_leftovers(path: Path) -> None:

@@ -9,17 +9,21 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import struct
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+
+from zeus.state._files import PinnedFile
 
 LOCK_TIMEOUT = 3.0
 """Seconds after which a lock counts as stuck. They are held for milliseconds."""
 
 _SHORT_TIMEOUT = 0.25  # seconds, for a while after one was stuck: others may be, too
 _A_WHILE = 30.0  # seconds
+_FLOCK = "hhqqi"  # struct flock of Linux
 _FIRST_PAUSE, _LONGEST_PAUSE = 2e-4, 0.02  # seconds between tries
 
 _last_timeout = -_A_WHILE
@@ -31,11 +35,8 @@ class LockTimeoutError(TimeoutError):
     """A lock was not free in time; names its holder, where the system reports it."""
 
 
-@contextlib.contextmanager
-def locked(
-    path: Path, give_up: Callable[[], bool] = lambda: False, *, mode: int = 0o600
-) -> Iterator[None]:
-    """Hold an exclusive lock between processes; it is released when its process ends.
+class locked:
+    """Context manager: an exclusive lock between processes, which also ends with its process.
 
     Args:
         path: The lock file, created if missing.
@@ -43,25 +44,39 @@ def locked(
         mode: Permissions of a file that is created.
 
     Raises:
-        LockTimeoutError: If it is not free within `LOCK_TIMEOUT`.
+        LockTimeoutError: On entering, if it is not free within `LOCK_TIMEOUT`.
     """
-    descriptor = _open(path, mode)
-    try:
-        _acquire(descriptor, path, give_up)
+
+    def __init__(
+        self, path: Path, give_up: Callable[[], bool] = lambda: False, *, mode: int = 0o600
+    ) -> None:
+        self._path = path
+        self._give_up = give_up
+        self._mode = mode
+
+    def __enter__(self) -> None:
+        self._descriptor = _open(self._path, self._mode)
         try:
-            yield
-        finally:
+            _acquire(self._descriptor, self._path, self._give_up)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        try:
             # Closing is not enough if another thread forked meanwhile: the child has a copy.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-    finally:
-        os.close(descriptor)
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        finally:
+            os.close(self._descriptor)
 
 
 def _open(path: Path, mode: int) -> int:
     # In a world-writable directory the kernel refuses to "create" a file of another user; to lock
     # a file, read permission is enough.
-    with contextlib.suppress(FileNotFoundError):
+    try:
         return os.open(path, _READ)
+    except FileNotFoundError:
+        pass
     with contextlib.suppress(FileExistsError):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         with contextlib.suppress(OSError):
@@ -120,6 +135,7 @@ class SignsOfLife:
     def __init__(self) -> None:
         self._files: dict[tuple[Path, int], int] = {}
         self._given: dict[tuple[Path, int], int] = {}
+        self._groups: dict[Path, PinnedFile] = {}
         self._lock = threading.RLock()
 
     def give(self, path: Path) -> int:
@@ -148,6 +164,40 @@ class SignsOfLife:
             except OSError:
                 return True
         return False
+
+    def join(self, path: Path, byte: int) -> None:
+        """Enter this process into the group of a byte, until it leaves or ends.
+
+        Raises:
+            OSError: If locking fails.
+        """
+        # Shared, because all members lock the same byte.
+        fcntl.lockf(self._group(path), fcntl.LOCK_SH | fcntl.LOCK_NB, 1, byte)
+
+    def leave(self, path: Path, byte: int) -> None:
+        """Take this process out of the group of a byte.
+
+        Raises:
+            OSError: If unlocking fails.
+        """
+        fcntl.lockf(self._group(path), fcntl.LOCK_UN, 1, byte)
+
+    def others_joined(self, path: Path, byte: int) -> bool:
+        """Whether other processes are in the group of a byte; true if unknown."""
+        try:
+            query = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+            found = fcntl.fcntl(self._group(path), fcntl.F_GETLK, query)
+        except OSError:
+            return True
+        return bool(struct.unpack(_FLOCK, found)[0] != fcntl.F_UNLCK)
+
+    def _group(self, path: Path) -> int:
+        """Return a descriptor of the file of a group, which may have been deleted meanwhile."""
+        with self._lock:
+            file = self._groups.get(path)
+            if file is None or not file.in_place():
+                file = self._groups[path] = PinnedFile(path, _open(path, 0o644))
+            return file.descriptor
 
     def reset_after_fork(self) -> None:
         """Replace the lock: a thread of the parent may have held it."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from zeus.clock import Clock
 from zeus.device._base import Gpu
 from zeus.device._hold import Hold
-from zeus.device._records import record_signature
 from zeus.errors import CapabilityError, KnobError
 
 
@@ -68,7 +67,6 @@ class ClockSetter:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._seen: object = None  # signature of the record of holds when last checked
         self._closed = False
 
     def begin(self) -> None:
@@ -131,22 +129,11 @@ class ClockSetter:
     def confirm(self) -> None:
         """Check whether our clock is still in force: another process's hold may override it now.
 
-        Costs next to nothing while the record of holds does not change.
+        Costs next to nothing while no hold begins or ends.
         """
-        found = self._look_at_record()
-        if self.covered or found is None or found != self._seen:
+        hold = self._hold
+        if hold is not None and (self.covered or not hold.surely_in_force()):
             self._set(self._wanted, confirm=True)
-            self._seen = found
-
-    def _look_at_record(self) -> object:
-        """Return a signature of the record of holds, to detect changes; `None` if unknown."""
-        driver = self._gpu.driver
-        try:
-            return (
-                record_signature(self._gpu.key, private=driver.private) if driver.shared else None
-            )
-        except OSError:
-            return None
 
     def who_covers(self) -> str:
         """Return which process overrides our clock, and at which MHz, for people."""
