@@ -2,7 +2,7 @@
 
 Reads the published sweeps (time per epoch and average power of every batch size and power limit)
 and fits, per GPU model, the shape of its power-over-clock curve, and per recorded job how it uses
-the GPU. The printed figures are the ones in `zeus/device/simulated_models.py` and
+the GPU. The printed figures are the ones in `zeus/device/_simulated_models.py` and
 `zeus/testing/recorded_jobs.csv`. Needs SciPy (``pip install scipy``).
 """
 

@@ -303,7 +303,7 @@ class SimulatedGpuDriver(GpuDriver):
             name=model.name,
             vendor=model.vendor,
             pci_address=f"0000:{0x10 + slot:02x}:00.0",
-            whole_module=model.key == "mi250x",
+            whole_module=model.whole_module,
         )
         # Sensors of different GPUs are not in step on real nodes either.
         self._salt = unique.int

@@ -1,9 +1,8 @@
 """The GPU models of the simulated node, and the physics they share.
 
-Names, limits and clocks are those of the real parts. The shape of power over clock is fitted to
-recorded power sweeps for V100 and A40 (`benchmarks/fit_simulated.py`); the other parts use the
-shape of the most similar one. Dynamic power is proportional to activity x clock x voltage²,
-with a voltage that is flat up to a knee and rises linearly from there to the highest clock.
+Dynamic power is proportional to activity x clock x voltage², with a voltage that is flat up to a
+knee and rises linearly from there to the highest clock. That shape is fitted to recorded power
+sweeps (`benchmarks/fit_simulated.py`).
 """
 
 from __future__ import annotations
@@ -15,14 +14,15 @@ from dataclasses import dataclass
 from zeus.device._sensors import PRESETS, Sensors
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GpuModel:
     """Parameters of one product.
 
     Attributes:
         key: Short name used in `ZEUS_SIMULATE`.
         name: Product name as the driver reports it.
-        vendor: "NVIDIA" or "AMD".
+        vendor: As in `GpuIdentity`.
+        whole_module: As there: whether it is one die of a board that is metered as a whole.
         minimum_limit: Lowest power limit, W.
         maximum_limit: Highest and default power limit, W.
         idle_power: W with nothing running.
@@ -42,6 +42,7 @@ class GpuModel:
     key: str
     name: str
     vendor: str
+    whole_module: bool = False
     minimum_limit: float
     maximum_limit: float
     idle_power: float
@@ -53,7 +54,7 @@ class GpuModel:
     clock_step: float
     memory_clock: int
     memory_bytes: int
-    memory_power_share: float | None
+    memory_power_share: float | None = None
     thermal_resistance: float
     speed: float
 
@@ -121,24 +122,70 @@ def exponential(start: float, end: float, elapsed: float, time_constant: float) 
 
 _GIB = 2**30
 
+# Units are above. Where the figures are from:
+# - name, limits, clocks, memory: the part itself.
+# - static power, floor voltage, knee: fitted for V100 and A40 to recorded power sweeps of the Zeus
+#   paper; the other parts follow the most similar one.
+# - speed: published peak TFLOP/s (FP32; TF32 from the A100 on; FP16 of one die for the MI250X).
+# - idle power, share of memory, thermal resistance: assumed, and plausible for such boards.
 MODELS: dict[str, GpuModel] = {
     model.key: model
     for model in (
-        GpuModel("p100", "Tesla P100-PCIE-16GB", "NVIDIA", 125, 250, 25, 33, 0.827, 0.76, 544, 1328,
-                 12, 715, 16 * _GIB, None, 0.16, 9.3),
-        GpuModel("v100", "Tesla V100-PCIE-32GB", "NVIDIA", 100, 250, 25, 34.44, 0.827, 0.7596, 135,
-                 1380, 7.5, 877, 32 * _GIB, None, 0.16, 14.0),
-        GpuModel("rtx6000", "Quadro RTX 6000", "NVIDIA", 100, 260, 22, 55, 0.835, 0.71, 300, 2100,
-                 15, 7001, 24 * _GIB, None, 0.17, 16.3),
-        GpuModel("a40", "NVIDIA A40", "NVIDIA", 100, 300, 30, 87.13, 0.8437, 0.6671, 210, 1740, 15,
-                 7251, 48 * _GIB, None, 0.15, 37.4),
-        GpuModel("a100", "NVIDIA A100-SXM4-80GB", "NVIDIA", 100, 400, 55, 83, 0.835, 0.71, 210,
-                 1410, 15, 1593, 80 * _GIB, None, 0.1, 156.0),
-        GpuModel("h100", "NVIDIA H100 80GB HBM3", "NVIDIA", 200, 700, 70, 115, 0.83, 0.68, 345,
-                 1980, 15, 2619, 80 * _GIB, 0.12, 0.06, 495.0),
-        GpuModel("mi250x", "AMD Instinct MI250X", "AMD", 100, 560, 85, 110, 0.83, 0.7, 500, 1700,
-                 25, 1600, 128 * _GIB, None, 0.07, 191.0),
-        GpuModel("mi300x", "AMD Instinct MI300X", "AMD", 150, 750, 130, 160, 0.83, 0.68, 500, 2100,
-                 25, 1300, 192 * _GIB, None, 0.055, 653.0),
+        GpuModel(
+            key="p100", name="Tesla P100-PCIE-16GB", vendor="NVIDIA",
+            minimum_limit=125, maximum_limit=250,
+            idle_power=25, static_power=33, floor_voltage=0.827, knee=0.76,
+            lowest_clock=544, highest_clock=1328, clock_step=12, memory_clock=715,
+            memory_bytes=16 * _GIB, thermal_resistance=0.16, speed=9.3,
+        ),
+        GpuModel(
+            key="v100", name="Tesla V100-PCIE-32GB", vendor="NVIDIA",
+            minimum_limit=100, maximum_limit=250,
+            idle_power=25, static_power=34.44, floor_voltage=0.827, knee=0.7596,
+            lowest_clock=135, highest_clock=1380, clock_step=7.5, memory_clock=877,
+            memory_bytes=32 * _GIB, thermal_resistance=0.16, speed=14.0,
+        ),
+        GpuModel(
+            key="rtx6000", name="Quadro RTX 6000", vendor="NVIDIA",
+            minimum_limit=100, maximum_limit=260,
+            idle_power=22, static_power=55, floor_voltage=0.835, knee=0.71,
+            lowest_clock=300, highest_clock=2100, clock_step=15, memory_clock=7001,
+            memory_bytes=24 * _GIB, thermal_resistance=0.17, speed=16.3,
+        ),
+        GpuModel(
+            key="a40", name="NVIDIA A40", vendor="NVIDIA",
+            minimum_limit=100, maximum_limit=300,
+            idle_power=30, static_power=87.13, floor_voltage=0.8437, knee=0.6671,
+            lowest_clock=210, highest_clock=1740, clock_step=15, memory_clock=7251,
+            memory_bytes=48 * _GIB, thermal_resistance=0.15, speed=37.4,
+        ),
+        GpuModel(
+            key="a100", name="NVIDIA A100-SXM4-80GB", vendor="NVIDIA",
+            minimum_limit=100, maximum_limit=400,
+            idle_power=55, static_power=83, floor_voltage=0.835, knee=0.71,
+            lowest_clock=210, highest_clock=1410, clock_step=15, memory_clock=1593,
+            memory_bytes=80 * _GIB, thermal_resistance=0.1, speed=156.0,
+        ),
+        GpuModel(
+            key="h100", name="NVIDIA H100 80GB HBM3", vendor="NVIDIA",
+            minimum_limit=200, maximum_limit=700,
+            idle_power=70, static_power=115, floor_voltage=0.83, knee=0.68,
+            lowest_clock=345, highest_clock=1980, clock_step=15, memory_clock=2619,
+            memory_bytes=80 * _GIB, memory_power_share=0.12, thermal_resistance=0.06, speed=495.0,
+        ),
+        GpuModel(
+            key="mi250x", name="AMD Instinct MI250X", vendor="AMD", whole_module=True,
+            minimum_limit=100, maximum_limit=560,
+            idle_power=85, static_power=110, floor_voltage=0.83, knee=0.7,
+            lowest_clock=500, highest_clock=1700, clock_step=25, memory_clock=1600,
+            memory_bytes=128 * _GIB, thermal_resistance=0.07, speed=191.0,
+        ),
+        GpuModel(
+            key="mi300x", name="AMD Instinct MI300X", vendor="AMD",
+            minimum_limit=150, maximum_limit=750,
+            idle_power=130, static_power=160, floor_voltage=0.83, knee=0.68,
+            lowest_clock=500, highest_clock=2100, clock_step=25, memory_clock=1300,
+            memory_bytes=192 * _GIB, thermal_resistance=0.055, speed=653.0,
+        ),
     )
 }  # fmt: skip
