@@ -12,11 +12,11 @@ from tests.present import present
 
 from zeus.cli._snapshot import NodeReader
 from zeus.clock import VirtualClock
+from zeus.device import Gpu
 from zeus.device._base import (
     Cpu,
     CpuDriver,
     DeviceSet,
-    Gpu,
     GpuDriver,
     GpuIdentity,
     GpuProcess,

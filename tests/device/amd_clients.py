@@ -24,7 +24,8 @@ PRELUDE = """
 import json, os, sys, time
 from pathlib import Path
 from zeus.device import _amd as amd
-from zeus.device._base import ClockRange, Gpu, GpuDriver
+from zeus.device._base import ClockRange, GpuDriver
+from zeus.device import Gpu
 from zeus.device._guard import Guard
 from zeus.device._vendors import GpuVendor
 from zeus.errors import CapabilityError, KnobError

@@ -17,15 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from zeus.clock import MonotonicClock
+from zeus.device import Gpu
 from zeus.device import _simulated as simulated
-from zeus.device._base import (
-    ClockRange,
-    Gpu,
-    GpuDriver,
-    GpuIdentity,
-    PowerLimits,
-    SupportedClocks,
-)
+from zeus.device._base import ClockRange, GpuDriver, GpuIdentity, PowerLimits, SupportedClocks
 
 TREE = Path(__file__).parents[2]
 PYTHONPATH = os.pathsep.join(str(TREE / folder) for folder in ("src", "", "drivers/python"))
@@ -38,7 +32,8 @@ import json, os, random, signal, sys, threading, time
 from pathlib import Path
 from zeus.clock import MonotonicClock
 from zeus.device import get_gpus, _node as node, _nvml as nvml
-from zeus.device._base import Capability, ClockRange, Gpu
+from zeus.device._base import Capability, ClockRange
+from zeus.device import Gpu
 from zeus.errors import CapabilityError, KnobError
 
 def say(value):

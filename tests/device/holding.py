@@ -9,7 +9,7 @@ import pytest
 from tests.device.clients import SPEC, Clients, onlookers
 
 from zeus.clock import VirtualClock
-from zeus.device._base import Gpu
+from zeus.device import Gpu
 from zeus.device._node import simulated_node
 
 ODD = 187.5

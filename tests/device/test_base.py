@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from tests.device.clients import stand_in
 
+from zeus.device import Gpu
 from zeus.device._base import (
     AbsentGpuDriver,
     Capability,
     ClockRange,
     Cpu,
     CpuDriver,
-    Gpu,
     GpuDriver,
     GpuIdentity,
     Problem,

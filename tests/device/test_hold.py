@@ -12,7 +12,8 @@ import pytest
 from tests.device.clients import onlookers, stand_in
 from tests.device.holding import ODD, recovered
 
-from zeus.device._base import Capability, ClockRange, Gpu
+from zeus.device import Gpu
+from zeus.device._base import Capability, ClockRange
 from zeus.device._hold import knob_setter
 from zeus.device._journal import Journal
 from zeus.device._records import recorded_gpus

@@ -11,7 +11,7 @@ import pytest
 from tests.device.clients import onlookers, stand_in
 from tests.device.holding import ODD, recovered
 
-from zeus.device._base import Gpu
+from zeus.device import Gpu
 from zeus.device._records import recorded_gpus
 from zeus.state._critical import critical_section
 

@@ -12,8 +12,7 @@ import pytest
 from tests.device.clients import SPEC, Client, Clients, onlookers, stand_in
 from tests.device.holding import ODD, recovered
 
-from zeus.device import get_gpus
-from zeus.device._base import Gpu
+from zeus.device import Gpu, get_gpus
 from zeus.device._hold import knob_setter
 from zeus.device._journal import Journal
 from zeus.device._records import recorded_gpus

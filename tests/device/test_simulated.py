@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.device.strategies import schedules
 
 from zeus.clock import VirtualClock
+from zeus.device import Gpu
 from zeus.device import _simulated as simulated
-from zeus.device._base import Capability, ClockRange, Gpu
+from zeus.device._base import Capability, ClockRange
 from zeus.device._node import simulated_node
 from zeus.device._simulated import (
     IDLE,

@@ -11,8 +11,9 @@ import pytest
 from tests.device.clients import SPEC, Clients, onlookers
 
 from zeus.clock import MonotonicClock, VirtualClock
+from zeus.device import Gpu
 from zeus.device import _simulated as simulated
-from zeus.device._base import ClockRange, Gpu
+from zeus.device._base import ClockRange
 from zeus.device._simulated import (
     IDLE,
     GpuState,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -146,8 +147,9 @@ def test_callbacks_are_closed_in_their_order_also_if_one_fails():
 
 
 def test_what_is_no_callback_is_told_at_once():
+    wrong: list[Any] = [ZeusMonitor(node=SimulatedNode("v100"))]
     with pytest.raises(RunError, match=r"must be objects of zeus\.optimizer\.Callback"):
-        Run([ZeusMonitor(node=SimulatedNode("v100"))], None)
+        Run(wrong, None)
 
 
 def test_a_framework_that_is_not_installed_is_told_with_the_line_that_mends_it():

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tests.present import present
 
 from zeus.clock import MonotonicClock, VirtualClock
-from zeus.device._base import Cpu, CpuDriver, DeviceSet, Gpu, GpuDriver, GpuIdentity, unsupported
+from zeus.device import Gpu
+from zeus.device._base import Cpu, CpuDriver, DeviceSet, GpuDriver, GpuIdentity, unsupported
 from zeus.device._node import Node, simulated_node
 from zeus.errors import CapabilityError, Reason
 from zeus.monitor import ZeusMonitor

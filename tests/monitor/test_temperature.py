@@ -6,7 +6,8 @@ import pytest
 from tests.present import present
 
 from zeus.clock import VirtualClock
-from zeus.device._base import DeviceSet, Gpu, GpuDriver, GpuIdentity
+from zeus.device import Gpu
+from zeus.device._base import DeviceSet, GpuDriver, GpuIdentity
 from zeus.device._node import Node
 from zeus.errors import Reason
 from zeus.monitor._temperature import TemperatureMonitor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from zeus.device._base import Gpu
+from zeus.device import Gpu
 from zeus.frontier import Frontier, Objective, Point
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.callback import Callback

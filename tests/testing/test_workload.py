@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.present import present
 
 from zeus.clock import MonotonicClock, VirtualClock
-from zeus.device._base import Gpu, GpuDriver, GpuIdentity
+from zeus.device import Gpu
+from zeus.device._base import GpuDriver, GpuIdentity
 from zeus.device._simulated import IDLE
 from zeus.monitor import ZeusMonitor
 from zeus.testing import SimulatedNode, Workload

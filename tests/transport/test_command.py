@@ -6,7 +6,7 @@ import json
 import threading
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
@@ -107,8 +107,9 @@ def server():
     """Says what it was asked, or what it is told to."""
 
     class Handler(BaseHTTPRequestHandler):
-        answer: ClassVar = None
-        heard: ClassVar = []
+        answer: ClassVar[Any] = None
+        heard: ClassVar[list[Any]] = []
+        remote: ClassVar[Remote]
 
         def _reply(self):
             length = int(self.headers.get("Content-Length") or 0)

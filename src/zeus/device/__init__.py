@@ -7,16 +7,8 @@ sets, or `None`. Knobs are changed only under a hold:
 
 from __future__ import annotations
 
-from zeus.device._base import (
-    Capability,
-    Cpu,
-    DeviceSet,
-    Gpu,
-    PowerLimits,
-    Problem,
-    Soc,
-    Support,
-)
+from zeus.device._base import Capability, Cpu, DeviceSet, PowerLimits, Problem, Soc, Support
+from zeus.device._gpu import Gpu
 from zeus.device._hold import Hold
 from zeus.device._node import Node, current_node
 from zeus.errors import CapabilityError, KnobError, Reason

@@ -11,16 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import Protocol, TypeVar, overload
 
-from zeus.device._guard import Guard
-from zeus.errors import CapabilityError, KnobError, Reason, UnknownDeviceError
-
-if TYPE_CHECKING:
-    from zeus.device._hold import Hold
-    from zeus.device._records import Entry
-
-T = TypeVar("T")
+from zeus.errors import CapabilityError, Reason, UnknownDeviceError
 
 
 class Capability(StrEnum):
@@ -294,201 +287,6 @@ _QUESTIONS = frozenset(
 )
 
 
-class Gpu:
-    """One GPU, numbered as the frameworks do.
-
-    Attributes:
-        index: The ordinal that frameworks use for it (after `CUDA_VISIBLE_DEVICES` and the like).
-            Where GPUs of several vendors are visible, it goes on from one vendor to the next.
-        ordinal: Its number among the visible GPUs of its vendor.
-        driver: The back end, for callers in a thread of their own that may hang.
-    """
-
-    def __init__(self, index: int, driver: GpuDriver, ordinal: int | None = None) -> None:
-        self.index = index
-        self.ordinal = index if ordinal is None else ordinal
-        self.driver = driver
-        self.identity = driver.identity
-        #: Holds on a GPU that no other process sees.
-        self.held: dict[str, list[Entry]] = {}
-        self._guard = Guard(self.identity.name) if driver.may_hang else None
-
-    @property
-    def name(self) -> str:
-        """Product name."""
-        return self.identity.name
-
-    @property
-    def meter_period(self) -> float | None:
-        """Seconds between refreshes of the power meter, if known; 0 for a live one."""
-        return self.driver.meter_period
-
-    @property
-    def key(self) -> str:
-        """UUID or PCI address: the same GPU for every process and container."""
-        return self.identity.key
-
-    def __repr__(self) -> str:
-        return f"<Gpu {self.index}: {self.name} {self.key}>"
-
-    def _ask(self, question: Callable[[], T]) -> T:
-        return question() if self._guard is None else self._guard.call(question)
-
-    def energy(self) -> float:
-        """Joules since some fixed moment; the counter updates in ticks of 20-100 ms."""
-        return self._ask(self.driver.energy)
-
-    def instant_power(self) -> float:
-        """Current power in watts."""
-        return self._ask(self.driver.instant_power)
-
-    def version(self) -> str:
-        """Driver version; empty if the driver does not report it."""
-        return self._ask(self.driver.version)
-
-    def sample(self) -> tuple[float | CapabilityError, float | CapabilityError]:
-        """Energy and instantaneous power, in one driver call where there is one."""
-        return self._ask(self.driver.sample)
-
-    def timed_energy(self) -> tuple[float, float]:
-        """Joules, and the `time.monotonic()` instant of the counter's last refresh."""
-        return self._ask(self.driver.timed_energy)
-
-    def power_samples(self, since: float) -> list[tuple[float, float]]:
-        """Power samples of the driver after an instant: `time.monotonic()` instants and watts."""
-        return self._ask(lambda: self.driver.power_samples(since))
-
-    def average_power(self) -> float:
-        """Watts, averaged by the driver over about a second."""
-        return self._ask(self.driver.average_power)
-
-    def memory_power(self) -> float:
-        """Watts drawn by the GPU's memory."""
-        return self._ask(self.driver.memory_power)
-
-    def temperature(self) -> float:
-        """Temperature in degrees Celsius."""
-        return self._ask(self.driver.temperature)
-
-    def utilization(self) -> float:
-        """Share of recent time during which a kernel ran, 0 to 1."""
-        return self._ask(self.driver.utilization)
-
-    def memory(self) -> MemoryUse:
-        """Device memory in bytes, used and total."""
-        return self._ask(self.driver.memory)
-
-    def processes(self) -> tuple[GpuProcess, ...]:
-        """Processes that use this GPU."""
-        return self._ask(self.driver.processes)
-
-    def power_limit(self) -> float:
-        """The current power limit, in watts."""
-        return self._ask(self.driver.power_limit)
-
-    def power_limits(self) -> PowerLimits:
-        """Range and default of the power limit, in watts."""
-        return self._ask(self.driver.power_limits)
-
-    def current_clocks(self) -> CurrentClocks:
-        """Current clocks, in MHz."""
-        return self._ask(self.driver.current_clocks)
-
-    def supported_clocks(self) -> SupportedClocks:
-        """Clocks that can be locked, in MHz."""
-        return self._ask(self.driver.supported_clocks)
-
-    def locked_graphics_clock(self) -> ClockRange | None:
-        """The current lock in MHz, or `None` if unlocked or if the driver cannot report it."""
-        return self._ask(self.driver.locked_graphics_clock)
-
-    def locked_memory_clock(self) -> ClockRange | None:
-        """The current lock in MHz, or `None` if unlocked or if the driver cannot report it."""
-        return self._ask(self.driver.locked_memory_clock)
-
-    def persistence(self) -> bool:
-        """Whether the driver stays loaded while no process uses the GPU."""
-        return self._ask(self.driver.persistence)
-
-    def hold(
-        self,
-        *,
-        power_limit: float | None = None,
-        graphics_clock: int | tuple[int, int] | None = None,
-        memory_clock: int | tuple[int, int] | None = None,
-    ) -> Hold:
-        """Change knobs temporarily; the previous values are always restored.
-
-        Use as ``with gpu.hold(power_limit=200): ...``. They are restored on leaving the
-        block, on an exception, on SIGTERM, and after SIGKILL when Zeus next starts on this
-        machine (or on ``zeus restore``). A clock lock set by another program is known only
-        if the driver reports it. NVIDIA's does not: there, clocks are unlocked afterwards.
-
-        Args:
-            power_limit: Watts.
-            graphics_clock: MHz, or (lowest, highest) MHz.
-            memory_clock: MHz, or (lowest, highest) MHz.
-
-        Raises:
-            KnobError: If a value is outside the range that this GPU accepts.
-            CapabilityError: If the GPU or the permissions do not allow it.
-        """
-        from zeus.device._hold import Hold  # noqa: PLC0415  (hold builds on this module)
-
-        return Hold(self, power_limit, graphics_clock, memory_clock)
-
-    def apply(self, setter: Callable[[], None]) -> None:
-        """Run a driver setter under the guard. For holds only: other callers use `hold`."""
-        self._ask(setter)
-
-    def support(self, capability: Capability) -> Support:
-        """Find out whether a capability can be used here, by trying it without side effects."""
-        try:
-            _PROBES[capability](self)
-        except CapabilityError as error:
-            return Support.refused(error)
-        except KnobError as error:
-            return Support(False, Reason.UNSUPPORTED, str(error))
-        return Support(True)
-
-
-def _rewrite_power_limit(gpu: Gpu) -> None:
-    # Setting the current value changes nothing and shows whether setting is allowed.
-    from zeus.device._hold import rewrite_power_limit  # noqa: PLC0415  (hold builds on this module)
-
-    rewrite_power_limit(gpu)
-
-
-def _clock_control(gpu: Gpu) -> None:
-    # Not every driver reports locks, so trying one could undo another program's. Locking clocks
-    # needs the same permission as setting the power limit, which can be tried safely.
-    gpu.supported_clocks()
-    if type(gpu.driver).lock_graphics_clock is GpuDriver.lock_graphics_clock:
-        raise unsupported(Capability.LOCK_CLOCKS)
-    try:
-        _rewrite_power_limit(gpu)
-    except CapabilityError as error:
-        if error.reason is not Reason.UNSUPPORTED:
-            raise
-
-
-_PROBES: dict[Capability, Callable[[Gpu], object]] = {
-    Capability.ENERGY_COUNTER: Gpu.energy,
-    Capability.INSTANT_POWER: Gpu.instant_power,
-    Capability.AVERAGE_POWER: Gpu.average_power,
-    Capability.MEMORY_POWER: Gpu.memory_power,
-    Capability.TEMPERATURE: Gpu.temperature,
-    Capability.UTILIZATION: Gpu.utilization,
-    Capability.MEMORY: Gpu.memory,
-    Capability.PROCESSES: Gpu.processes,
-    Capability.CLOCKS: Gpu.current_clocks,
-    Capability.POWER_LIMIT: Gpu.power_limit,
-    Capability.PERSISTENCE: Gpu.persistence,
-    Capability.SET_POWER_LIMIT: _rewrite_power_limit,
-    Capability.LOCK_CLOCKS: _clock_control,
-}
-
-
 class CpuDriver:
     """Back end of one CPU package. Corrects counter wraparound, if polled often enough."""
 
@@ -563,7 +361,11 @@ class Problem:
         return f"{self.what}: {self.error}"
 
 
-D = TypeVar("D", bound=Gpu | Cpu)
+class _Device(Protocol):
+    index: int
+
+
+D = TypeVar("D", bound=_Device)
 
 
 class DeviceSet(Sequence[D]):

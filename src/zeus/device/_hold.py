@@ -15,16 +15,14 @@ import os
 import signal
 import threading
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zeus.device._base import ClockRange, GpuDriver
+from zeus.device._guarded_gpu import GuardedGpu
 from zeus.device._journal import Journal
 from zeus.device._records import GRAPHICS_CLOCK, MEMORY_CLOCK, POWER_LIMIT, Entry, Value
 from zeus.errors import CapabilityError, KnobError, Reason
 from zeus.state._critical import critical_section
-
-if TYPE_CHECKING:
-    from zeus.device._base import Gpu
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +36,7 @@ class Hold:
 
     def __init__(
         self,
-        gpu: Gpu,
+        gpu: GuardedGpu,
         power_limit: float | None,
         graphics_clock: int | tuple[int, int] | None,
         memory_clock: int | tuple[int, int] | None,
@@ -227,13 +225,13 @@ class Hold:
         return False
 
 
-def _journal(gpu: Gpu) -> Journal:
+def _journal(gpu: GuardedGpu) -> Journal:
     driver = gpu.driver
     memory = None if driver.shared else gpu.held
     return Journal(gpu.key, knob_setter(driver, gpu), memory, private=driver.private)
 
 
-def knob_setter(driver: GpuDriver, gpu: Gpu | None = None) -> Any:
+def knob_setter(driver: GpuDriver, gpu: GuardedGpu | None = None) -> Any:
     """Return a function that sets a knob of this GPU to a recorded value."""
 
     def apply(knob: str, value: Value) -> None:
@@ -256,14 +254,14 @@ def _set(driver: GpuDriver, knob: str, value: Value) -> None:
         driver.lock_memory_clock(_range(value))
 
 
-def _read(gpu: Gpu, knob: str) -> Value:
+def _read(gpu: GuardedGpu, knob: str) -> Value:
     if knob == POWER_LIMIT:
         return gpu.power_limit()
     lock = gpu.locked_graphics_clock() if knob == GRAPHICS_CLOCK else gpu.locked_memory_clock()
     return None if lock is None else [lock.minimum, lock.maximum]
 
 
-def rewrite_power_limit(gpu: Gpu) -> None:
+def rewrite_power_limit(gpu: GuardedGpu) -> None:
     """Set the power limit to its current value, which shows whether setting it is allowed.
 
     Raises:
@@ -292,7 +290,7 @@ def _clock_pair(knob: str, clock: int | tuple[int, int]) -> list[int]:
     return [low, high]
 
 
-def _accepted_range(gpu: Gpu, knob: str) -> tuple[float, float]:
+def _accepted_range(gpu: GuardedGpu, knob: str) -> tuple[float, float]:
     if knob == POWER_LIMIT:
         limits = gpu.power_limits()
         return limits.minimum, limits.maximum

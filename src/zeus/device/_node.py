@@ -15,7 +15,8 @@ from pathlib import Path
 
 from zeus.clock import Clock, MonotonicClock
 from zeus.device import _simulated as simulated
-from zeus.device._base import Cpu, DeviceSet, Gpu, GpuDriver, Problem, Soc
+from zeus.device._base import Cpu, DeviceSet, GpuDriver, Problem, Soc
+from zeus.device._gpu import Gpu
 from zeus.device._hold import knob_setter
 from zeus.device._journal import recover
 from zeus.device._records import recorded_gpus

@@ -18,7 +18,8 @@ from zeus.monitor._samples import Poll, Refresh, SensorStatus
 
 if TYPE_CHECKING:
     from zeus.clock import Clock
-    from zeus.device._base import Gpu, GpuDriver
+    from zeus.device import Gpu
+    from zeus.device._base import GpuDriver
 
 _TIMESTAMPED_PERIOD = 0.1  # seconds between requests for samples that the driver has timestamped
 _TIMESTAMP_SPREAD = 5e-4  # seconds by which its timestamps may be off

@@ -16,7 +16,7 @@ from zeus.monitor._timeline import Timeline
 
 if TYPE_CHECKING:
     from zeus.clock import Clock
-    from zeus.device._base import Cpu, Gpu, Soc
+    from zeus.device import Cpu, Gpu, Soc
     from zeus.device._node import Node
 
 _USUAL_TICK = 0.1  # seconds; default for unknown sensors

@@ -24,7 +24,7 @@ from zeus.monitor._timeline import Timeline
 
 if TYPE_CHECKING:
     from zeus.clock import Clock
-    from zeus.device._base import Gpu
+    from zeus.device import Gpu
     from zeus.device._node import Node
 
 DEFAULT_MAX_SAMPLES = 100_000

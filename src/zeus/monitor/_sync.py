@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
-from zeus.device._base import Gpu
+from zeus.device import Gpu
 from zeus.device._vendors import vendor_named
 
 #: GPUs as frameworks know them: the name of their module in a framework, and their number in it.

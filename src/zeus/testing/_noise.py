@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from zeus._rules import Number
-from zeus.device._base import Gpu
+from zeus.device import Gpu
 from zeus.errors import SimulationError
 from zeus.testing._workload import Workload, simulated_driver
 

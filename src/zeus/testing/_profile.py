@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zeus.device._base import Gpu
+from zeus.device import Gpu
 from zeus.device._simulated_models import MODELS, GpuModel
 from zeus.errors import SimulationError
 from zeus.frontier import Frontier, Point

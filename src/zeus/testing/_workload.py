@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from zeus._rules import Number
-from zeus.device._base import Gpu
+from zeus.device import Gpu
 from zeus.device._simulated import SimulatedGpuDriver
 from zeus.errors import SimulationError
 

@@ -10,8 +10,9 @@ import pytest
 from zeus.errors import RunError
 from zeus.frontier import Point
 from zeus.monitor import ZeusMonitor
+from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.training._step_optimizer import StepOptimizer
-from zeus.optimizer.training._training_run import Outcome, Target, TrainingRun
+from zeus.optimizer.training._training_run import Target, TrainingRun
 from zeus.testing import SimulatedNode, Workload
 
 STEP = Workload("step", gpu_time=1.0)

@@ -11,7 +11,8 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from zeus.device._base import Gpu
+from zeus.device import Gpu
+from zeus.device._guarded_gpu import GuardedGpu
 from zeus.device._hold import Hold
 from zeus.device._vendors import vendor_named
 from zeus.errors import CapabilityError, Reason
@@ -160,6 +161,6 @@ def _refuse_slice(gpu: Gpu, knob_name: str) -> None:
         )
 
 
-def _identity(gpu: Gpu) -> tuple[str, int]:
+def _identity(gpu: GuardedGpu) -> tuple[str, int]:
     # Simulated GPUs of this process may have the same key in different nodes.
     return gpu.key, 0 if gpu.driver.shared else id(gpu.driver)

@@ -10,7 +10,8 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from zeus._rules import is_number
-from zeus.device._base import Gpu
+from zeus.device import Gpu
+from zeus.device._guarded_gpu import GuardedGpu
 from zeus.device._hold import Hold
 from zeus.errors import KnobError
 
@@ -47,7 +48,7 @@ class Knob(ABC):
         """Change the setting under the hold."""
         hold.change(**{self.name: self._held(hold.gpu, setting)})
 
-    def _held(self, gpu: Gpu, setting: float) -> Any:  # noqa: ARG002
+    def _held(self, gpu: GuardedGpu, setting: float) -> Any:  # noqa: ARG002
         """Return the value to hold for a setting."""
         return setting
 
@@ -95,7 +96,7 @@ class ClockKnob(Knob):
         lock = gpu.locked_graphics_clock()
         return max(gpu.supported_clocks().graphics) if lock is None else lock.maximum
 
-    def _held(self, gpu: Gpu, setting: float) -> tuple[int, int]:
+    def _held(self, gpu: GuardedGpu, setting: float) -> tuple[int, int]:
         # Not one clock but all up to it: between kernels the GPU may save energy by clocking lower.
         return min(gpu.supported_clocks().graphics), round(setting)
 

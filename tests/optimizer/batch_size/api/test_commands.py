@@ -29,7 +29,7 @@ def test_a_command_describes_a_request(command):
     assert command.path.startswith("/api/")
     known = {field.name for field in fields(command)}
     assert set(command.in_path().values()) <= known
-    assert getdoc(command).partition("\n")[0].endswith(".")
+    assert str(getdoc(command)).partition("\n")[0].endswith(".")
 
 
 def test_no_two_commands_have_one_place():

@@ -8,7 +8,8 @@ import pytest
 from tests.device.clients import stand_in
 
 from zeus.clock import VirtualClock
-from zeus.device._base import DeviceSet, Gpu, GpuDriver, GpuIdentity
+from zeus.device import Gpu
+from zeus.device._base import DeviceSet, GpuDriver, GpuIdentity
 from zeus.device._node import Node
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size.running._recurring_run import NO_GPU, Gpus, cards
@@ -57,7 +58,9 @@ def test_processes_together_count_each_gpu_once():
     assert Gpus.together([{first: card}, {second: other}]).number == 2
     assert Gpus.together([both, both]) == Gpus.together([both])
     assert Gpus.together([{}, both]).max_power == 500.0
-    silent = {"another": ("Tesla V100-PCIE-32GB (simulated)", None)}
+    silent: dict[str, tuple[str, float | None]] = {
+        "another": ("Tesla V100-PCIE-32GB (simulated)", None)
+    }
     together = Gpus.together([both, silent])
     assert (together.number, together.max_power, together.known) == (3, 1.0, False)
 

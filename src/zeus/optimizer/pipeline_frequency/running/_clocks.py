@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass
 
 from zeus.clock import Clock
-from zeus.device._base import Gpu
+from zeus.device import Gpu
 from zeus.device._hold import Hold
 from zeus.errors import CapabilityError, KnobError
 
