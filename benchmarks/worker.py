@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any
 
 JOULES_PER_KWH = 3.6e6
 NAME = "bench"
@@ -416,7 +415,7 @@ def measure_holds(request):
         def held(clock):
             hold.change(graphics_clock=(lowest, clock))
 
-        seconds: dict[Any, list[float]] = {bare: [], guarded: [], held: []}
+        seconds: dict = {bare: [], guarded: [], held: []}
         for number in range(request["changes"]):
             for change, taken in seconds.items():  # in turns: a busy machine is busy for all
                 started = time.perf_counter()
