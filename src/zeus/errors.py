@@ -70,6 +70,10 @@ class CapabilityError(ZeusError, RuntimeError):
         self.cure = cure
         super().__init__(f"{reason}: {detail}" + (f" ({cure})" if cure else ""))
 
+    def fresh(self) -> CapabilityError:
+        """Return a copy without the traceback, which would keep devices alive and open."""
+        return CapabilityError(self.reason, self.detail, self.cure)
+
 
 class WindowError(ZeusError, ValueError):
     """A window was begun twice or ended without having been begun."""

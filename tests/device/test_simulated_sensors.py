@@ -14,7 +14,6 @@ from zeus.clock import MonotonicClock, VirtualClock
 from zeus.device._sensors import AVERAGE, COUNTER, POWER, PRESETS, Sensor, Sensors
 from zeus.device._simulated import (
     DEFAULT_SENSORS,
-    IDLE,
     SENSORS_VARIABLE,
     SimulatedGpuDriver,
     build,
@@ -22,6 +21,7 @@ from zeus.device._simulated import (
 )
 from zeus.device._simulated_history import MAX_POINTS
 from zeus.device._simulated_models import MODELS
+from zeus.device._simulated_state import IDLE
 from zeus.errors import CapabilityError, Reason, SimulationError
 from zeus.testing import SimulatedNode
 

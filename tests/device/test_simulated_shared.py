@@ -14,13 +14,8 @@ from zeus.clock import MonotonicClock, VirtualClock
 from zeus.device import Gpu
 from zeus.device import _simulated as simulated
 from zeus.device._base import ClockRange
-from zeus.device._simulated import (
-    IDLE,
-    GpuState,
-    StateMemory,
-    build,
-    shared_memory,
-)
+from zeus.device._simulated import build
+from zeus.device._simulated_state import IDLE, GpuState, StateMemory, shared_memory
 from zeus.state._files import state_directory
 from zeus.state._locks import locked
 
@@ -216,7 +211,7 @@ def test_a_file_of_another_size_is_made_to_fit(size: int) -> None:
 
 def test_a_node_of_another_boot_is_another_node(monkeypatch: pytest.MonkeyPatch) -> None:
     onlookers()[0].set_power_limit(150.0)
-    monkeypatch.setattr(simulated, "boot_id", lambda: "another-boot")
+    monkeypatch.setattr("zeus.device._simulated_state.boot_id", lambda: "another-boot")
     fresh = onlookers()[0]
     assert fresh.power_limit() == 250.0
     assert fresh.exact_energy() < 250.0 * 60  # counted from now, not from some other clock's zero

@@ -12,7 +12,7 @@ from tests.present import present
 from zeus.clock import MonotonicClock, VirtualClock
 from zeus.device import Gpu
 from zeus.device._base import GpuDriver, GpuIdentity
-from zeus.device._simulated import IDLE
+from zeus.device._simulated_state import IDLE
 from zeus.monitor import ZeusMonitor
 from zeus.testing import SimulatedNode, Workload
 from zeus.testing._workload import simulated_driver

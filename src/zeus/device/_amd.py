@@ -20,7 +20,6 @@ from zeus.device._amd_binding import (
     SuppressUnsupported,
     UnusableLibraryError,
     filled_in,
-    implausible,
     load_binding,
     start,
 )
@@ -36,6 +35,9 @@ from zeus.device._base import (
     PowerLimits,
     Problem,
     SupportedClocks,
+    clock_refused,
+    implausible,
+    limit_refused,
     unsupported,
 )
 from zeus.device._driver_time import DriverTime
@@ -115,15 +117,9 @@ class AmdGpuDriver(GpuDriver):
     # Energy and power.
 
     def energy(self) -> float:
-        """Joules since some fixed moment; updated in ticks."""
         return self._count()[0]
 
     def timed_energy(self) -> tuple[float, float]:
-        """Joules, and the monotonic instant of the counter's last refresh.
-
-        Raises:
-            CapabilityError: If this part does not report it, or the value is impossible.
-        """
         joules, timestamp = self._count()
         return joules, self._driver_time.instant(joules, timestamp, time.monotonic())
 
@@ -188,7 +184,6 @@ class AmdGpuDriver(GpuDriver):
         return percent / 100
 
     def memory(self) -> MemoryUse:
-        """Device memory in bytes, used and total."""
         what = Capability.MEMORY
         with SuppressUnsupported():
             kind = self._binding.AmdSmiMemoryType.VRAM
@@ -201,18 +196,15 @@ class AmdGpuDriver(GpuDriver):
         return MemoryUse(used=used * _MEBIBYTE, total=total * _MEBIBYTE)
 
     def processes(self) -> tuple[GpuProcess, ...]:
-        """Processes that use this GPU."""
         return tuple(_process(entry) for entry in self._call("amdsmi_get_gpu_process_list"))
 
     # The power limit.
 
     def power_limit(self) -> float:
-        """The current power limit, in watts."""
         watts: float = self._power_cap()["power_cap"] * _MICRO
         return watts
 
     def power_limits(self) -> PowerLimits:
-        """The range and default of the power limit, in watts."""
         cap = self._power_cap()
         return PowerLimits(
             minimum=cap["min_power_cap"] * _MICRO,
@@ -221,19 +213,11 @@ class AmdGpuDriver(GpuDriver):
         )
 
     def set_power_limit(self, watts: float) -> None:
-        """Set the power limit. The kernel rounds down to whole watts.
-
-        Raises:
-            KnobError: If the GPU does not accept this value.
-        """
+        """Set the power limit. The kernel rounds down to whole watts."""
         try:
             self._handle.control("amdsmi_set_power_cap", 0, round(watts / _MICRO))
         except KnobError:
-            limits = self.power_limits()
-            raise KnobError(
-                f"{limits.minimum:g} W <= power_limit <= {limits.maximum:g} W must hold for "
-                f"{self.identity.name}, but got {watts:g} W"
-            ) from None
+            raise limit_refused(self.identity.name, self.power_limits(), watts) from None
 
     def _power_cap(self) -> dict[str, int]:
         cap: dict[str, int] = self._call("amdsmi_get_power_cap_info")
@@ -245,7 +229,6 @@ class AmdGpuDriver(GpuDriver):
     # Clocks.
 
     def current_clocks(self) -> CurrentClocks:
-        """Current clocks, in MHz."""
         graphics = self._current_clock(_GRAPHICS)
         if graphics is None:
             raise unsupported(Capability.CLOCKS, "no graphics clock is reported")
@@ -285,29 +268,19 @@ class AmdGpuDriver(GpuDriver):
         return tuple(sorted(clocks, reverse=True))
 
     def locked_graphics_clock(self) -> ClockRange | None:
-        """The current lock in MHz, or `None` if unlocked or if the driver cannot report it."""
         return self._lock_in_force(_GRAPHICS)
 
     def locked_memory_clock(self) -> ClockRange | None:
-        """The current lock in MHz, or `None` if unlocked or if the driver cannot report it."""
         return self._lock_in_force(_MEMORY)
 
     def lock_graphics_clock(self, clock: ClockRange | None) -> None:
         """Lock the graphics clock; `None` unlocks.
 
         The driver needs distinct bounds, so a lock on one clock is a range of 1 MHz.
-
-        Raises:
-            KnobError: If the GPU does not accept these bounds.
         """
         self._lock(_GRAPHICS, clock)
 
     def lock_memory_clock(self, clock: ClockRange | None) -> None:
-        """Lock the memory clock; `None` unlocks.
-
-        Raises:
-            KnobError: If the GPU does not accept these bounds.
-        """
         self._lock(_MEMORY, clock)
 
     def _lock(self, domain: _ClockDomain, clock: ClockRange | None) -> None:
@@ -324,20 +297,11 @@ class AmdGpuDriver(GpuDriver):
                 # Setting bounds has already left the old level; report the first error.
                 with contextlib.suppress(CapabilityError, KnobError):
                     self._leave_manual_level()
-            raise self._clearer(error, domain, clock) from error
+            if isinstance(error, CapabilityError):
+                raise
+            clocks = self._supported_clocks(domain)
+            raise clock_refused(self.identity.name, domain.what, clocks, clock) from error
         self._locked_here.add(domain)
-
-    def _clearer(
-        self, error: CapabilityError | KnobError, domain: _ClockDomain, clock: ClockRange
-    ) -> CapabilityError | KnobError:
-        if isinstance(error, CapabilityError):
-            return error
-        clocks = self._supported_clocks(domain)
-        return KnobError(
-            f"{clocks[-1]} MHz <= lowest <= highest <= {clocks[0]} MHz must hold for the "
-            f"{domain.what} of {self.identity.name}, but got "
-            f"({clock.minimum}, {clock.maximum}) MHz"
-        )
 
     def _unlock(self, domain: _ClockDomain) -> None:
         other = _MEMORY if domain is _GRAPHICS else _GRAPHICS

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from zeus.device._base import Capability, unsupported
+from zeus.device._base import Capability, implausible, unsupported
 from zeus.errors import CapabilityError, KnobError, Reason
 
 LIBRARY = "libamd_smi.so"
@@ -300,8 +300,3 @@ def filled_in(what: Capability, value: int | str) -> int:
     if value in NOT_FILLED_IN or isinstance(value, str):
         raise unsupported(what, "this part does not report it")
     return value
-
-
-def implausible(what: Capability | str, value: str) -> CapabilityError:
-    """Return the error for an impossible value."""
-    return CapabilityError(Reason.IMPLAUSIBLE, f"{what}: {value}")

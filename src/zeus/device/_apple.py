@@ -84,8 +84,7 @@ def discover(
         soc = AppleSoc(_monitor())
         soc.energies()
     except CapabilityError as error:
-        fresh = CapabilityError(error.reason, error.detail, error.cure)
-        return None, [Problem("Apple silicon energy", fresh)]
+        return None, [Problem("Apple silicon energy", error.fresh())]
     return soc, []
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeVar, overload
 
-from zeus.errors import CapabilityError, Reason, UnknownDeviceError
+from zeus.errors import CapabilityError, KnobError, Reason, UnknownDeviceError
 
 
 class Capability(StrEnum):
@@ -122,6 +122,27 @@ class GpuIdentity:
 def unsupported(what: Capability | str, detail: str = "") -> CapabilityError:
     """Return the error for something the hardware or its driver does not offer."""
     return CapabilityError(Reason.UNSUPPORTED, f"{what}{': ' + detail if detail else ''}")
+
+
+def implausible(what: Capability | str, value: str) -> CapabilityError:
+    """Return the error for an impossible value."""
+    return CapabilityError(Reason.IMPLAUSIBLE, f"{what}: {value}")
+
+
+def limit_refused(gpu: str, limits: PowerLimits, watts: float) -> KnobError:
+    """Return the error for a power limit that a GPU, by its name, does not accept."""
+    return KnobError(
+        f"{limits.minimum:g} W <= power_limit <= {limits.maximum:g} W must hold for {gpu}, "
+        f"but got {watts:g} W"
+    )
+
+
+def clock_refused(gpu: str, what: str, clocks: Sequence[int], clock: ClockRange) -> KnobError:
+    """Return the error for a clock that a GPU, by its name, cannot be locked to."""
+    return KnobError(
+        f"{min(clocks)} MHz <= lowest <= highest <= {max(clocks)} MHz must hold for the {what} of "
+        f"{gpu}, but got ({clock.minimum}, {clock.maximum}) MHz"
+    )
 
 
 def read_or_error(reading: Callable[[], float]) -> float | CapabilityError:
@@ -274,7 +295,7 @@ class AbsentGpuDriver(GpuDriver):
         self._error = error
 
     def _refuse(self, *_: object) -> None:
-        raise CapabilityError(self._error.reason, self._error.detail, self._error.cure)
+        raise self._error.fresh()
 
     def __getattribute__(self, name: str) -> object:
         if name.startswith("_") or name not in _QUESTIONS:

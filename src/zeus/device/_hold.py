@@ -14,10 +14,18 @@ import operator
 import os
 import signal
 import threading
+from functools import cached_property
 from types import FrameType
 from typing import Any
 
-from zeus.device._base import ClockRange, GpuDriver
+from zeus.device._base import (
+    ClockRange,
+    GpuDriver,
+    PowerLimits,
+    SupportedClocks,
+    clock_refused,
+    limit_refused,
+)
 from zeus.device._guarded_gpu import GuardedGpu
 from zeus.device._journal import Journal
 from zeus.device._records import GRAPHICS_CLOCK, MEMORY_CLOCK, POWER_LIMIT, Entry, Value
@@ -42,7 +50,6 @@ class Hold:
         memory_clock: int | tuple[int, int] | None,
     ) -> None:
         self.gpu = gpu
-        self._bounds: dict[str, tuple[float, float]] = {}
         self._wanted = self._checked(power_limit, graphics_clock, memory_clock)
         if not self._wanted:
             raise KnobError("a hold must set at least one knob, but none was given")
@@ -114,29 +121,40 @@ class Hold:
         """Return the values of the given knobs, if this GPU accepts them."""
         wanted: dict[str, Value] = {}
         if power_limit is not None:
-            lowest, highest = self._range_of(POWER_LIMIT)
-            if not lowest <= power_limit <= highest:
-                raise KnobError(
-                    f"{lowest:g} W <= power_limit <= {highest:g} W must hold for "
-                    f"{self.gpu.name}, but got {power_limit:g} W"
-                )
+            limits = self._limits
+            if not limits.minimum <= power_limit <= limits.maximum:
+                raise limit_refused(self.gpu.name, limits, power_limit)
             wanted[POWER_LIMIT] = float(power_limit)
-        for knob, clock in ((GRAPHICS_CLOCK, graphics_clock), (MEMORY_CLOCK, memory_clock)):
-            if clock is not None:
-                wanted[knob] = [low, high] = _clock_pair(knob, clock)
-                lowest, highest = self._range_of(knob)
-                if not lowest <= low <= high <= highest:
-                    raise KnobError(
-                        f"{lowest} MHz <= lowest <= highest <= {highest} MHz must hold for the "
-                        f"{knob} of {self.gpu.name}, but got ({low}, {high}) MHz"
-                    )
+        if graphics_clock is not None:
+            wanted[GRAPHICS_CLOCK] = self._checked_clock(GRAPHICS_CLOCK, graphics_clock)
+        if memory_clock is not None:
+            wanted[MEMORY_CLOCK] = self._checked_clock(MEMORY_CLOCK, memory_clock)
         return wanted
 
-    def _range_of(self, knob: str) -> tuple[float, float]:
-        """Return the lowest and highest value that this GPU accepts; it is asked once."""
-        if knob not in self._bounds:
-            self._bounds[knob] = _accepted_range(self.gpu, knob)
-        return self._bounds[knob]
+    def _checked_clock(self, knob: str, clock: int | tuple[int, int]) -> list[int]:
+        pair = clock if isinstance(clock, tuple | list) else (clock, clock)
+        try:
+            low, high = map(operator.index, pair)
+        except (TypeError, ValueError):
+            raise KnobError(
+                f"{knob} must be whole MHz or a pair (lowest, highest) of them, but got {clock!r}"
+            ) from None
+        clocks = self._clocks.graphics if knob == GRAPHICS_CLOCK else self._clocks.memory
+        if not clocks:
+            raise KnobError(f"{self.gpu.name} reports no {knob} that can be locked")
+        if not clocks[-1] <= low <= high <= clocks[0]:
+            raise clock_refused(self.gpu.name, knob, clocks, ClockRange(low, high))
+        return [low, high]
+
+    # Asked once per hold: many changes may follow.
+
+    @cached_property
+    def _limits(self) -> PowerLimits:
+        return self.gpu.power_limits()
+
+    @cached_property
+    def _clocks(self) -> SupportedClocks:
+        return self.gpu.supported_clocks()
 
     def surely_in_force(self) -> bool:
         """Whether all values of this hold are in force; false if finding out could take long.
@@ -278,27 +296,6 @@ def rewrite_power_limit(gpu: GuardedGpu) -> None:
 
 def _range(value: Value) -> ClockRange | None:
     return ClockRange(*value) if isinstance(value, list) else None
-
-
-def _clock_pair(knob: str, clock: int | tuple[int, int]) -> list[int]:
-    try:
-        low, high = map(operator.index, clock if isinstance(clock, tuple | list) else (clock,) * 2)
-    except (TypeError, ValueError):
-        raise KnobError(
-            f"{knob} must be whole MHz or a pair (lowest, highest) of them, but got {clock!r}"
-        ) from None
-    return [low, high]
-
-
-def _accepted_range(gpu: GuardedGpu, knob: str) -> tuple[float, float]:
-    if knob == POWER_LIMIT:
-        limits = gpu.power_limits()
-        return limits.minimum, limits.maximum
-    clocks = gpu.supported_clocks()
-    supported = clocks.graphics if knob == GRAPHICS_CLOCK else clocks.memory
-    if not supported:
-        raise KnobError(f"{gpu.name} reports no {knob} that can be locked")
-    return min(supported), max(supported)
 
 
 class _Holds:

@@ -24,6 +24,7 @@ from zeus.device._base import (
     PowerLimits,
     Problem,
     SupportedClocks,
+    implausible,
     read_or_error,
     unsupported,
 )
@@ -458,28 +459,18 @@ class NvmlGpuDriver(GpuDriver):
         )
 
     def lock_graphics_clock(self, clock: ClockRange | None) -> None:
-        nvml = self._nvml
-        if clock is None:
-            self._set(Capability.LOCK_CLOCKS, nvml.nvmlDeviceResetGpuLockedClocks)
-        else:
-            self._set(
-                Capability.LOCK_CLOCKS,
-                nvml.nvmlDeviceSetGpuLockedClocks,
-                clock.minimum,
-                clock.maximum,
-            )
+        self._lock("Gpu", clock)
 
     def lock_memory_clock(self, clock: ClockRange | None) -> None:
-        nvml = self._nvml
+        self._lock("Memory", clock)
+
+    def _lock(self, domain: str, clock: ClockRange | None) -> None:
         if clock is None:
-            self._set(Capability.LOCK_CLOCKS, nvml.nvmlDeviceResetMemoryLockedClocks)
+            reset = getattr(self._nvml, f"nvmlDeviceReset{domain}LockedClocks")
+            self._set(Capability.LOCK_CLOCKS, reset)
         else:
-            self._set(
-                Capability.LOCK_CLOCKS,
-                nvml.nvmlDeviceSetMemoryLockedClocks,
-                clock.minimum,
-                clock.maximum,
-            )
+            lock = getattr(self._nvml, f"nvmlDeviceSet{domain}LockedClocks")
+            self._set(Capability.LOCK_CLOCKS, lock, clock.minimum, clock.maximum)
 
     def set_persistence(self, enabled: bool) -> None:
         self._set(Capability.PERSISTENCE, self._nvml.nvmlDeviceSetPersistenceMode, int(enabled))
@@ -508,4 +499,4 @@ def _highest_first(clocks: Sequence[int] | set[int]) -> tuple[int, ...]:
 
 
 def _implausible(what: str, value: int) -> CapabilityError:
-    return CapabilityError(Reason.IMPLAUSIBLE, f"{what}: the driver returned {value:#x}")
+    return implausible(what, f"the driver returned {value:#x}")

@@ -119,7 +119,7 @@ class RaplCpuDriver(CpuDriver):
     def dram_energy(self) -> float:
         """Joules of the memory attached to this package, which `energy` does not contain."""
         if self._dram_obstacle is not None:
-            raise _fresh(self._dram_obstacle)
+            raise self._dram_obstacle.fresh()
         if not self._dram:
             raise unsupported("DRAM energy counter", "this CPU reports none")
         return _joules(self._dram)
@@ -262,13 +262,13 @@ def _driver(package: _Package, cure: str) -> tuple[RaplCpuDriver | None, list[Pr
     try:
         dies = _counters(package.dies.values(), cure)
     except CapabilityError as error:
-        return None, [Problem(f"energy of CPU {package.number}", _fresh(error))]
+        return None, [Problem(f"energy of CPU {package.number}", error.fresh())]
     if not dies:
         return None, []
     try:
         return RaplCpuDriver(dies, _counters(package.dram, cure)), []
     except CapabilityError as error:
-        obstacle = _fresh(error)
+        obstacle = error.fresh()
     problem = Problem(f"DRAM energy of CPU {package.number}", obstacle)
     return RaplCpuDriver(dies, dram_obstacle=obstacle), [problem]
 
@@ -346,8 +346,3 @@ def _chmod(mode: str, root: Path, paths: Iterable[Path]) -> str:
     start = shlex.quote(str(root))
     files = [f"{start}/{pattern}" if pattern else start for pattern in sorted(patterns)]
     return f"sudo chmod {mode} {' '.join(files)}"
-
-
-def _fresh(error: CapabilityError) -> CapabilityError:
-    """Return a copy without the traceback, which would keep counters alive and open."""
-    return CapabilityError(error.reason, error.detail, error.cure)

@@ -28,8 +28,8 @@ from zeus.state._files import (
 )
 from zeus.state._locks import signs_of_life
 
-#: A knob's value in JSON: watts, a [lowest, highest] clock pair in MHz, a switch, or null (free).
-Value = float | list[int] | bool | None
+#: A knob's value in JSON: watts, a [lowest, highest] clock pair in MHz, or null (free).
+Value = float | list[int] | None
 
 POWER_LIMIT, GRAPHICS_CLOCK, MEMORY_CLOCK = "power_limit", "graphics_clock", "memory_clock"
 KNOBS = (POWER_LIMIT, GRAPHICS_CLOCK, MEMORY_CLOCK)

@@ -1,7 +1,7 @@
 """A simulated node: GPUs with realistic behavior, for machines that have none.
 
 Power follows load, power limit and clocks; temperature follows power; energy counters and power
-meters are refreshed as on the real part (`sensors.py`). `ZEUS_SIMULATE=v100x4` gives every program
+meters are refreshed as on the real part (`_sensors.py`). `ZEUS_SIMULATE=v100x4` gives every program
 such a node in real time: its state is in a small file shared by all processes of the user, so that
 a limit set in one is seen in another, as on hardware. In virtual time the state is local to the
 process (`zeus.testing.SimulatedNode`).
@@ -9,15 +9,11 @@ process (`zeus.testing.SimulatedNode`).
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 import uuid
 import zlib
-from array import array
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from zeus.device._base import (
@@ -30,6 +26,7 @@ from zeus.device._base import (
     MemoryUse,
     PowerLimits,
     SupportedClocks,
+    limit_refused,
     unsupported,
 )
 from zeus.device._sensors import (
@@ -42,12 +39,17 @@ from zeus.device._sensors import (
     Sensor,
     Sensors,
 )
-from zeus.device._simulated_history import MAX_POINTS, Drawn, History
+from zeus.device._simulated_history import Drawn
 from zeus.device._simulated_models import MODELS, GpuModel, exponential
-from zeus.errors import CapabilityError, KnobError, Reason, SimulationError
-from zeus.state._critical import critical_section
-from zeus.state._files import boot_id, state_directory
-from zeus.state._locks import LockTimeoutError, locked
+from zeus.device._simulated_state import (
+    AMBIENT,
+    IDLE,
+    GpuState,
+    StateMemory,
+    node_name,
+    shared_memory,
+)
+from zeus.errors import SimulationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,10 +62,6 @@ SENSORS_VARIABLE = "ZEUS_SIMULATE_SENSORS"
 
 DEFAULT_SENSORS = PART_SENSORS
 
-IDLE = -1.0
-"""Activity of an unused GPU. Zero is a resident but waiting job, one is full load."""
-
-_AMBIENT = 28.0  # degrees Celsius
 _THERMAL_TIME = 40.0  # seconds
 _MIN_HISTORY = 1.5  # seconds
 
@@ -134,136 +132,6 @@ def sensors_of(model: GpuModel, chosen: Sensors | str) -> Sensors:
     return PRESETS[chosen]
 
 
-_FIELDS = (
-    "time", "energy", "counter", "power_reading", "average_reading", "temperature", "activity",
-    "power_limit", "graphics_low", "graphics_high", "memory_low", "memory_high", "persistence",
-    "share",
-)  # fmt: skip
-_COPY = len(_FIELDS) + 1 + 2 * MAX_POINTS  # fields, the number of points, their times and joules
-_SLOT = 1 + 2 * _COPY  # the number of changes so far, and two copies of the state
-
-
-@dataclass
-class GpuState:
-    """State of one simulated GPU from `time` on, until the next change.
-
-    `counter`, `power_reading` and `average_reading` are the sensor values at their last refresh
-    before `time`. `share` is the share of time in which kernels run; in the rest the GPU waits at
-    static power.
-    """
-
-    history: History = field(default_factory=History)
-    time: float = 0.0
-    energy: float = 0.0
-    counter: float = 0.0
-    power_reading: float = 0.0
-    average_reading: float = 0.0
-    temperature: float = _AMBIENT
-    activity: float = IDLE
-    power_limit: float = 0.0
-    graphics_low: float = 0.0
-    graphics_high: float = 0.0
-    memory_low: float = 0.0
-    memory_high: float = 0.0
-    persistence: float = 1.0
-    share: float = 1.0
-
-
-class StateMemory:
-    """Numbers of all GPUs of a node, in this process or shared through a file.
-
-    Writers are serialized. They write the inactive copy and activate it by storing one number, so
-    a writer that dies half-way has changed nothing. Readers never wait: they read the active copy,
-    and read again if it was deactivated meanwhile.
-    """
-
-    def __init__(self, gpus: int, file: Path | None = None) -> None:
-        self._file = file
-        size = gpus * _SLOT * 8
-        if file is None:
-            self._bytes: bytearray | mmap.mmap = bytearray(size)
-        else:
-            self._bytes = self._map(file, size)
-        self._numbers = memoryview(self._bytes).cast("d")
-
-    @staticmethod
-    def _map(file: Path, size: int) -> mmap.mmap:
-        # The name carries boot and size: a file from another boot holds another clock's times.
-        with file.open("a+b") as opened:
-            if opened.tell() < size:
-                opened.truncate(size)  # safe in several processes at once: all use the same size
-            return mmap.mmap(opened.fileno(), size)
-
-    def read(self, gpu: int) -> GpuState | None:
-        """Return the state of one GPU; `None` before the first write."""
-        base = gpu * _SLOT
-        while True:
-            changes = self._numbers[base]
-            first = _first_number(base, changes)
-            times = first + len(_FIELDS) + 1
-            values = self._numbers[first : times - 1].tolist()
-            points = int(self._numbers[times - 1])
-            joules = times + MAX_POINTS
-            history = History(self._copied(times, points), self._copied(joules, points))
-            if self._numbers[base] == changes:
-                return GpuState(history, *values) if changes else None
-
-    def _copied(self, first: int, count: int) -> array[float]:
-        numbers = array("d")
-        numbers.frombytes(self._numbers[first : first + count].cast("B"))
-        return numbers
-
-    def write(self, gpu: int, state: GpuState) -> None:
-        """Replace the state of one GPU; only inside `exclusive`."""
-        base = gpu * _SLOT
-        changes = self._numbers[base] + 1
-        first = _first_number(base, changes)
-        for at, name in enumerate(_FIELDS, first):
-            self._numbers[at] = getattr(state, name)
-        points, times = len(state.history.times), first + len(_FIELDS) + 1
-        self._numbers[times - 1] = points
-        self._numbers[times : times + points] = memoryview(state.history.times)
-        times += MAX_POINTS
-        self._numbers[times : times + points] = memoryview(state.history.joules)
-        self._numbers[base] = changes
-
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Keep other writers out, in this process and others.
-
-        Signal handlers that set knobs are deferred to the end, as for any change of a knob.
-        """
-        with critical_section, ExitStack() as alone:
-            if self._file is not None:
-                try:
-                    alone.enter_context(locked(self._file.with_suffix(".lock")))
-                except LockTimeoutError as error:
-                    raise CapabilityError(Reason.BLOCKED, str(error)) from None
-            yield
-
-
-def _first_number(base: int, changes: float) -> int:
-    return base + 1 + int(changes) % 2 * _COPY
-
-
-def node_name(spec: str) -> str:
-    """Return one canonical name for all spellings of a specification."""
-    return re.sub(r"[^a-z0-9,]", "", spec.lower())
-
-
-def shared_memory(spec: str, gpus: int) -> StateMemory:
-    """Return the state shared by all processes of this user that simulate the same node."""
-    directory = state_directory() / "simulated"
-    directory.mkdir(parents=True, exist_ok=True)
-    boot = boot_id()[:8] or "0"
-    for old in directory.glob("*.state"):  # of another boot, whose simulated GPUs are gone
-        if f"-{boot}-" not in old.name:
-            with suppress(OSError):
-                old.unlink()
-                old.with_suffix(".lock").unlink(missing_ok=True)
-    return StateMemory(gpus, directory / f"{node_name(spec)}-{boot}-{_SLOT}.state")
-
-
 class SimulatedGpuDriver(GpuDriver):
     """One simulated GPU."""
 
@@ -327,7 +195,7 @@ class SimulatedGpuDriver(GpuDriver):
         state.power_reading = self._refreshed(self.sensors.power, POWER, state, now)
         if self.sensors.average is not None:
             state.average_reading = self._refreshed(self.sensors.average, AVERAGE, state, now)
-        state.temperature = _AMBIENT + self.model.thermal_resistance * self.model.idle_power
+        state.temperature = AMBIENT + self.model.thermal_resistance * self.model.idle_power
         return state
 
     # --- current state ----------------------------------------------------------------------
@@ -382,25 +250,27 @@ class SimulatedGpuDriver(GpuDriver):
         drawn = self._drawn(state)
         return sensor.power(drawn.joules_at, now, self._salt + meter, drawn.watts_at)
 
-    def _latched(self, sensor: Sensor, meter: int, state: GpuState, now: float) -> bool:
-        """Whether a power meter still shows its reading of `state.time`."""
+    def _meter_at(
+        self, sensor: Sensor, meter: int, state: GpuState, now: float, reading: float
+    ) -> float:
+        """Return the watts on a power meter; its reading of `state.time` until it is refreshed."""
         salt, latest = self._salt + meter, sensor.last_refresh
-        return bool(sensor.period) and latest(now, salt) == latest(state.time, salt)
+        if sensor.period and latest(now, salt) == latest(state.time, salt):
+            return reading
+        return self._refreshed(sensor, meter, state, now)
 
     def _power_at(self, state: GpuState, now: float) -> float:
-        of_meter = (self.sensors.power, POWER, state, now)
-        return state.power_reading if self._latched(*of_meter) else self._refreshed(*of_meter)
+        return self._meter_at(self.sensors.power, POWER, state, now, state.power_reading)
 
     def _average_at(self, state: GpuState, now: float) -> float:
         if self.sensors.average is None:
             return 0.0
-        of_meter = (self.sensors.average, AVERAGE, state, now)
-        return state.average_reading if self._latched(*of_meter) else self._refreshed(*of_meter)
+        return self._meter_at(self.sensors.average, AVERAGE, state, now, state.average_reading)
 
     def _advanced(self, state: GpuState, now: float) -> GpuState:
         elapsed = now - state.time
         power = self._power(state)
-        target = _AMBIENT + self.model.thermal_resistance * power
+        target = AMBIENT + self.model.thermal_resistance * power
         # Readings are stored, not recomputed later: the history gets coarser with time.
         state.counter, state.power_reading, state.average_reading = (
             self._counter_at(state, now),
@@ -475,7 +345,7 @@ class SimulatedGpuDriver(GpuDriver):
 
     def temperature(self) -> float:
         state = self._state()
-        target = _AMBIENT + self.model.thermal_resistance * self._power(state)
+        target = AMBIENT + self.model.thermal_resistance * self._power(state)
         elapsed = self.clock.now() - state.time
         return float(round(exponential(state.temperature, target, elapsed, _THERMAL_TIME)))
 
@@ -503,10 +373,7 @@ class SimulatedGpuDriver(GpuDriver):
     def set_power_limit(self, watts: float) -> None:
         limits = self.power_limits()
         if not limits.minimum <= watts <= limits.maximum:
-            raise KnobError(
-                f"{limits.minimum:g} W <= power_limit <= {limits.maximum:g} W must hold, "
-                f"but got {watts:g} W"
-            )
+            raise limit_refused(self.model.name, limits, watts)
         with self._change() as state:
             state.power_limit = round(watts, 3)
 
@@ -524,25 +391,19 @@ class SimulatedGpuDriver(GpuDriver):
 
     def locked_graphics_clock(self) -> ClockRange | None:
         state = self._state()
-        if not state.graphics_high:
-            return None
-        return ClockRange(int(state.graphics_low), int(state.graphics_high))
+        return _lock(state.graphics_low, state.graphics_high)
 
     def locked_memory_clock(self) -> ClockRange | None:
         state = self._state()
-        if not state.memory_high:
-            return None
-        return ClockRange(int(state.memory_low), int(state.memory_high))
+        return _lock(state.memory_low, state.memory_high)
 
     def lock_graphics_clock(self, clock: ClockRange | None) -> None:
         with self._change() as state:
-            state.graphics_low = clock.minimum if clock else 0
-            state.graphics_high = clock.maximum if clock else 0
+            state.graphics_low, state.graphics_high = _bounds(clock)
 
     def lock_memory_clock(self, clock: ClockRange | None) -> None:
         with self._change() as state:
-            state.memory_low = clock.minimum if clock else 0
-            state.memory_high = clock.maximum if clock else 0
+            state.memory_low, state.memory_high = _bounds(clock)
 
     def persistence(self) -> bool:
         return bool(self._state().persistence)
@@ -550,6 +411,14 @@ class SimulatedGpuDriver(GpuDriver):
     def set_persistence(self, enabled: bool) -> None:
         with self._change() as state:
             state.persistence = float(enabled)
+
+
+def _lock(low: float, high: float) -> ClockRange | None:
+    return ClockRange(int(low), int(high)) if high else None
+
+
+def _bounds(clock: ClockRange | None) -> tuple[int, int]:
+    return (clock.minimum, clock.maximum) if clock else (0, 0)
 
 
 def build(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from zeus._rules import Number
 from zeus.clock import VirtualClock
 from zeus.device._node import Node, override, simulated_node
-from zeus.device._simulated import IDLE
+from zeus.device._simulated_state import IDLE
 from zeus.errors import SimulationError
 from zeus.testing._workload import HIGHEST_ACTIVITY, simulated_driver
 
