@@ -415,7 +415,7 @@ def test_what_a_later_version_notes_is_kept() -> None:
 
 
 def test_a_limit_that_is_no_number_is_refused_not_set() -> None:
-    _, driver = stand_in()
+    gpu, driver = stand_in()
     with pytest.raises(KnobError, match="number of watts"):
-        knob_setter(driver)("power_limit", None)
+        knob_setter(gpu)("power_limit", None)
     assert driver.limit == 250.0

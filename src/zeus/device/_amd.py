@@ -17,7 +17,6 @@ from zeus.device._amd_binding import (
     ALL_64_BITS,
     NOT_FILLED_IN,
     GpuHandle,
-    SuppressUnsupported,
     UnusableLibraryError,
     filled_in,
     load_binding,
@@ -38,6 +37,7 @@ from zeus.device._base import (
     clock_refused,
     implausible,
     limit_refused,
+    suppress_unsupported,
     unsupported,
 )
 from zeus.device._driver_time import DriverTime
@@ -185,7 +185,7 @@ class AmdGpuDriver(GpuDriver):
 
     def memory(self) -> MemoryUse:
         what = Capability.MEMORY
-        with SuppressUnsupported():
+        with suppress_unsupported():
             kind = self._binding.AmdSmiMemoryType.VRAM
             total = self._call("amdsmi_get_gpu_memory_total", kind)
             used = self._call("amdsmi_get_gpu_memory_usage", kind)
@@ -235,7 +235,7 @@ class AmdGpuDriver(GpuDriver):
         return CurrentClocks(graphics, self._current_clock(_MEMORY))
 
     def _current_clock(self, domain: _ClockDomain) -> int | None:
-        with SuppressUnsupported():
+        with suppress_unsupported():
             info = self._call("amdsmi_get_clock_info", self._clock_type(domain))
             mhz: int | str = info["clk"]
             return None if mhz in NOT_FILLED_IN or isinstance(mhz, str) else mhz
@@ -248,7 +248,7 @@ class AmdGpuDriver(GpuDriver):
         the current one): every clock in the range can be locked on those.
         """
         graphics = self._supported_clocks(_GRAPHICS)
-        with SuppressUnsupported():
+        with suppress_unsupported():
             return SupportedClocks(graphics, self._supported_clocks(_MEMORY))
         return SupportedClocks(graphics, ())
 
@@ -342,14 +342,14 @@ class AmdGpuDriver(GpuDriver):
         return ClockRange(minimum, max(clock.maximum, minimum + 1))
 
     def _lock_in_force(self, domain: _ClockDomain) -> ClockRange | None:
-        with SuppressUnsupported():
+        with suppress_unsupported():
             level = self._performance_level()
             bounds = self._clock_range(f"curr_{domain.limit_name}_range")
             return bounds if level == _MANUAL and bounds != self._offered_range(domain) else None
         return None
 
     def _offered_range(self, domain: _ClockDomain) -> ClockRange | None:
-        with SuppressUnsupported():
+        with suppress_unsupported():
             return self._clock_range(f"{domain.limit_name}_freq_limits")
         return None
 

@@ -243,17 +243,6 @@ def _hip_number(handle: GpuHandle) -> int | None:
     return number if isinstance(number, int) else None
 
 
-class SuppressUnsupported:
-    """Context manager that suppresses the error of an unsupported capability, and no other."""
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        """Suppress the error of a missing capability."""
-        return isinstance(error, CapabilityError) and error.reason is Reason.UNSUPPORTED
-
-
 def _answer(binding: Any, function: str, handle: Any) -> Any:
     """Return the result of a function, or `None` if it fails."""
     with contextlib.suppress(CapabilityError):

@@ -124,6 +124,15 @@ def unsupported(what: Capability | str, detail: str = "") -> CapabilityError:
     return CapabilityError(Reason.UNSUPPORTED, f"{what}{': ' + detail if detail else ''}")
 
 
+class suppress_unsupported:
+    """Context manager that suppresses the error of something unsupported, and no other."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        return isinstance(error, CapabilityError) and error.reason is Reason.UNSUPPORTED
+
+
 def implausible(what: Capability | str, value: str) -> CapabilityError:
     """Return the error for an impossible value."""
     return CapabilityError(Reason.IMPLAUSIBLE, f"{what}: {value}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zeus.device._base import Capability, GpuDriver, Support, unsupported
+from zeus.device._base import Capability, GpuDriver, Support, suppress_unsupported, unsupported
 from zeus.device._guarded_gpu import GuardedGpu
 from zeus.device._hold import Hold, rewrite_power_limit
 from zeus.errors import CapabilityError, KnobError, Reason
@@ -59,11 +59,8 @@ def _clock_control(gpu: Gpu) -> None:
     gpu.supported_clocks()
     if type(gpu.driver).lock_graphics_clock is GpuDriver.lock_graphics_clock:
         raise unsupported(Capability.LOCK_CLOCKS)
-    try:
+    with suppress_unsupported():
         rewrite_power_limit(gpu)
-    except CapabilityError as error:
-        if error.reason is not Reason.UNSUPPORTED:
-            raise
 
 
 _PROBES: dict[Capability, Callable[[Gpu], object]] = {

@@ -14,6 +14,7 @@ import operator
 import os
 import signal
 import threading
+from collections.abc import Callable
 from functools import cached_property
 from types import FrameType
 from typing import Any
@@ -246,19 +247,12 @@ class Hold:
 def _journal(gpu: GuardedGpu) -> Journal:
     driver = gpu.driver
     memory = None if driver.shared else gpu.held
-    return Journal(gpu.key, knob_setter(driver, gpu), memory, private=driver.private)
+    return Journal(gpu.key, knob_setter(gpu), memory, private=driver.private)
 
 
-def knob_setter(driver: GpuDriver, gpu: GuardedGpu | None = None) -> Any:
+def knob_setter(gpu: GuardedGpu) -> Callable[[str, Value], None]:
     """Return a function that sets a knob of this GPU to a recorded value."""
-
-    def apply(knob: str, value: Value) -> None:
-        if gpu is None:
-            _set(driver, knob, value)
-        else:
-            gpu.apply(lambda: _set(driver, knob, value))
-
-    return apply
+    return lambda knob, value: gpu.apply(lambda: _set(gpu.driver, knob, value))
 
 
 def _set(driver: GpuDriver, knob: str, value: Value) -> None:

@@ -83,7 +83,7 @@ class Node:
                 continue
             try:
                 # Through a `Gpu`, whose guard keeps a hanging driver from hanging us.
-                setter = knob_setter(driver, Gpu(0, driver))
+                setter = knob_setter(Gpu(0, driver))
                 ended += recover(driver.identity.key, setter, private=driver.private)
             except (CapabilityError, KnobError, OSError) as error:
                 problems.append(Problem(f"restoring {driver.identity.name}", _obstacle(error)))

@@ -26,6 +26,7 @@ from zeus.device._base import (
     SupportedClocks,
     implausible,
     read_or_error,
+    suppress_unsupported,
     unsupported,
 )
 from zeus.device._guard import Guard
@@ -268,13 +269,10 @@ class NvmlGpuDriver(GpuDriver):
 
     def _choose_instant(self) -> Callable[[], float]:
         nvml = self._nvml
-        try:
+        with suppress_unsupported():
             field = self._field_reader(nvml.NVML_FI_DEV_POWER_INSTANT, nvml.NVML_POWER_SCOPE_GPU)
             field()
             return field
-        except CapabilityError as error:
-            if error.reason is not Reason.UNSUPPORTED:
-                raise
         # Older drivers have one power reading. Its meaning depends on the chip: since GA10x it is a
         # mean over a second, before that (and on GA100) the instantaneous power.
         if self._compute_capability() >= _FIRST_COMPUTE_CAPABILITY_WITH_AVERAGED_POWER:
@@ -291,11 +289,8 @@ class NvmlGpuDriver(GpuDriver):
 
     def average_power(self) -> float:
         nvml = self._nvml
-        try:
+        with suppress_unsupported():
             return self._field_reader(nvml.NVML_FI_DEV_POWER_AVERAGE, nvml.NVML_POWER_SCOPE_GPU)()
-        except CapabilityError as error:
-            if error.reason is not Reason.UNSUPPORTED:
-                raise
         if self._compute_capability() < _FIRST_COMPUTE_CAPABILITY_WITH_AVERAGED_POWER:
             raise unsupported(Capability.AVERAGE_POWER, "this GPU reports instantaneous power only")
         return self._power_usage()
@@ -386,11 +381,8 @@ class NvmlGpuDriver(GpuDriver):
     def processes(self) -> tuple[GpuProcess, ...]:
         nvml = self._nvml
         listed = list(self._call(Capability.PROCESSES, nvml.nvmlDeviceGetComputeRunningProcesses))
-        try:
+        with suppress_unsupported():  # compute-only parts have none
             listed += self._call(Capability.PROCESSES, nvml.nvmlDeviceGetGraphicsRunningProcesses)
-        except CapabilityError as error:
-            if error.reason is not Reason.UNSUPPORTED:  # compute-only parts have none
-                raise
         found: dict[int, GpuProcess] = {}
         for process in listed:
             pid, used = int(process.pid), process.usedGpuMemory
