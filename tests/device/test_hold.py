@@ -338,7 +338,7 @@ def test_a_value_that_cannot_be_put_back_is_said_and_stays_on_record(
     assert recorded_gpus()
     # While this process lives on: whoever comes next may put it back.
     driver.before = lambda knob, value: None
-    assert Journal(gpu.key, knob_setter(driver)).recover() == 1
+    assert Journal(gpu.key, knob_setter(gpu)).recover() == 1
     assert driver.limit == 250.0
     other.release()
     assert driver.graphics is None

@@ -226,7 +226,7 @@ def test_a_setter_that_hangs_and_works_later_is_undone(monkeypatch: pytest.Monke
     assert driver.limit == 120.0  # behind everybody's back
     driver.before = driver.after = lambda knob, value: None
     assert recorded_gpus()
-    assert Journal(gpu.key, knob_setter(driver)).recover() == 1
+    assert Journal(gpu.key, knob_setter(gpu)).recover() == 1
     assert driver.limit == 250.0
     assert not recorded_gpus()
 

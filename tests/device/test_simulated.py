@@ -13,12 +13,11 @@ from tests.device.strategies import schedules
 
 from zeus.clock import VirtualClock
 from zeus.device import Gpu
-from zeus.device import _simulated as simulated
 from zeus.device._base import Capability, ClockRange
 from zeus.device._node import simulated_node
 from zeus.device._simulated import SimulatedGpuDriver, build, parse_load, parse_spec
 from zeus.device._simulated_models import MODELS
-from zeus.device._simulated_state import IDLE
+from zeus.device._simulated_state import AMBIENT, IDLE
 from zeus.errors import CapabilityError, KnobError, Reason, SimulationError
 
 COUNTED = sorted(key for key, model in MODELS.items() if model.counter_period is not None)
@@ -250,7 +249,7 @@ def test_temperature_follows_power_slowly() -> None:
         clock.sleep(10.0)
         seen.append(driver.temperature())
     assert seen == sorted(seen)
-    hot = simulated.AMBIENT + driver.model.thermal_resistance * driver.instant_power()
+    hot = AMBIENT + driver.model.thermal_resistance * driver.instant_power()
     assert seen[-1] == pytest.approx(hot, abs=1.0)
     assert cold + 10 < seen[-1] < 100
     driver.set_load(IDLE)
