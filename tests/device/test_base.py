@@ -20,6 +20,9 @@ from zeus.device._base import (
     Problem,
     Soc,
     Support,
+    implausible,
+    suppress_unsupported,
+    unsupported,
 )
 from zeus.errors import CapabilityError, KnobError, Reason
 
@@ -52,6 +55,15 @@ def ask(driver: GpuDriver, name: str) -> object:
 
 
 # --- Back ends ------------------------------------------------------------------------------------
+
+
+def test_only_what_is_missing_is_passed_over() -> None:
+    with suppress_unsupported():
+        raise unsupported(Capability.MEMORY)
+    with pytest.raises(CapabilityError, match="-3 W"), suppress_unsupported():
+        raise implausible(Capability.AVERAGE_POWER, "-3 W")
+    with pytest.raises(ZeroDivisionError), suppress_unsupported():
+        raise ZeroDivisionError
 
 
 @pytest.mark.parametrize("name", sorted(methods(GpuDriver) - NEVER_REFUSED))

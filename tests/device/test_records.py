@@ -60,6 +60,25 @@ def test_without_holds_there_is_no_file() -> None:
     assert recorded_gpus() == set()
 
 
+def test_a_hold_that_begins_or_ends_is_seen_without_reading() -> None:
+    entry, other = Entry(150.0, 250.0, 250.0), Entry(120.0, 150.0, 250.0, order=1)
+    record = GpuRecord(KEY, private=False)
+    assert not record.is_current("power_limit", entry.id)
+    record.save({"power_limit": [entry]})
+    assert not record.is_current("power_limit", entry.id)
+    record.pin({"power_limit": [entry]})
+    assert record.is_current("power_limit", entry.id)
+    assert not record.is_current("power_limit", other.id)
+    for watts, stack in ((140.0, [entry]), (130.0, [entry, other])):
+        writer = GpuRecord(KEY, private=False)
+        writer.load()
+        entry.value = watts
+        writer.save({"power_limit": stack})
+        assert record.is_current("power_limit", entry.id) == (stack == [entry])
+    writer.save({})
+    assert not record.is_current("power_limit", entry.id)
+
+
 def test_keys_with_odd_characters_have_files_of_their_own() -> None:
     paths = {path_of(key) for key in ("0000:3b:00.0", "0000:3b:00.1", "GPU-a", "GPU-b/c")}
     assert len(paths) == 4

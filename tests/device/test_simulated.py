@@ -20,7 +20,7 @@ from zeus.device._simulated_models import MODELS
 from zeus.device._simulated_state import AMBIENT, IDLE
 from zeus.errors import CapabilityError, KnobError, Reason, SimulationError
 
-COUNTED = sorted(key for key, model in MODELS.items() if model.counter_period is not None)
+COUNTED = sorted(key for key, model in MODELS.items() if model.sensors.counter is not None)
 
 
 def virtual(key: str, load: float | None = None) -> tuple[SimulatedGpuDriver, VirtualClock]:
@@ -310,7 +310,7 @@ def test_knobs_read_back_as_set_and_refuse_what_is_out_of_range() -> None:
 
 def first_ticks(driver: SimulatedGpuDriver, clock: VirtualClock, count: int) -> list[float]:
     """Instants at which the counter moves, found by watching it."""
-    period = driver.model.counter_period
+    period = driver.counter_period
     assert period is not None
     ticks: list[float] = []
     shown = driver.energy()
@@ -326,8 +326,9 @@ def first_ticks(driver: SimulatedGpuDriver, clock: VirtualClock, count: int) -> 
 @pytest.mark.parametrize("key", COUNTED)
 def test_counters_move_at_their_period_and_not_in_between(key: str) -> None:
     driver, clock = virtual(key, 1.0)
-    period = driver.model.counter_period
-    assert period is not None
+    counter = driver.model.sensors.counter
+    assert counter is not None
+    period = counter.period
     assert driver.counter_period == period
     ticks = first_ticks(driver, clock, 6)
     for earlier, later in itertools.pairwise(ticks):

@@ -179,7 +179,7 @@ def test_a_part_of_a_module_is_left_alone_unless_it_is_known_to_be_one_users(
     clients: Clients,
 ) -> None:
     script = """
-from zeus.optimizer.jit._knob_controller import _refuse_slice
+from zeus.optimizer.training._knob_controller import _refuse_slice
 acme(1, {entry})
 driver = AcmeDriver(0)
 driver.identity = GpuIdentity("ACME-0", "Acme 0", "Acme", whole_module=True)

@@ -63,16 +63,6 @@ class GpuModel:
         """Its sensors of energy and power."""
         return PRESETS[self.key]
 
-    @property
-    def counter_period(self) -> float | None:
-        """Seconds between ticks of the energy counter; `None` if there is none."""
-        return self.sensors.counter.period if self.sensors.counter else None
-
-    @property
-    def separate_average(self) -> bool:
-        """Whether instantaneous and average power are two fields."""
-        return self.sensors.average is not None
-
     def graphics_clocks(self) -> tuple[int, ...]:
         """Clocks that can be locked, highest first, in MHz."""
         count = int((self.highest_clock - self.lowest_clock) / self.clock_step) + 1
