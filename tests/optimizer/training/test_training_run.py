@@ -10,7 +10,7 @@ import pytest
 from zeus.errors import RunError
 from zeus.frontier import Point
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer._stopping import Outcome
+from zeus.optimizer._stopping import Outcome, Stop
 from zeus.optimizer.training._step_optimizer import StepOptimizer
 from zeus.optimizer.training._training_run import Target, TrainingRun
 from zeus.testing import SimulatedNode, Workload
@@ -129,7 +129,7 @@ def test_who_leaves_the_loop_ends_the_run(node):
 
 
 def test_another_judge_has_the_last_word(node):
-    run = run_on(node, target=Target(0.9), judge=lambda run: Outcome.STOPPED)
+    run = run_on(node, target=Target(0.9), judge=lambda run: Stop(Outcome.STOPPED, "enough"))
     assert train(node, run, [0.95]) == [0]
     assert run.outcome is Outcome.STOPPED
 
@@ -181,7 +181,7 @@ def test_an_epoch_of_profiling_does_not_count_for_those_to_come(node):
 
     def judge(run):
         predicted.append(run.predicted_cost())
-        return run.own_outcome()
+        return run.own_stop()
 
     run = run_on(node, max_epochs=2, judge=judge)
     for _ in run.epochs():
