@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -203,6 +204,36 @@ def test_only_promised_modules_have_public_names():
 @pytest.mark.parametrize("package", sorted(PUBLIC_NAMES))
 def test_public_names_are_frozen(package):
     assert sorted(importlib.import_module(package).__all__) == PUBLIC_NAMES[package]
+
+
+def imports(path: Path, known: set[str]) -> set[str]:
+    """Modules of Zeus that a module imports, also for typing and inside functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (names & known) | ({node.module} if names - known else set())
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & known
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    paths = {module_name(path): path for path in modules()}
+    # A package's own file hands out names of its modules, which may import the package's siblings.
+    graph = {
+        name: imports(path, set(paths)) if path.name != "__init__.py" else set()
+        for name, path in paths.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
 def docstrings(path: Path) -> list[str]:
