@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
+from collections.abc import Callable, Iterator
+from enum import Enum
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -234,6 +237,36 @@ def test_no_module_imports_itself_by_way_of_others():
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def documented(package: str, name: str) -> Iterator[tuple[str, Callable[..., object], str]]:
+    """Label, function and docstrings of what a public name can be called with."""
+    found = getattr(importlib.import_module(package), name)
+    if inspect.isfunction(found):
+        yield name, found, str(found.__doc__)
+    if not inspect.isclass(found) or issubclass(found, Enum | BaseException):
+        return
+    if "__init__" in vars(found):
+        yield name, found, f"{found.__doc__} {found.__init__.__doc__}"
+    for method, value in vars(found).items():
+        function = getattr(value, "__func__", value)
+        if not method.startswith("_") and inspect.isfunction(function):
+            texts = [str(getattr(vars(base).get(method), "__doc__", "")) for base in found.__mro__]
+            yield f"{name}.{method}", function, " ".join(texts)
+
+
+@pytest.mark.parametrize("package", sorted(set(PUBLIC_NAMES) - {"zeus.integrations"}))
+def test_parameters_are_documented_where_they_are(package: str) -> None:
+    several = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    missing = [
+        f"{label}({parameter.name})"
+        for name in PUBLIC_NAMES[package]
+        for label, function, text in documented(package, name)
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name not in ("self", "cls") and not parameter.name.startswith("_")
+        if parameter.kind not in several and not re.search(rf"\b{parameter.name}\b", text)
+    ]
+    assert missing == []
 
 
 def docstrings(path: Path) -> list[str]:

@@ -140,6 +140,9 @@ class VirtualClock:
     One `sleep` is one uniform segment: nothing changes inside it. Alarms are therefore fired
     densely at its beginning and its end and skipped in between, which makes a day cost no more
     than a second.
+
+    Args:
+        start: Time at the beginning, in seconds.
     """
 
     virtual = True
@@ -173,7 +176,12 @@ class VirtualClock:
                 self._advancing = False
 
     def run(self, alarm: Alarm, name: str) -> Runner:  # noqa: ARG002  (no thread to name)
-        """Fire the alarm from within `sleep`."""
+        """Fire the alarm from within `sleep`.
+
+        Args:
+            alarm: Called when it is due.
+            name: Not used: there is no thread to name.
+        """
         self._alarms.append(alarm)
         return _VirtualRunner(self, alarm)
 

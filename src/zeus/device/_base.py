@@ -36,7 +36,14 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True)
 class Support:
-    """Whether one capability can be used here, and if not, why and how to fix it."""
+    """Whether one capability can be used here, and if not, why and how to fix it.
+
+    Attributes:
+        available: Whether it can be used.
+        reason: Kind of obstacle, if not.
+        detail: The obstacle in words.
+        cure: How to fix it, if that is known.
+    """
 
     available: bool
     reason: Reason | None = None
@@ -51,7 +58,13 @@ class Support:
 
 @dataclass(frozen=True)
 class PowerLimits:
-    """The power limits a GPU accepts, in watts."""
+    """The power limits a GPU accepts, in watts.
+
+    Attributes:
+        minimum: The lowest.
+        maximum: The highest.
+        default: The limit after a restart of the driver.
+    """
 
     minimum: float
     maximum: float
@@ -382,7 +395,12 @@ class Soc:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that could not be used on this machine, and how to fix it."""
+    """Something that could not be used on this machine, and how to fix it.
+
+    Attributes:
+        what: Name of the device or kind of devices.
+        error: Why, and how to fix it.
+    """
 
     what: str
     error: CapabilityError
@@ -399,7 +417,12 @@ D = TypeVar("D", bound=_Device)
 
 
 class DeviceSet(Sequence[D]):
-    """Devices of one kind in index order, and the problems with those that cannot be used."""
+    """Devices of one kind in index order, and the problems with those that cannot be used.
+
+    Args:
+        devices: The devices that can be used.
+        problems: One for each that cannot, or for all of a kind.
+    """
 
     def __init__(self, devices: Sequence[D] = (), problems: Sequence[Problem] = ()) -> None:
         self._devices: tuple[D, ...] = tuple(devices)

@@ -41,6 +41,12 @@ class Hold:
 
     Nothing is changed before the block is entered (or `acquire` called). A hold can be used again
     after it has ended.
+
+    Args:
+        gpu: The GPU.
+        power_limit: Watts; `None` leaves the limit alone.
+        graphics_clock: MHz, or a range of them; `None` leaves the clock alone.
+        memory_clock: Likewise.
     """
 
     def __init__(
@@ -92,6 +98,11 @@ class Hold:
         memory_clock: int | tuple[int, int] | None = None,
     ) -> bool:
         """Set knobs of this hold again; the values restored at the end stay the same.
+
+        Args:
+            power_limit: Watts; `None` leaves the limit as it is held.
+            graphics_clock: MHz, or a range of them; `None` likewise.
+            memory_clock: Likewise.
 
         Returns:
             Whether all values are in force. They are not while a later hold, perhaps another

@@ -21,7 +21,11 @@ class Objective(Protocol):
     """
 
     def select(self, frontier: Frontier) -> Selection:
-        """Return the point to use."""
+        """Return the point to use.
+
+        Args:
+            frontier: Points to choose from.
+        """
         ...
 
     def settled(self, walk: Frontier) -> bool:  # noqa: ARG002

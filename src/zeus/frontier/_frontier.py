@@ -291,12 +291,19 @@ class Frontier:
         return record.to_dict(self.points, header)
 
     def to_json(self, indent: int | None = None) -> str:
-        """Return the frontier as JSON text."""
+        """Return the frontier as JSON text.
+
+        Args:
+            indent: Spaces of indentation; `None` for one line.
+        """
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Frontier:
         """The inverse of `to_dict`.
+
+        Args:
+            content: As returned by `to_dict`.
 
         Raises:
             FrontierError: If it is not a frontier's record; names the point at fault.
@@ -306,6 +313,9 @@ class Frontier:
     @classmethod
     def from_json(cls, text: str | bytes) -> Frontier:
         """The inverse of `to_json`.
+
+        Args:
+            text: As returned by `to_json`.
 
         Raises:
             FrontierError: If it is not JSON, or not a frontier's; names the point at fault.
@@ -369,6 +379,12 @@ class Frontier:
 
         ".svg" (as `to_svg`) and ".html" (as `to_html`) need nothing but Zeus; ".png" needs the
         extra `plot`.
+
+        Args:
+            path: File to write.
+            chosen: As in `to_svg`.
+            title: As in `to_svg`.
+            reference: As in `to_svg`.
 
         Raises:
             PictureError: If the file's name ends in anything else.

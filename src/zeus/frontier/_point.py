@@ -13,7 +13,11 @@ from zeus.errors import FrontierError
 
 
 class Settings(Mapping[Any, Any]):
-    """Several settings by name, as one knob. Equal to the mapping it was made of; immutable."""
+    """Several settings by name, as one knob. Equal to the mapping it was made of; immutable.
+
+    Args:
+        items: Settings by name.
+    """
 
     __slots__ = ("_items",)
 

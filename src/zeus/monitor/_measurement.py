@@ -51,7 +51,16 @@ class Reading:
         key: str = "",
         contained: bool = False,
     ) -> Reading:
-        """Make a reading from an energy."""
+        """Make a reading from an energy.
+
+        Args:
+            domain: Domain of the device, such as "gpu".
+            index: Index of the device in its domain.
+            device: Name of the device.
+            energy: Its energy.
+            key: Key of the device in the job.
+            contained: Whether another reading includes this one.
+        """
         return cls(domain, index, device, *energy[:4], key=key, contained=contained)
 
     def to_energy(self) -> Energy:
@@ -84,7 +93,15 @@ class Measurement:
         dram_energy: Mapping[int, float] | None = None,
         soc_energy: Mapping[str, float] | None = None,
     ) -> None:
-        """Create a measurement with known energies, in joules by device index."""
+        """Create a measurement with known energies, in joules by device index.
+
+        Args:
+            time: Duration in seconds.
+            gpu_energy: Energies of GPUs.
+            cpu_energy: Energies of CPUs.
+            dram_energy: Energies of DRAM.
+            soc_energy: Energies of a system on a chip, by domain.
+        """
         given = ((GPU, gpu_energy), (CPU, cpu_energy), (DRAM, dram_energy), (SOC, soc_energy))
         readings = tuple(
             Reading(domain, index, "", joules, Method.COUNTER)
@@ -97,14 +114,24 @@ class Measurement:
     def deferred(
         cls, time: float, resolve: Callable[[], tuple[tuple[Reading, ...], bool]]
     ) -> Measurement:
-        """Make a measurement from a function that returns readings and whether they are final."""
+        """Make a measurement from a function that returns readings and whether they are final.
+
+        Args:
+            time: Duration in seconds.
+            resolve: The function.
+        """
         measurement = cls.__new__(cls)
         measurement._fill(time, None, resolve)
         return measurement
 
     @classmethod
     def of(cls, time: float, readings: Iterable[Reading]) -> Measurement:
-        """Make a measurement from readings."""
+        """Make a measurement from readings.
+
+        Args:
+            time: Duration in seconds.
+            readings: One for each device.
+        """
         measurement = cls.__new__(cls)
         measurement._fill(time, tuple(readings), None)
         return measurement
@@ -312,7 +339,11 @@ class Measurement:
         }
 
     def to_json(self, indent: int | None = None) -> str:
-        """Return `to_dict` as JSON text."""
+        """Return `to_dict` as JSON text.
+
+        Args:
+            indent: Spaces of indentation; `None` for one line.
+        """
         import json  # noqa: PLC0415
 
         return json.dumps(self.to_dict(), indent=indent)

@@ -179,7 +179,13 @@ class PowerMonitor(SensorMonitor):
         start_time: float | None = None,
         end_time: float | None = None,
     ) -> dict[PowerDomain, dict[int, Samples]]:
-        """Return `get_power_timeline` for every domain that at least one GPU has."""
+        """Return `get_power_timeline` for every domain that at least one GPU has.
+
+        Args:
+            gpu_index: As in `get_power_timeline`.
+            start_time: As in `get_power_timeline`.
+            end_time: As in `get_power_timeline`.
+        """
         found = {
             domain: self.get_power_timeline(domain, gpu_index, start_time, end_time)
             for domain in PowerDomain

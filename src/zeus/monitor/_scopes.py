@@ -67,6 +67,12 @@ class ScopeMonitor(ABC):
 class WindowScope:
     """A window bound to a block of code or to the calls of a function.
 
+    Args:
+        monitor: Measures the block.
+        name: Name of the window.
+        sync_execution: Whether to synchronize accelerators at both ends.
+        callback: Called with the measurement.
+
     Attributes:
         measurement: Measurement of the block, once it has ended.
     """

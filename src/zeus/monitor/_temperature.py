@@ -82,5 +82,10 @@ class TemperatureMonitor(SensorMonitor):
     def get_all_temperature_timelines(
         self, start_time: float | None = None, end_time: float | None = None
     ) -> dict[int, Samples]:
-        """Return the samples of all GPUs; see `get_temperature_timeline`."""
+        """Return the samples of all GPUs; see `get_temperature_timeline`.
+
+        Args:
+            start_time: As in `get_temperature_timeline`.
+            end_time: As in `get_temperature_timeline`.
+        """
         return self.get_temperature_timeline(None, start_time, end_time)

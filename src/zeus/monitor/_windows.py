@@ -204,6 +204,10 @@ class ZeusMonitor(ScopeMonitor):
     def open_scope(self, name: str, sync_execution: bool) -> object:
         """Begin a window that is identified by the returned token instead of its name.
 
+        Args:
+            name: Name of the window.
+            sync_execution: Whether to synchronize accelerators first.
+
         Raises:
             ValueError: If the monitor is closed.
         """
@@ -230,7 +234,12 @@ class ZeusMonitor(ScopeMonitor):
         return measurement
 
     def peek_scope(self, token: object, sync_execution: bool) -> Measurement | None:
-        """Return the measurement so far of the window with a token; `None` if there is none."""
+        """Return the measurement so far of the window with a token; `None` if there is none.
+
+        Args:
+            token: From `open_scope`.
+            sync_execution: Whether to synchronize accelerators first.
+        """
         if sync_execution:
             self._sync()
         self.catch_up()
@@ -248,7 +257,13 @@ class ZeusMonitor(ScopeMonitor):
         return Measurement.of(so_far.end - so_far.begin, readings)
 
     def close_scope(self, token: object, sync_execution: bool, cancel: bool) -> Measurement | None:
-        """End the window with a token; `None` if `reset_windows` has discarded it."""
+        """End the window with a token; `None` if `reset_windows` has discarded it.
+
+        Args:
+            token: From `open_scope`.
+            sync_execution: Whether to synchronize accelerators first.
+            cancel: Whether to keep the window out of logs and means.
+        """
         if sync_execution:
             self._sync()
         now = self._now()
@@ -444,7 +459,11 @@ class ZeusMonitor(ScopeMonitor):
     # --- called by the sampler --------------------------------------------------------------------
 
     def channels_wanted(self, now: float) -> tuple[Channel, ...]:
-        """Return the channels while a window is open, and for a short time after."""
+        """Return the channels while a window is open, and for a short time after.
+
+        Args:
+            now: Time by the monitor's clock, in seconds.
+        """
         if self._open or self._pending or now - self._last_end < _LINGER:
             return self._channels
         return ()
@@ -455,7 +474,11 @@ class ZeusMonitor(ScopeMonitor):
             self._compute_pending()
 
     def housekeeping(self, now: float) -> None:
-        """Store checkpoints for windows that began long ago."""
+        """Store checkpoints for windows that began long ago.
+
+        Args:
+            now: Time by the monitor's clock, in seconds.
+        """
         for window in list(self._open.values()):
             if now - window.begin > _CHECKPOINT_AFTER:
                 self._keep_checkpoints(window)

@@ -41,7 +41,11 @@ class Token:
     read_only: bool
 
     def good(self, now: float) -> bool:
-        """Whether it is still valid."""
+        """Whether it is still valid.
+
+        Args:
+            now: Seconds since 1970.
+        """
         return self.revoked is None and (self.expires is None or now < self.expires)
 
     def allows(self, job: str) -> bool:
@@ -94,7 +98,11 @@ class Tokens:
         return secret, token
 
     def find(self, secret: str) -> Token | None:
-        """Return the token, valid or not; `None` if it does not exist."""
+        """Return the token, valid or not; `None` if it does not exist.
+
+        Args:
+            secret: The token.
+        """
         wanted = _hash(secret)
         with self._store.reading() as connection:
             statement = select(tokens.c.hash, *_COLUMNS).where(tokens.c.hash == wanted)
@@ -104,7 +112,11 @@ class Tokens:
         return Token(*row[1:])
 
     def find_by_pass(self, given: str) -> Token | None:
-        """Return the token of a `page_pass`, valid or not; `None` if the pass is invalid."""
+        """Return the token of a `page_pass`, valid or not; `None` if the pass is invalid.
+
+        Args:
+            given: The pass.
+        """
         name = given.partition(".")[0]
         with self._store.reading() as connection:
             statement = select(tokens.c.hash, *_COLUMNS).where(tokens.c.id == name)
@@ -121,6 +133,10 @@ class Tokens:
 
     def revoke(self, name: str, *, now: float) -> Token:
         """Revoke a token; one that is already revoked is not changed.
+
+        Args:
+            name: Identifier of the token.
+            now: Seconds since 1970.
 
         Raises:
             TokenError: If there is no token with this id.

@@ -69,6 +69,9 @@ class SimulatedNode(Node):
     def exact_energy(self, gpu_index: int = 0) -> float:
         """Exact joules of a GPU up to now: the ground truth for measurements.
 
+        Args:
+            gpu_index: Index of the GPU.
+
         Raises:
             ValueError: If no GPU has this index.
         """
@@ -76,7 +79,11 @@ class SimulatedNode(Node):
         return simulated_driver(gpu).exact_energy()
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass; returns at once if the clock is virtual."""
+        """Let time pass; returns at once if the clock is virtual.
+
+        Args:
+            seconds: Duration.
+        """
         self.clock.sleep(seconds)
 
     def __enter__(self) -> Self:

@@ -65,12 +65,21 @@ class HostNoise:
         Number(0, above=True).check("drift_time", self.drift_time, SimulationError)
 
     def around(self, work: Steps) -> NoisySteps:
-        """Return the same steps with this noise; run them one by one."""
+        """Return the same steps with this noise; run them one by one.
+
+        Args:
+            work: A `Workload`, or a `RecordedProfile`.
+        """
         return NoisySteps(work, self)
 
 
 class NoisySteps:
-    """Steps on a noisy host; made by `HostNoise.around`."""
+    """Steps on a noisy host; made by `HostNoise.around`.
+
+    Args:
+        work: The steps without noise.
+        noise: Noise of the host.
+    """
 
     def __init__(self, work: Steps, noise: HostNoise) -> None:
         self.work = work
@@ -84,6 +93,10 @@ class NoisySteps:
 
     def run(self, gpus: Gpu | Iterable[Gpu], steps: int = 1) -> float:
         """Run steps one by one.
+
+        Args:
+            gpus: GPUs that run the steps.
+            steps: Number of steps.
 
         Returns:
             Seconds that elapsed.

@@ -112,7 +112,12 @@ class RecordedProfile:
         return self._between(limit, self.times)
 
     def power_at(self, limit: float, gpu: int = 0) -> float:
-        """Return the power of a GPU, in watts, at a power limit in watts."""
+        """Return the power of a GPU, in watts, at a power limit in watts.
+
+        Args:
+            limit: Power limit in watts.
+            gpu: Index of the GPU.
+        """
         return self._between(limit, [powers[gpu] for powers in self.powers])
 
     def frontier(self) -> Frontier:
@@ -131,11 +136,19 @@ class RecordedProfile:
         )
 
     def step_time(self, gpu: Gpu) -> float:
-        """Return the seconds per step at the current power limit."""
+        """Return the seconds per step at the current power limit.
+
+        Args:
+            gpu: A GPU of a `ProfileNode`.
+        """
         return self.time_at(gpu.driver.power_limit())
 
     def run(self, gpus: Gpu | Iterable[Gpu], steps: int = 1) -> float:
         """Run steps on GPUs of a `ProfileNode`: the slowest sets the pace.
+
+        Args:
+            gpus: GPUs that run the steps.
+            steps: Number of steps.
 
         Returns:
             Seconds that elapsed.

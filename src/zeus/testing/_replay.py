@@ -93,7 +93,12 @@ class ReplayMonitor(ScopeMonitor):
             self._open.clear()
 
     def open_scope(self, name: str, sync_execution: bool) -> object:  # noqa: ARG002
-        """Begin a window that is identified by the returned token instead of its name."""
+        """Begin a window that is identified by the returned token instead of its name.
+
+        Args:
+            name: Name of the window.
+            sync_execution: Has no effect.
+        """
         token = object()
         with self._lock:
             self._open[token] = name
@@ -105,7 +110,13 @@ class ReplayMonitor(ScopeMonitor):
         sync_execution: bool,  # noqa: ARG002
         cancel: bool,
     ) -> Measurement | None:
-        """End the window behind a token; `None` if `reset_windows` has forgotten it."""
+        """End the window behind a token; `None` if `reset_windows` has forgotten it.
+
+        Args:
+            token: From `open_scope`.
+            sync_execution: Has no effect.
+            cancel: Has no effect.
+        """
         return self._end(token, cancel)
 
     def close(self) -> None:

@@ -76,16 +76,28 @@ class Workload:
         )
 
     def kernel_time(self, gpu: Gpu) -> float:
-        """Seconds of kernels per step at the GPU's current power limit and clock lock."""
+        """Seconds of kernels per step at the GPU's current power limit and clock lock.
+
+        Args:
+            gpu: GPU that runs the step.
+        """
         clock = simulated_driver(gpu).relative_clock(self.activity)
         return self.gpu_time * (self.compute_bound / clock + 1 - self.compute_bound)
 
     def step_time(self, gpu: Gpu) -> float:
-        """Seconds per step at the GPU's current power limit and clock lock."""
+        """Seconds per step at the GPU's current power limit and clock lock.
+
+        Args:
+            gpu: GPU that runs the step.
+        """
         return self.kernel_time(gpu) + self.host_time
 
     def average_power(self, gpu: Gpu) -> float:
-        """Average watts of a step at the GPU's current power limit and clock lock."""
+        """Average watts of a step at the GPU's current power limit and clock lock.
+
+        Args:
+            gpu: GPU that runs the step.
+        """
         driver = simulated_driver(gpu)
         busy = driver.model.busy_power(driver.relative_clock(self.activity), self.activity)
         busy_energy = self.kernel_time(gpu) * busy

@@ -222,6 +222,9 @@ class Pipeline:
     def execute(self, options: Sequence[Option]) -> Execution:
         """Return the execution of the iteration with the given option of every operation.
 
+        Args:
+            options: Options, in the order of the operations.
+
         Raises:
             PipelineError: If there is not exactly one option for each.
         """

@@ -25,6 +25,10 @@ class Plan:
 
     A plan is stored in two bytes per operation and decoded on access.
 
+    Args:
+        menu: The options of all operations.
+        choices: Index of the chosen option of each, in two bytes.
+
     Attributes:
         time: Seconds of the iteration, exactly as `execute` computes from the profile.
         energy: Joules over all GPUs of all pipelines, waiting included, likewise.

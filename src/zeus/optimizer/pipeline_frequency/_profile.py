@@ -112,7 +112,12 @@ class Profile(Mapping[tuple[int, str], tuple[Option, ...]]):
         return all((stage, instruction) in self._options for stage in range(self.stages))
 
     def with_copy(self, of: str, named: str) -> Profile:
-        """Return a profile with one more instruction, of the same time and energy as another."""
+        """Return a profile with one more instruction, of the same time and energy as another.
+
+        Args:
+            of: Name of the instruction that is there.
+            named: Name of the new one.
+        """
         return self.with_parts(of, {named: 1.0})
 
     def with_parts(self, of: str, shares: Mapping[str, float]) -> Profile:
@@ -142,6 +147,9 @@ class Profile(Mapping[tuple[int, str], tuple[Option, ...]]):
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Profile:
         """Read a profile from a CSV table.
+
+        Args:
+            path: File to read.
 
         Raises:
             StageProfileError: If the table is invalid; names the file and the line.

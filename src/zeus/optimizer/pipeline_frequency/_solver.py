@@ -30,6 +30,11 @@ _STEEPEST = 1 << 61
 class Continuous:
     """The continuous frontier, exact: piecewise linear and convex.
 
+    Args:
+        pipeline: The iteration.
+        curves: Its integer problem.
+        found: The solver's result.
+
     Attributes:
         fastest: Seconds of the shortest possible iteration.
         least_energy: Seconds of the iteration of minimum energy.

@@ -170,6 +170,9 @@ class JobLog:
     def running(self, number: int) -> Trial:
         """Return a running trial.
 
+        Args:
+            number: Number of the trial.
+
         Raises:
             JobLogError: If it is not running.
         """
@@ -185,6 +188,9 @@ class JobLog:
 
     def retried(self, number: int) -> Trial:
         """Return a trial that may be retried.
+
+        Args:
+            number: Number of the trial.
 
         Raises:
             JobLogError: If it may not be retried.

@@ -110,14 +110,22 @@ class JobSpec:
         return zeus_cost(energy, time, max_power, self.eta_knob)
 
     def learning_rate_scale(self, batch_size: int) -> float:
-        """Return the factor on the learning rate that was tuned for the default batch size."""
+        """Return the factor on the learning rate that was tuned for the default batch size.
+
+        Args:
+            batch_size: Batch size to train with.
+        """
         ratio = batch_size / self.default_batch_size
         if self.learning_rate_rule == "linear":
             return ratio
         return math.sqrt(ratio) if self.learning_rate_rule == "square_root" else 1.0
 
     def differences(self, other: JobSpec) -> str:
-        """Return the differences from another specification in words; empty if there are none."""
+        """Return the differences from another specification in words; empty if there are none.
+
+        Args:
+            other: Specification to compare with.
+        """
         here, there = self.to_dict(), other.to_dict()
         return "; ".join(
             f"{name} is {value}, not {there[name]}"
@@ -135,6 +143,9 @@ class JobSpec:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> JobSpec:
         """Inverse of `to_dict`.
+
+        Args:
+            values: As returned by `to_dict`.
 
         Raises:
             JobSpecError: If a key is unknown or missing, or a value breaks its rule.

@@ -100,7 +100,12 @@ class JobState:
 
     @classmethod
     def of(cls, spec: JobSpec, events: Iterable[Event]) -> JobState:
-        """Fold a whole log."""
+        """Fold a whole log.
+
+        Args:
+            spec: Specification of the job.
+            events: Its events, in their order.
+        """
         brain = cls(spec)
         for event in events:
             brain.apply(event)
@@ -161,13 +166,22 @@ class JobState:
         )
 
     def may_begin(self, gpu: GpuModel, choice: Choice) -> bool:
-        """Whether the first epoch of a trial fits its cost threshold, as far as is known."""
+        """Whether the first epoch of a trial fits its cost threshold, as far as is known.
+
+        Args:
+            gpu: GPUs of the trial.
+            choice: The decision to carry out.
+        """
         at = self.gpus.index(gpu), self._arm(choice.batch_size)
         known = self._epoch_costs.get(at)
         return known is None or not exceeds(known, choice.threshold)
 
     def beliefs(self, gpu: GpuModel) -> list[Expected]:
-        """Return expectations for every batch size on these GPUs; unknown if it never ran there."""
+        """Return expectations for every batch size on these GPUs; unknown if it never ran there.
+
+        Args:
+            gpu: GPUs to ask about.
+        """
         if gpu not in self.gpus:
             return [Expected(b, ArmStatus.UNKNOWN, None, None, None) for b in self.spec.batch_sizes]
         told = np.array([self.gpus.index(gpu) if self._policy.crosses_gpus else 0])
@@ -186,6 +200,9 @@ class JobState:
 
     def must_stop(self, number: int) -> Stop | None:
         """Decide before its next epoch whether a running trial is over.
+
+        Args:
+            number: Number of the trial.
 
         Raises:
             JobLogError: If the trial does not run.
@@ -302,6 +319,10 @@ class JobState:
     @classmethod
     def restored(cls, spec: JobSpec, snapshot: bytes) -> JobState:
         """Inverse of `snapshot`.
+
+        Args:
+            spec: Specification of the job.
+            snapshot: As returned by `snapshot`.
 
         Raises:
             JobLogError: If it is not a snapshot of this job.

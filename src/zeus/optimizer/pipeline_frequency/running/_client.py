@@ -268,7 +268,14 @@ class PipelineFrequencyOptimizer(Callback):
         microbatch: int | None = None,
         stage: int | None = None,
     ) -> Iterator[None]:
-        """Mark a computation as a ``with`` block; see `on_instruction_begin`."""
+        """Mark a computation as a ``with`` block; see `on_instruction_begin`.
+
+        Args:
+            name: As in `on_instruction_begin`.
+            chunk: As in `on_instruction_begin`.
+            microbatch: As in `on_instruction_begin`.
+            stage: As in `on_instruction_begin`.
+        """
         self.on_instruction_begin(name, chunk=chunk, microbatch=microbatch, stage=stage)
         try:
             yield
