@@ -12,7 +12,7 @@ from zeus.optimizer.batch_size.job._job_batch import Choices, JobBatch, Trials
 from zeus.optimizer.batch_size.policies._base import FirstEpochs
 from zeus.optimizer.batch_size.policies._registry import policy_named
 from zeus.replay._event_loop import MAX_ATTEMPTS
-from zeus.replay._world import Ran, World
+from zeus.replay._world import TrialResults, World
 
 END, START = 0, 1  # what ends at the instant of a start is known to it
 
@@ -29,7 +29,7 @@ class Began:
     end: float
     oracle: float
     choices: Choices
-    ran: Ran
+    ran: TrialResults
 
 
 def story(spec, tables, seed, *, start=None, stretch=None, slots=None):
@@ -76,9 +76,9 @@ def story(spec, tables, seed, *, start=None, stretch=None, slots=None):
         running[job] = Began(job, attempt, arm, len(running), now, end, oracle, choices, ran)
         trials.append(running[job])
         # Nobody else decides before the end of the only trial.
-        early = np.isfinite(ran.told[0]) and slots != 1
+        early = np.isfinite(ran.first_epoch[0]) and slots != 1
         final[job] = end if early else None
-        next_event = now + float(ran.told[0]) * stretch[job] if early else end
+        next_event = now + float(ran.first_epoch[0]) * stretch[job] if early else end
         heapq.heappush(queue, (next_event, END, place[job], job))
 
     def submit(now, spot):

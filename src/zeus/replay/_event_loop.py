@@ -30,7 +30,7 @@ from zeus.optimizer.batch_size.job._job_batch import (
 )
 from zeus.optimizer.batch_size.policies._base import FirstEpochs, Policy
 from zeus.replay._table import JobTable
-from zeus.replay._world import Ran, World
+from zeus.replay._world import TrialResults, World
 
 # A recurrence that has not reached its target after this many trials is abandoned.
 MAX_ATTEMPTS = 20
@@ -109,7 +109,7 @@ class Accounts(ABC):
         """Count recurrences that are submitted; `running` includes them."""
 
     @abstractmethod
-    def began(self, job: Ints, cell: Ints, recurrence: Ints, ran: Ran) -> None:
+    def began(self, job: Ints, cell: Ints, recurrence: Ints, ran: TrialResults) -> None:
         """Count trials and their outcomes."""
 
     @abstractmethod
@@ -259,9 +259,9 @@ class _EventLoop:
         trial = self.trial
         recurrence, attempt = trial.recurrence[cell], trial.attempt[cell]
         table = self.table[recurrence].astype(np.int64)
-        gpu, told = self._gpus(recurrence)
+        gpu, model = self._gpus(recurrence)
         which = self._rows(rows)
-        choices = self.policy.choose(self.state, which, told, attempt)
+        choices = self.policy.choose(self.state, which, model, attempt)
         self.policy.decided(self.state, which, choices)
         arm = choices.arm
         ran = self.world.run(
@@ -282,9 +282,9 @@ class _EventLoop:
         end = now + ran.time * stretch
         if self.slots > 1:
             # Others may begin before this trial ends: the end of its first epoch is an event, too.
-            early = np.isfinite(ran.told)
+            early = np.isfinite(ran.first_epoch)
             trial.final[cell] = np.where(early, end, np.nan)
-            end = np.where(early, now + ran.told * stretch, end)
+            end = np.where(early, now + ran.first_epoch * stretch, end)
         self._queue(rows, cell, end)
 
     def _gpus(self, recurrence: Ints) -> tuple[Ints, Ints]:
@@ -308,13 +308,13 @@ class _EventLoop:
                     return rows, rows
         cell = self.front[rows]
         arm, converged, epochs = trial.arm[cell], trial.converged[cell], trial.epochs[cell]
-        gpu, told = self._gpus(trial.recurrence[cell])
+        gpu, model = self._gpus(trial.recurrence[cell])
         nothing = np.zeros(len(rows), dtype=np.bool_)
         trials = Trials(
             arm=arm,
             role=trial.role[cell],
             power=trial.power[cell],
-            gpu=told,
+            gpu=model,
             converged=converged,
             void=nothing,
             unfit=nothing,
@@ -338,8 +338,8 @@ class _EventLoop:
         """Handle the end of the first epoch of new batch sizes; their trials continue."""
         cell, trial = self.front[rows], self.trial
         arm = trial.arm[cell]
-        gpu, told = self._gpus(trial.recurrence[cell])
-        notes = FirstEpochs(arm, told, trial.epoch_cost[cell], trial.load[cell])
+        gpu, model = self._gpus(trial.recurrence[cell])
+        notes = FirstEpochs(arm, model, trial.epoch_cost[cell], trial.load[cell])
         self.policy.noted(self.state, self._rows(rows), notes)
         self.profiled[rows, gpu, arm] = True
         end = trial.final[cell]

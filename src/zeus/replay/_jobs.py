@@ -17,7 +17,7 @@ from zeus.optimizer.batch_size.policies._base import Policy
 from zeus.optimizer.batch_size.policies._registry import policy_named
 from zeus.replay._event_loop import Accounts, RunningTrials, Submissions, run
 from zeus.replay._table import JobTable
-from zeus.replay._world import Ran
+from zeus.replay._world import TrialResults
 
 _LAST = 5
 _HISTORY = ("arm", "power", "cost", "energy", "time", "trials", "reached")
@@ -154,7 +154,7 @@ class _JobAccounts(Accounts):
     def submitted(self, job: Ints, cell: Ints, running: Ints) -> None:  # noqa: ARG002
         self._cost[cell] = self._energy[cell] = self._time[cell] = 0.0
 
-    def began(self, job: Ints, cell: Ints, recurrence: Ints, ran: Ran) -> None:  # noqa: ARG002
+    def began(self, job: Ints, cell: Ints, recurrence: Ints, ran: TrialResults) -> None:  # noqa: ARG002
         self._cost[cell] += ran.cost
         self._energy[cell] += ran.energy
         self._time[cell] += ran.time

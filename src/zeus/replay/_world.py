@@ -107,7 +107,7 @@ class World:
         seed: Ints,
         recurrence: Ints,
         attempt: Ints,
-    ) -> Ran:
+    ) -> TrialResults:
         """Return the outcomes of trials, drawn from the recorded runs.
 
         Args:
@@ -146,11 +146,11 @@ class World:
         extra = profiles & begun
         first_time = self.first_time[at]
         rest = epochs - begun
-        return Ran(
+        return TrialResults(
             power=power,
             converged=needed <= allowed,
             epochs=epochs,
-            told=np.where(profiles & (epochs > 1), first_time, np.nan),
+            first_epoch=np.where(profiles & (epochs > 1), first_time, np.nan),
             time=rest * time + np.where(extra, first_time, time * begun),
             energy=rest * energy + np.where(extra, self.first_energy[at], energy * begun),
             cost=rest * cost + first_cost * begun,
@@ -161,14 +161,14 @@ class World:
 
 
 @dataclass
-class Ran:
+class TrialResults:
     """Outcomes of trials.
 
     Attributes:
         power: Index of the power limit that was used in the end.
         converged: Whether the target was reached.
         epochs: Number of epochs run.
-        told: Seconds until the end of the first epoch, when the cost of an epoch is known; NaN if
+        first_epoch: Seconds of the first epoch, after which the cost of an epoch is known; NaN if
             it was known before, or if the trial ends with that epoch.
         time: Duration in seconds; `energy` and `cost` in joules.
         epoch_cost: Cost of one epoch at that power limit, in joules.
@@ -179,7 +179,7 @@ class Ran:
     power: Ints
     converged: Bools
     epochs: Floats
-    told: Floats
+    first_epoch: Floats
     time: Floats
     energy: Floats
     cost: Floats

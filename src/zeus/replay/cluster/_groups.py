@@ -15,7 +15,7 @@ from zeus.optimizer.batch_size.policies._base import Policy
 from zeus.optimizer.batch_size.policies._registry import policy_named
 from zeus.replay._event_loop import Accounts, Columns, RunningTrials, Submissions, run
 from zeus.replay._table import JobTable
-from zeus.replay._world import Ran
+from zeus.replay._world import TrialResults
 
 Options = Mapping[str, float | int | None]
 
@@ -122,7 +122,7 @@ class _GroupAccounts(Accounts):
         self.sums.overlapping[job] += running > 1
         self.sums.most_at_once[job] = np.maximum(self.sums.most_at_once[job], running)
 
-    def began(self, job: Ints, cell: Ints, recurrence: Ints, ran: Ran) -> None:  # noqa: ARG002
+    def began(self, job: Ints, cell: Ints, recurrence: Ints, ran: TrialResults) -> None:  # noqa: ARG002
         weight, sums = self._weight[recurrence], self.sums
         sums.trials[job] += 1
         sums.energy[job] += ran.energy * weight
