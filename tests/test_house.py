@@ -115,9 +115,14 @@ PUBLIC_NAMES = {
     ],
     "zeus.optimizer.batch_size": [
         "BatchSizeOptimizer",
+        "CreateJob",
+        "Decide",
+        "EndTrial",
         "JobLog",
         "JobSpec",
         "JobState",
+        "ReportEpoch",
+        "open_jobs",
     ],
     "zeus.optimizer.pipeline_frequency": [
         "Continuous",
@@ -247,7 +252,8 @@ def documented(package: str, name: str) -> Iterator[tuple[str, Callable[..., obj
     if not inspect.isclass(found) or issubclass(found, Enum | BaseException):
         return
     if "__init__" in vars(found):
-        yield name, found, f"{found.__doc__} {found.__init__.__doc__}"
+        texts = [str(base.__doc__) for base in found.__mro__]
+        yield name, found, " ".join([*texts, str(found.__init__.__doc__)])
     for method, value in vars(found).items():
         function = getattr(value, "__func__", value)
         if not method.startswith("_") and inspect.isfunction(function):

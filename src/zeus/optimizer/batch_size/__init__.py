@@ -17,24 +17,36 @@ from typing import TYPE_CHECKING
 from zeus._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from zeus.optimizer.batch_size.api._commands import CreateJob, Decide, EndTrial, ReportEpoch
     from zeus.optimizer.batch_size.job._log import JobLog
     from zeus.optimizer.batch_size.job._spec import JobSpec
     from zeus.optimizer.batch_size.policies._job_state import JobState
     from zeus.optimizer.batch_size.running._client import BatchSizeOptimizer
+    from zeus.optimizer.batch_size.running._connect import open_jobs
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "BatchSizeOptimizer": "zeus.optimizer.batch_size.running._client",
-        "JobState": "zeus.optimizer.batch_size.policies._job_state",
+        "CreateJob": "zeus.optimizer.batch_size.api._commands",
+        "Decide": "zeus.optimizer.batch_size.api._commands",
+        "EndTrial": "zeus.optimizer.batch_size.api._commands",
         "JobLog": "zeus.optimizer.batch_size.job._log",
         "JobSpec": "zeus.optimizer.batch_size.job._spec",
+        "JobState": "zeus.optimizer.batch_size.policies._job_state",
+        "ReportEpoch": "zeus.optimizer.batch_size.api._commands",
+        "open_jobs": "zeus.optimizer.batch_size.running._connect",
     },
 )
 
 __all__ = [
     "BatchSizeOptimizer",
+    "CreateJob",
+    "Decide",
+    "EndTrial",
     "JobLog",
     "JobSpec",
     "JobState",
+    "ReportEpoch",
+    "open_jobs",
 ]

@@ -196,6 +196,9 @@ class RenewTrial(_OfTrial[Verdict]):
 class CreateJob(JobCommand[JobInfo]):
     """Create a job unless it exists. Idempotent for the same specification.
 
+    Attributes:
+        spec: Specification of the job.
+
     Raises:
         JobConflictError: If a job of that name exists with another specification.
         JobSpecError: If its name is too long, or cannot be part of a URL.
