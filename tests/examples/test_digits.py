@@ -44,7 +44,7 @@ def test_it_runs_as_its_page_says(tmp_path):
         )
         assert done.returncode == 0, done.stderr
         said = done.stdout
-    output = shlex.split(zeus)[shlex.split(zeus).index("--json") + 1]
+    output = shlex.split(zeus)[shlex.split(zeus).index("--output") + 1]
     (recurrence,) = json.loads((tmp_path / output).read_text())["recurrences"]
     assert (recurrence["outcome"], recurrence["batch_size"]) == ("converged", 256)
     # The same seed, the same batch size: the same epochs, at a lower power limit.
