@@ -22,7 +22,7 @@ from zeus.server._responses import refused
 from zeus.server._writer import Writer
 
 
-class _Lane:
+class _FastRoute:
     """A route with a fast path; `path` is its label in the metrics."""
 
     def __init__(self, command: type[JobCommand[Any]]) -> None:
@@ -49,30 +49,30 @@ class FastPath:
     ) -> None:
         self._app = app
         self._writer = writer
-        self._lanes = [_Lane(command) for command in commands if command.fast]
+        self._routes = [_FastRoute(command) for command in commands if command.fast]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it to the application."""
         if scope["type"] == "http" and scope["method"] in ("POST", "PUT") and _is_json(scope):
-            for lane in self._lanes:
-                found = lane.pattern.fullmatch(scope["path"])
-                if found is not None and lane.method == scope["method"]:
-                    await self._answer(lane, found[1], scope, receive, send)
+            for route in self._routes:
+                found = route.pattern.fullmatch(scope["path"])
+                if found is not None and route.method == scope["method"]:
+                    await self._answer(route, found[1], scope, receive, send)
                     return
         await self._app(scope, receive, send)
 
     async def _answer(
-        self, lane: _Lane, name: str, scope: Scope, receive: Receive, send: Send
+        self, route: _FastRoute, name: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         messages: list[Message] = []
         try:
             content = await _read(receive, messages)
-            body = lane.body.model_validate_json(content)
+            body = route.body.model_validate_json(content)
         except (ValidationError, HTTPException):
             await self._app(scope, _again(messages, receive), send)
             return
-        scope["route"] = lane
-        command = lane.command(scope=scope["state"]["scope"], **{lane.field: name}, **vars(body))
+        scope["route"] = route
+        command = route.command(scope=scope["state"]["scope"], **{route.field: name}, **vars(body))
         try:
             answer = await self._writer.do(command)
         except ZeusError as error:
