@@ -45,7 +45,9 @@ PYENV_ROOT    ?= $(HOME)/.pyenv
 python = $(shell for it in python$(1) $(PYENV_ROOT)/versions/$(1).*/bin/python; do \
   "$$it" -c '' 2>/dev/null && echo "$$it" && break; done)
 # Pure ones: no framework, browser or database, and few processes of their own.
-QUICK := drawing frontier monitor optimizer replay store testing test_clock.py test_front_door.py
+QUICK := drawing frontier monitor replay state store testing transport \
+  $(addprefix optimizer/,batch_size/job batch_size/policies pipeline_frequency training) \
+  test_clock.py test_front_door.py test_house.py test_rules.py
 
 test-other-pythons: $(OTHER_PYTHONS:%=test-%)   ## Run quick tests with other Pythons, where installed
 
