@@ -27,6 +27,8 @@ def run(script: str, *path: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_every_public_name_resolves_and_is_listed(name):
+    if name == "zeus":
+        pytest.importorskip("torch", reason="ZeusDataLoader needs PyTorch")
     package = importlib.import_module(name)
     assert sorted(package.__all__) == list(package.__all__)
     for public in package.__all__:
