@@ -44,9 +44,8 @@ OTHER_PYTHONS ?= 3.12 3.13
 PYENV_ROOT    ?= $(HOME)/.pyenv
 python = $(shell for it in python$(1) $(PYENV_ROOT)/versions/$(1).*/bin/python; do \
   "$$it" -c '' 2>/dev/null && echo "$$it" && break; done)
-# Pure ones: no framework, browser or database, and few processes of their own. Replays are left out:
-# Python 3.12.1 crashes in its garbage collector during their tests, which is not understood.
-QUICK := drawing frontier monitor state store testing transport \
+# Pure ones: no framework, browser or database, and few processes of their own.
+QUICK := drawing frontier monitor replay state store testing transport \
   $(addprefix optimizer/,batch_size/job batch_size/policies pipeline_frequency training) \
   test_clock.py test_front_door.py test_house.py test_rules.py
 

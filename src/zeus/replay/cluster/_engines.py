@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from zeus.errors import MissingExtraError, WorkerError
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Started = Callable[[int], None]
 Done = Iterator[tuple[int, "Sums"]]
 
@@ -117,28 +118,27 @@ class _Worker:
 
     def give(self, number: int, task: Task) -> None:
         self.number, self.seen = number, 0
-        with self._alive():
-            self.pipe.send(task)
+        self._exchange(lambda: self.pipe.send(task))
 
     def answer(self) -> Any:
         """Return the number of jobs that have started, or the sums of a finished task."""
-        with self._alive():
-            answer = self.pipe.recv()
+        answer = self._exchange(self.pipe.recv)
         if isinstance(answer, BaseException):
             raise answer
         return answer
 
-    @contextlib.contextmanager
-    def _alive(self) -> Iterator[None]:
+    def _exchange(self, message: Callable[[], T]) -> T:
         # The process may die between any two messages, so sending and receiving may both fail.
         try:
-            yield
+            return message()
         except (EOFError, OSError):
-            code = self.process.wait()
-            raise WorkerError(
-                "a worker process must live until all jobs are replayed, but "
-                f"{self.process.pid} ended with exit code {code}"
-            ) from None
+            pass
+        # Not from within: the error of a pipe keeps its buffer, over which the garbage collectors
+        # of Python 3.12.1 and 3.13.0 stumble.
+        raise WorkerError(
+            "a worker process must live until all jobs are replayed, but "
+            f"{self.process.pid} ended with exit code {self.process.wait()}"
+        )
 
     def end(self) -> None:
         self.pipe.close()
