@@ -163,7 +163,9 @@ class Lab:
         key = (gpu or self.gpu, name, eta)
         if key not in self._tables:
             workload = next(each for each in WORKLOADS if each.name == name)
-            self._tables[key] = job_table(self.traces, key[0], workload, eta_knob=eta)
+            self._tables[key] = job_table(
+                self.traces, key[0], workload, eta_knob=eta, untrained="fail"
+            )
         return self._tables[key]
 
     def runs(

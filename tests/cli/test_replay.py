@@ -28,7 +28,7 @@ KEYS = [
 
 @pytest.fixture
 def folder(tmp_path):
-    """A small trace: one workload on one GPU, best at 512."""
+    """A small trace: one workload on one GPU, best at 512; 4096 was never trained."""
     epochs = {256: (4, 4), 512: (4, 5), 1024: (8, 9), 2048: ("nan", "nan")}
     lines = ["dataset,network,batch_size,optimizer,learning_rate,run,target_metric,target_epoch"]
     lines += [
@@ -42,7 +42,7 @@ def folder(tmp_path):
     lines += [
         f"movielens-1m,ncf,{size},adam,{limit},{(20 + 8000 / size) * (200 / limit) ** 0.4},"
         f"{0.9 * limit}"
-        for size in epochs
+        for size in (*epochs, 4096)
         for limit in (100, 150, 200)
     ]
     (tmp_path / "summary_power_x1.csv").write_text("\n".join(lines) + "\n")
@@ -87,6 +87,7 @@ def test_options_change_what_is_replayed(folder):
         return json.loads(done.stdout)
 
     assert {r["recurrences"] for r in records("--recurrences", "7")} == {7}
+    assert {r["recurrences"] for r in records("--untrained", "fail")} == {2 * 5 * 3}
     assert records("--eta", "1")[0]["optimal_power_limit"] == 100
     assert records("--eta", "0")[0]["optimal_power_limit"] == 200
     easier = records("--target", "0.4", "--workload", "neumf")
@@ -107,6 +108,7 @@ def test_options_change_what_is_replayed(folder):
         (["--target", "0.7", "--workload", "neumf"], 2, "has no target 0.7; it has 0.4, 0.41"),
         (["--eta", "2"], 2, "must be a number, at least 0 and at most 1, but got '2'"),
         (["--beta", "1"], 2, "must be a number, more than 1"),
+        (["--untrained", "guess"], 2, "must be one of drop, fail, but got 'guess'"),
         (["--seeds", "0"], 2, "whole number of at least 1"),
         (["--json", "/nowhere/x.json"], 1, "/nowhere/x.json"),
     ],
@@ -122,4 +124,4 @@ def test_a_broken_trace_is_named_with_its_line(folder):
     path.write_text(path.read_text() + "movielens-1m,ncf,512,adam,100,-3,90\n")
     done = zeus("replay", "--traces", str(folder))
     assert done.returncode == 2
-    assert "summary_power_x1.csv:14: `time_per_epoch > 0` must hold" in one_error_line(done)
+    assert "summary_power_x1.csv:17: `time_per_epoch > 0` must hold" in one_error_line(done)

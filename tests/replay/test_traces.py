@@ -36,9 +36,32 @@ def neumf(folder, **options):
     return job_table(load_traces(folder), "x1", workload_named("neumf"), **options)
 
 
-def test_missing_combinations_are_what_they_are(folder):
+def test_batch_sizes_that_were_never_trained_are_not_offered(folder):
     table = neumf(folder)
-    # 4096 has no power trace: it is no choice. 2048 was never trained: it never converges.
+    # 4096 has no power trace: it does not fit. Nobody knows what becomes of 2048.
+    assert table.batch_sizes == (512, 1024)
+    assert table.runs.tolist() == [2, 2]
+    assert table.recurrences == 2 * 2 * 2
+    assert table.max_power == 200
+    assert table.batch_sizes[table.default] == 1024
+
+
+def test_a_default_that_was_never_trained_gives_way_to_the_next_smaller_one(folder):
+    path = folder / "summary_train.csv"
+    lines = [line for line in path.read_text().splitlines() if ",1024,adam," not in line]
+    path.write_text("\n".join(lines) + "\n")
+    table = neumf(folder)
+    assert table.batch_sizes == (512,)
+    assert table.batch_sizes[table.default] == 512
+    table = neumf(folder, untrained="fail")
+    assert table.batch_sizes[table.default] == 1024
+    path.write_text("\n".join(line for line in lines if ",512,adam," not in line) + "\n")
+    with pytest.raises(TraceError, match="no batch size of neumf with a power trace of x1 was"):
+        neumf(folder)
+
+
+def test_batch_sizes_that_were_never_trained_may_fail_instead(folder):
+    table = neumf(folder, untrained="fail")
     assert table.batch_sizes == (512, 1024, 2048)
     assert table.runs.tolist() == [2, 2, 1]
     assert table.expected_epochs.tolist() == [4.5, 8.0, np.inf]
@@ -133,4 +156,4 @@ def test_a_gap_in_the_power_trace_is_no_choice_of_the_oracle(folder):
     lines = [line for line in path.read_text().splitlines() if ",512,adam,200," not in line]
     path.write_text("\n".join(lines) + "\n")
     table = neumf(folder, eta_knob=0.0)
-    assert table.best_power.tolist() == [0, 1, 1]
+    assert table.best_power.tolist() == [0, 1]

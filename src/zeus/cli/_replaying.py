@@ -24,6 +24,7 @@ DEFAULTS: dict[str, Any] = {
     "policy": POLICIES,
     "eta": 0.5,
     "beta": 2.0,
+    "untrained": "drop",
     "json": None,
 }
 """Defaults of the common options."""
@@ -51,6 +52,11 @@ def add_replay_options(parser: argparse._ActionsContainer, *, required: bool = F
         metavar="N",
         help="stop runs early at N times the lowest cost, or `none` (2)",
     )
+    parser.add_argument(
+        "--untrained",
+        choices=("drop", "fail"),
+        help="batch sizes that were never trained are not offered, or fail (drop)",
+    )
 
 
 def load_tables(
@@ -76,7 +82,14 @@ def load_tables(
     traces = load_traces(Path(arguments.traces), gpus)
     tables = {
         gpu: [
-            job_table(traces, gpu, workload, eta_knob=arguments.eta, target_metric=target)
+            job_table(
+                traces,
+                gpu,
+                workload,
+                eta_knob=arguments.eta,
+                target_metric=target,
+                untrained=arguments.untrained,
+            )
             for workload in (WORKLOADS if workloads is None else workloads)
             if workloads is not None or workload.key in recorded
         ]

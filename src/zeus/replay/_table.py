@@ -1,13 +1,14 @@
 """Outcomes of every possible decision for one job, as arrays: traces of one GPU and workload.
 
-A batch size that was never trained counts as one that never reaches the target. A batch size
-without a power trace does not fit the GPU and cannot be chosen.
+A batch size that was never trained is not offered, as its outcome is unknown; on request it counts
+as one that never reaches the target. A batch size without a power trace does not fit the GPU.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from zeus.replay._workloads import Workload
 
 # Tolerance for comparing targets, which are decimal numbers: 0.1 + 0.2 is not 0.3.
 _SAME = 1e-9
+
+Untrained = Literal["drop", "fail"]
+"""How batch sizes count that were never trained: not offered, or never reaching the target."""
 
 
 @dataclass(frozen=True)
@@ -173,8 +177,12 @@ def job_table(
     *,
     eta_knob: float = 0.5,
     target_metric: float | None = None,
+    untrained: Untrained = "drop",
 ) -> JobTable:
     """Build the table of a workload on a GPU from the traces.
+
+    If the workload's default batch size is not offered, the next smaller one is the default, or the
+    smallest of all.
 
     Args:
         traces: From `load_traces`.
@@ -182,6 +190,7 @@ def job_table(
         workload: The workload.
         eta_knob: Weight of energy in the cost, from 0 to 1.
         target_metric: Target other than that of the workload; one of the recorded values.
+        untrained: Whether batch sizes that were never trained are left out, or fail.
 
     Raises:
         TraceError: If the traces lack the workload or the target.
@@ -189,6 +198,14 @@ def job_table(
     rows = traces.power[gpu].get(workload.key, [])
     if not rows:
         raise TraceError(f"the power trace of {gpu} in {traces.folder} has no {workload.name}")
+    target = workload.target_metric if target_metric is None else target_metric
+    trained = _epochs(traces, workload, target)
+    if untrained == "drop":
+        rows = [row for row in rows if row.batch_size in trained]
+        if not rows:
+            raise TraceError(
+                f"no batch size of {workload.name} with a power trace of {gpu} was ever trained"
+            )
     batch_sizes = tuple(sorted({row.batch_size for row in rows}))
     limits = tuple(sorted({row.power_limit for row in rows}))
     time = np.full((len(batch_sizes), len(limits)), np.nan)
@@ -196,7 +213,6 @@ def job_table(
     for row in rows:
         at = batch_sizes.index(row.batch_size), limits.index(row.power_limit)
         time[at], power[at] = row.time_per_epoch, row.average_power
-    target = workload.target_metric if target_metric is None else target_metric
     below = [size for size in batch_sizes if size <= workload.default_batch_size]
     return JobTable(
         gpu=gpu,
@@ -209,16 +225,15 @@ def job_table(
         max_epochs=workload.max_epochs,
         # Of the GPU: the highest limit of any workload.
         max_power=max(row.power_limit for each in traces.power[gpu].values() for row in each),
-        epochs=_epochs(traces, workload, batch_sizes, target),
+        epochs=_stacked([trained.get(size, [np.inf]) for size in batch_sizes]),
         time=time,
         power=power,
         eta_knob=eta_knob,
     )
 
 
-def _epochs(
-    traces: Traces, workload: Workload, batch_sizes: tuple[int, ...], target: float
-) -> Floats:
+def _epochs(traces: Traces, workload: Workload, target: float) -> dict[int, list[float]]:
+    """Return the epochs until convergence of every recorded run, by batch size."""
     rows = traces.training.get(workload.key, [])
     recorded = sorted({row.target_metric for row in rows})
     if not any(abs(value - target) < _SAME for value in recorded):
@@ -226,12 +241,14 @@ def _epochs(
         raise TraceError(
             f"the training trace of {workload.name} has no target {target:g}; it has {values}"
         )
-    found: dict[int, list[float]] = {size: [] for size in batch_sizes}
+    found: dict[int, list[float]] = {}
     for row in rows:
-        chosen = abs(row.target_metric - target) < _SAME and row.batch_size in found
+        chosen = abs(row.target_metric - target) < _SAME
         if chosen and workload.admits(row.batch_size, row.learning_rate):
-            found[row.batch_size].append(row.target_epoch)
-    # A batch size that was never trained counts as never reaching the target.
-    lists = [values or [np.inf] for values in found.values()]
+            found.setdefault(row.batch_size, []).append(row.target_epoch)
+    return found
+
+
+def _stacked(lists: list[list[float]]) -> Floats:
     longest = max(len(values) for values in lists)
     return np.array([[*values, *[np.nan] * (longest - len(values))] for values in lists])
