@@ -44,12 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(str(error))
     if chosen.gpu not in (None, *traces.power):
         parser.error(f"no power trace of {chosen.gpu}; available: {', '.join(traces.power)}")
+    page = chosen.output / "index.html"
+    print(f"{page} fills while {len(only)} figures and tables are computed", flush=True)
     exhibits = produce(
         traces, chosen.output, only=only, seeds=chosen.seeds, gpu=chosen.gpu, progress=_show
     )
     facts = [fact for exhibit in exhibits for fact in exhibit.facts if fact.published]
     counts = Counter(fact.agrees for fact in facts)
-    print(f"{len(exhibits)} figures and tables: {chosen.output / 'index.html'}")
+    print(f"{len(exhibits)} figures and tables: {page}")
     print(
         f"{len(facts)} published statements: {counts[True]} agree, {counts[False]} differ, "
         f"{counts[None]} cannot be compared directly"

@@ -17,16 +17,38 @@ from paper.product import document
 _VERDICTS = {True: ("agrees", "agrees"), False: ("differs", "differs"), None: ("open", "see note")}
 
 
-def page(exhibits: Sequence[Exhibit], pictures: Mapping[str, bytes], lab: Lab) -> str:
+_RELOAD = 3  # seconds between two loads of a page that is not complete
+
+
+def page(
+    names: Sequence[str],
+    exhibits: Mapping[str, Exhibit],
+    pictures: Mapping[str, bytes],
+    lab: Lab,
+    *,
+    current: str | None = None,
+) -> str:
     """Return the page as HTML.
 
     Args:
-        exhibits: Exhibits in the order of the page.
+        names: Names of all exhibits, in the order of the page.
+        exhibits: Those that have been computed, by name.
         pictures: SVG documents by name of the exhibit.
         lab: The lab that computed them.
+        current: Name of the exhibit that is being computed; the page then loads itself again
+            after some seconds.
     """
-    facts = [fact for exhibit in exhibits for fact in exhibit.facts if fact.published]
+    facts = [fact for each in exhibits.values() for fact in each.facts if fact.published]
     counts = {verdict: sum(fact.agrees is verdict for fact in facts) for verdict in _VERDICTS}
+    contents, sections = [], []
+    for name in names:
+        exhibit = exhibits.get(name)
+        contents.append(_absent_entry(name) if exhibit is None else _entry(exhibit))
+        sections.append(
+            _absent(name, name == current)
+            if exhibit is None
+            else _section(exhibit, pictures.get(name))
+        )
     parts = {
         "title": "The Zeus paper, recomputed",
         "gpus": ", ".join(gpu.upper() for gpu in lab.gpus),
@@ -36,10 +58,41 @@ def page(exhibits: Sequence[Exhibit], pictures: Mapping[str, bytes], lab: Lab) -
         "agree": str(counts[True]),
         "differ": str(counts[False]),
         "open": str(counts[None]),
-        "contents": "\n".join(_entry(exhibit) for exhibit in exhibits),
-        "exhibits": "\n".join(_section(each, pictures.get(each.name)) for each in exhibits),
+        "status": _status(len(exhibits), len(names), ended=current is None),
+        "contents": "\n".join(contents),
+        "exhibits": "\n".join(sections),
     }
-    return document("paper", parts)
+    return document("paper", parts, refresh=None if current is None else _RELOAD)
+
+
+def _status(done: int, total: int, *, ended: bool) -> str:
+    """Say how much of the page is missing, above it."""
+    if done == total:
+        return ""
+    count = f"{done} of {total} figures and tables"
+    text = (
+        f"The computation ended early: the page has {count}."
+        if ended
+        else f"Being computed: {count} so far. The page loads itself again until all are here; "
+        "the counts above are of those that are."
+    )
+    return f'<p class="status" role="status">{text}</p>\n'
+
+
+def _absent_entry(name: str) -> str:
+    return f'<li class="absent"><a href="#{name}"><b>{_title(name)}</b></a></li>'
+
+
+def _absent(name: str, current: bool) -> str:
+    text = "Being computed." if current else "Not computed yet."
+    return (
+        f'<section id="{name}">\n<h2>{_title(name)}</h2>\n<p class="missing">{text}</p>\n</section>'
+    )
+
+
+def _title(name: str) -> str:
+    """Return the title of an exhibit that is only known by its name, such as "figure-4"."""
+    return escape(name.replace("-", " ").capitalize())
 
 
 def _entry(exhibit: Exhibit) -> str:

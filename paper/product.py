@@ -28,6 +28,7 @@ from zeus.replay._table import JobTable, job_table
 from zeus.replay._traces import Traces, TrainingRow, load_traces
 from zeus.replay._workloads import WORKLOADS, Workload
 from zeus.replay.cluster import ALL_WORKLOADS, made_up_trace, simulate
+from zeus.state._files import write_atomically
 
 __all__ = [
     "ALL_WORKLOADS",
@@ -66,5 +67,6 @@ __all__ = [
     "replay",
     "simulate",
     "time_unit",
+    "write_atomically",
     "zeus_cost",
 ]

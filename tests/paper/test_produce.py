@@ -79,6 +79,65 @@ def test_the_page_can_be_read(folder, open_page):
         assert page.locator(target).count() == 1
 
 
+@pytest.fixture(scope="module")
+def stages(traces, tmp_path_factory):
+    """The page before each exhibit is computed, and at the end."""
+    output = tmp_path_factory.mktemp("stages")
+    pages = []
+
+    def keep(_, what):
+        if what in ("table-2", ""):  # the first of them has been written, too
+            pages.append((output / "index.html").read_text())
+
+    recorded = load_traces(traces / "nsdi23")
+    produce(recorded, output, only=["figure-1", "table-2"], seeds=1, progress=keep)
+    return pages
+
+
+def test_the_page_fills_while_it_is_computed(stages, open_page, tmp_path):
+    path = tmp_path / "index.html"
+    path.write_text(stages[0])
+    page = open_page(path, viewport={"width": 1000, "height": 600})
+    assert "0 of 2 figures and tables so far" in page.locator(".status").inner_text()
+    assert page.locator("#figure-1").inner_text().split("\n")[-1] == "Being computed."
+    assert page.locator("#table-2").inner_text().split("\n")[-1] == "Not computed yet."
+    path.write_text(stages[1])
+    # Without anybody's doing. What was computed is there, and the rest is not announced any more.
+    page.locator("#figure-1 img").wait_for()
+    page.locator("#table-2 table").wait_for()
+    assert page.locator(".status").count() == 0
+    assert "refresh" not in stages[1]
+
+
+def test_a_reader_stays_where_they_are(stages, open_page, tmp_path):
+    path = tmp_path / "index.html"
+    begun = stages[1].replace("</head>", '<meta http-equiv="refresh" content="1"></head>')
+    path.write_text(begun.replace("</main>", "<p>the first</p></main>"))
+    page = open_page(path, viewport={"width": 1000, "height": 600})
+    page.evaluate("scrollTo({top: 500, behavior: 'instant'})")
+    path.write_text(begun.replace("</main>", "<p>the second</p></main>"))
+    page.get_by_text("the second").wait_for()
+    page.wait_for_function("scrollY === 500")
+
+
+def test_a_page_that_will_never_be_complete_says_so(traces, tmp_path):
+    def interrupt(_, what):
+        if what == "table-2":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        produce(
+            load_traces(traces / "nsdi23"), tmp_path, only=["table-1", "table-2"], seeds=1,
+            progress=interrupt,
+        )  # fmt: skip
+    text = (tmp_path / "index.html").read_text()
+    assert "ended early: the page has 1 of 2" in text
+    assert "Not computed yet" in text
+    assert "Being computed" not in text
+    assert 'http-equiv="refresh"' not in text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "table-1.json"]
+
+
 def test_a_gpu_that_was_never_seen(traces, tmp_path):
     """With fewer workloads and batch sizes, and a power limit that was not always recorded."""
     source, target = traces / "nsdi23", tmp_path / "traces"

@@ -19,17 +19,23 @@ def style(own: str) -> str:
     return style_sheet() + resource("zeus.drawing", "page.css") + own
 
 
-def document(package: str, parts: Mapping[str, str], *, scripts: bool = False) -> str:
+def document(
+    package: str, parts: Mapping[str, str], *, scripts: bool = False, refresh: int | None = None
+) -> str:
     """Return one self-contained HTML file, of `page.html` and `page.css` in `page_parts`.
 
     Args:
         package: Package with the folder `page_parts`.
         parts: Values for the placeholders of the page, `title` among them.
         scripts: Whether scripts in the page may run.
+        refresh: Seconds after which a browser loads the page again, for a page that is still being
+            written; `None` for never.
     """
+    again = "" if refresh is None else f'<meta http-equiv="refresh" content="{refresh}">\n'
     whole = {
         "title": parts["title"],
         "scripts": "'unsafe-inline'" if scripts else "'none'",
+        "refresh": again,
         "style": style(resource(package, "page_parts", "page.css")),
         "body": filled(resource(package, "page_parts", "page.html"), parts),
     }
