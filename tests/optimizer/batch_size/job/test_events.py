@@ -66,6 +66,10 @@ def test_a_profile_with_its_frontier_survives_json():
         (lambda: begin(max_power=0), "0 < max_power"),
         (lambda: begin(max_power=True), "`max_power` must be a number"),
         (lambda: begin(max_power=10**400), "max_power <= 1e"),
+        (lambda: begin(memory=0), "1 <= memory"),
+        (lambda: begin(memory=1.5), "`memory` must be a whole number"),
+        (lambda: begin(replicas=0), "1 <= replicas"),
+        (lambda: begin(max_local_batch_size=0), "1 <= max_local_batch_size"),
         (lambda: begin(gpus=1.5), "`gpus` must be a whole number"),
         (lambda: begin(role="boss"), "`role` must be one of default, explore"),
         (lambda: begin(attempt=1), "`attempt > 0` and `retry_of`"),
@@ -97,6 +101,29 @@ def test_a_profile_with_its_frontier_survives_json():
 def test_values_break_a_rule_by_name(make, rule):
     with pytest.raises(JobLogError, match=rule.replace("(", r"\(")):
         make()
+
+
+def test_an_event_without_memory_and_shares_is_read_as_unknown():
+    old = begin().to_dict()
+    for name in ("memory", "replicas", "max_local_batch_size"):
+        del old[name]
+    found = event_from(old)
+    assert isinstance(found, Decided)
+    assert (found.memory, found.replicas, found.max_local_batch_size) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "local"),
+    [
+        ({}, 64),
+        ({"gpus": 4}, 16),  # one replica per GPU, unless stated
+        ({"gpus": 4, "replicas": 2}, 32),
+        ({"gpus": 4, "max_local_batch_size": 10}, 8),
+        ({"gpus": 3}, 22),  # not equal: the largest share counts
+    ],
+)
+def test_what_must_fit_in_the_memory_of_a_gpu(changes, local):
+    assert begin(**changes).local_batch_size == local
 
 
 def test_an_error_is_short_whatever_was_sent():

@@ -26,7 +26,7 @@ from zeus.errors import JobConflictError, RunError, ServerError, StorageError
 from zeus.integrations.loop import epochs, steps
 from zeus.optimizer import BatchSizeOptimizer
 from zeus.optimizer._stopping import Outcome
-from zeus.optimizer.batch_size.api._commands import ListJobs, ShowProfiles
+from zeus.optimizer.batch_size.api._commands import ListJobs, ShowLog, ShowProfiles
 from zeus.testing import SimulatedNode
 
 
@@ -63,6 +63,9 @@ def test_the_first_run_has_the_default_and_reports_every_epoch(node, storage):
     assert trial.energy == pytest.approx(spent, rel=0.01)
     assert trial.time == pytest.approx(node.clock.now() - began)
     assert trial.cost == pytest.approx(0.5 * trial.energy + 0.5 * 500 * trial.time)
+    with opened(storage) as jobs:
+        (decided, *_) = jobs.do(ShowLog(job="nightly"))
+    assert decided["memory"] == 32 * 2**30
 
 
 def test_time_between_training_and_evaluation_counts_and_what_follows_does_not(node, storage):

@@ -72,6 +72,12 @@ class Decide(_OfJob[Decision]):
         gpu: Model of the GPUs that the trial will run on.
         max_power: Maximum power of all these GPUs together in watts.
         gpus: Number of GPUs.
+        memory: Memory of one GPU in bytes, of the smallest if they differ, if known: a batch size
+            that does not fit in it is not tried where there is less.
+        replicas: Number of data-parallel replicas that share a batch equally: only batch sizes that
+            are multiples of it are chosen. By default any.
+        max_local_batch_size: Maximum samples that one replica trains on at once, by accumulating
+            gradients, if there is such a bound.
         request: Idempotency key: a repeated key returns the same trial, so that all processes of
             a run, and a repeated call, begin only one. By default a new key.
         retry_of: The previous trial of the same recurrence, which did not converge.
@@ -92,6 +98,9 @@ class Decide(_OfJob[Decision]):
     gpu: values.Name
     max_power: values.Watts
     gpus: values.Gpus = 1
+    memory: values.Bytes | None = None
+    replicas: values.Gpus | None = None
+    max_local_batch_size: values.BatchSize | None = None
     request: Annotated[str, REQUEST] = field(default_factory=lambda: uuid.uuid4().hex)
     retry_of: Annotated[str, Text(40, empty=True)] | None = None
     lease: values.Lease = values.DEFAULT_LEASE

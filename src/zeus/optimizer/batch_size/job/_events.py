@@ -6,6 +6,7 @@ costs are derived. A store keeps the events.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -15,6 +16,7 @@ from zeus.errors import JobLogError
 from zeus.optimizer._stopping import TRIAL_OUTCOMES
 from zeus.optimizer.batch_size.job import _values as values
 from zeus.optimizer.batch_size.job._job_batch import OPTIMIZED, UNTOUCHED, Role
+from zeus.optimizer.batch_size.job._share import BatchShare
 
 _Number = Annotated[int, Whole(0, 2**53)]
 _Cost = Annotated[float, Number(0.0, 1e300)]
@@ -69,7 +71,12 @@ class Decided(Event):
         retry_of: Number of the previous trial, if this is a retry.
         gpu: Model of the GPUs that it runs on; `gpus` is their number.
         max_power: Maximum power of all its GPUs together in watts.
-        batch_size: Batch size to train with.
+        memory: Memory of one GPU in bytes, of the smallest if they differ; `None` if unknown.
+        replicas: Number of data-parallel replicas that share a batch equally; `None` if the client
+            did not state it.
+        max_local_batch_size: Maximum samples that one replica trains on at once, by accumulating
+            gradients; `None` if there is no such bound.
+        batch_size: Batch size to train with, of all GPUs together.
         role: Purpose of the trial.
         power: As in `lanes.Choices`.
         threshold: Maximum cost in joules; `None` if there is no bound.
@@ -86,6 +93,9 @@ class Decided(Event):
     gpu: values.Name
     gpus: values.Gpus = 1
     max_power: values.Watts
+    memory: values.Bytes | None = None
+    replicas: values.Gpus | None = None
+    max_local_batch_size: values.BatchSize | None = None
     batch_size: values.BatchSize
     role: Role
     power: Annotated[int, Whole(UNTOUCHED, 2**53)] = OPTIMIZED
@@ -107,6 +117,13 @@ class Decided(Event):
     def model(self) -> GpuModel:
         """Model and number of the GPUs."""
         return GpuModel(self.gpu, self.gpus)
+
+    @property
+    def local_batch_size(self) -> int:
+        """Samples of one replica at once, which must fit in memory; rounded up if not equal."""
+        replicas = self.replicas or self.gpus
+        equal = math.ceil(self.batch_size / replicas) * replicas
+        return BatchShare.of(equal, replicas, self.max_local_batch_size).local_batch_size
 
     def payload(self) -> dict[str, Any]:
         """Everything but kind, trial and instant, as plain values for JSON."""

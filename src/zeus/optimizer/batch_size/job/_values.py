@@ -17,6 +17,7 @@ MAX_JOULES = 1e15  # of one epoch
 MAX_WATTS = 1e9
 MAX_METRIC = 1e150
 MAX_GPUS = 1_000_000
+MAX_BYTES = 2**50  # of one GPU's memory
 MAX_BATCH_SIZE = 2**31 - 1
 MAX_EPOCHS = 1_000_000
 MIN_LEASE, MAX_LEASE = 1.0, 30 * 86400.0  # seconds
@@ -30,6 +31,7 @@ Name = Annotated[str, NAME]
 Words = Annotated[str, Note(MAX_NOTE, 100_000)]
 Count = Annotated[int, Whole(1, 2**53)]
 Gpus = Annotated[int, Whole(1, MAX_GPUS)]
+Bytes = Annotated[int, Whole(1, MAX_BYTES)]
 BatchSize = Annotated[int, BATCH_SIZE]
 Epochs = Annotated[int, Whole(1, MAX_EPOCHS)]
 Duration = Annotated[float, Number(0.0, MAX_SECONDS, above=True)]

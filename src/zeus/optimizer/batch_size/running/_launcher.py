@@ -20,9 +20,9 @@ from zeus.monitor._measurement import GPU
 from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import Decision, TrialInfo, Verdict
 from zeus.optimizer.batch_size.job._spec import JobSpec
+from zeus.optimizer.batch_size.running._gpus import Gpus
 from zeus.optimizer.batch_size.running._launch_context import Answer, LaunchContext
 from zeus.optimizer.batch_size.running._location import Location
-from zeus.optimizer.batch_size.running._recurring_run import Gpus
 from zeus.optimizer.batch_size.running._reporter import Reporter
 from zeus.optimizer.batch_size.running._run_report import RunReport
 
@@ -162,6 +162,7 @@ class Launcher:
             max_power=gpus.max_power,
             batch_size=self._spec.default_batch_size,
             at=time.time(),
+            memory=gpus.memory,
             retry_of=retry_of,
         )
         return Reporter(self._place, notes)

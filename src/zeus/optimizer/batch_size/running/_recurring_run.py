@@ -12,16 +12,15 @@ import os
 import sys
 import time
 import weakref
-from collections import Counter
-from dataclasses import dataclass
 
-from zeus.errors import CapabilityError, ProfileError, RunError, ZeusError
+from zeus.errors import ProfileError, RunError, ZeusError
 from zeus.frontier import ZeusCost
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer._stopping import Outcome, Stop
 from zeus.optimizer.batch_size.api._answers import Decision, Verdict
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.job._values import DEFAULT_LEASE
+from zeus.optimizer.batch_size.running._gpus import Gpus, cards
 from zeus.optimizer.batch_size.running._launch_context import Answer, LaunchContext, agreed
 from zeus.optimizer.batch_size.running._location import Location
 from zeus.optimizer.batch_size.running._reporter import Reporter, default_decision
@@ -30,13 +29,11 @@ from zeus.optimizer.batch_size.running._spool import REFUSALS
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.optimizer.training._fixed_limit import FixedPowerLimit
 from zeus.optimizer.training._profiles import Profile, ProfileFile, ProfileKey
-from zeus.optimizer.training._ranks import Ranks, job_ranks, merged
+from zeus.optimizer.training._ranks import Ranks, job_ranks
 from zeus.optimizer.training._training_run import Share, Target, TrainingRun
-from zeus.state._files import job_wide, state_directory
+from zeus.state._files import state_directory
 
 logger = logging.getLogger(__name__)
-
-NO_GPU = "no GPU"
 
 # How a run ends whose trial has ended so; any other trial was taken away from its run.
 _ENDS: dict[str | None, Outcome] = {
@@ -44,61 +41,6 @@ _ENDS: dict[str | None, Outcome] = {
     Outcome.STOPPED: Outcome.STOPPED,
     Outcome.FAILED: Outcome.EXHAUSTED,
 }
-
-
-@dataclass(frozen=True)
-class Gpus:
-    """GPUs of a job.
-
-    Attributes:
-        name: The GPU model; of mixed GPUs "2 x this + 4 x that".
-        number: Number of GPUs.
-        max_power: Maximum power of all together in watts. If a GPU does not report it, or there is
-            no GPU, 1: the cost then depends on time only.
-        known: Whether all of them report it.
-    """
-
-    name: str
-    number: int
-    max_power: float
-    known: bool
-
-    @classmethod
-    def of(cls, monitor: ZeusMonitor) -> Gpus:
-        """Return the GPUs of one process."""
-        return cls.together([cards(monitor)])
-
-    @classmethod
-    def together(cls, told: list[dict[str, tuple[str, float | None]]]) -> Gpus:
-        """Combine the `cards` of all processes; a GPU that several see counts once."""
-        everything = merged(told)
-        if not everything:
-            return cls(NO_GPU, 1, 1.0, known=False)
-        models = Counter(sorted(model for model, _ in everything.values()))
-        name = " + ".join(f"{count} x {model}" for model, count in models.items())
-        powers = [power for _, power in everything.values() if power is not None]
-        known = len(powers) == len(everything)
-        return cls(
-            name if len(models) > 1 else next(iter(models)),
-            len(everything),
-            sum(powers) if known else 1.0,
-            known,
-        )
-
-
-def cards(monitor: ZeusMonitor) -> dict[str, tuple[str, float | None]]:
-    """Return model and maximum power in watts of each GPU of a process, by its key."""
-    # Results of a simulated GPU must never be mistaken for those of a real one.
-    mark = " (simulated)" if monitor.node.simulated else ""
-    found: dict[str, tuple[str, float | None]] = {}
-    for gpu in monitor.gpus:
-        power: float | None = None
-        try:
-            power = gpu.power_limits().maximum
-        except CapabilityError as error:
-            logger.warning("the cost of the run includes only time, not energy: %s", error)
-        found[job_wide(gpu.key)] = f"{gpu.name}{mark}", power
-    return found
 
 
 class RecurringRun:
@@ -226,6 +168,7 @@ class RecurringRun:
                 max_power=gpus.max_power,
                 batch_size=self.spec.default_batch_size,
                 at=time.time(),
+                memory=gpus.memory,
                 lease=self._lease,
             )
         )

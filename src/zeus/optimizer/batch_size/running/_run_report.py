@@ -42,8 +42,11 @@ class RunReport:
         place: URL of the server or store that keeps its job.
         spec: The job.
         gpu: Model of its GPUs; `gpus` is their number; `max_power` in watts of all together.
-        batch_size: Batch size that it runs with.
+        batch_size: Batch size that it runs with, of all its GPUs together.
         at: Start in seconds since 1970.
+        memory: Memory of one GPU in bytes, if known.
+        replicas: Number of data-parallel replicas that share a batch, if known.
+        max_local_batch_size: Maximum samples of one replica at once, if bounded.
         request: Idempotency key of the request for a trial.
         retry_of: The previous trial of the same recurrence, if any.
         lease: Seconds after which the trial expires without a report or renewal.
@@ -63,6 +66,9 @@ class RunReport:
     max_power: float
     batch_size: int
     at: float
+    memory: int | None = None
+    replicas: int | None = None
+    max_local_batch_size: int | None = None
     request: str = field(default_factory=lambda: uuid.uuid4().hex)
     retry_of: str | None = None
     lease: float = values.DEFAULT_LEASE
@@ -126,6 +132,9 @@ class RunReport:
                 gpu=self.gpu,
                 max_power=self.max_power,
                 gpus=self.gpus,
+                memory=self.memory,
+                replicas=self.replicas,
+                max_local_batch_size=self.max_local_batch_size,
                 request=self.request,
                 retry_of=self.retry_of,
                 lease=self.lease,

@@ -223,6 +223,9 @@ class Batch:
             "gpu": gpu.name,
             "gpus": gpu.number,
             "max_power": command.max_power,
+            "memory": command.memory,
+            "replicas": command.replicas,
+            "max_local_batch_size": command.max_local_batch_size,
             "lease": command.lease,
         }
         return self._begin(job, gpu, request, retry_of, common, default=command.default)

@@ -12,7 +12,7 @@ from zeus.device import Gpu
 from zeus.device._base import DeviceSet, GpuDriver, GpuIdentity
 from zeus.device._node import Node
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.batch_size.running._recurring_run import NO_GPU, Gpus, cards
+from zeus.optimizer.batch_size.running._gpus import NO_GPU, Card, Gpus, cards
 from zeus.testing import SimulatedNode
 
 
@@ -22,7 +22,7 @@ def monitor_of(node):
 
 def test_gpus_of_one_model():
     found = Gpus.of(monitor_of(SimulatedNode("v100x4")))
-    assert found == Gpus("Tesla V100-PCIE-32GB (simulated)", 4, 1000.0, known=True)
+    assert found == Gpus("Tesla V100-PCIE-32GB (simulated)", 4, 1000.0, True, memory=32 * 2**30)
 
 
 def test_gpus_of_several_models():
@@ -58,11 +58,19 @@ def test_processes_together_count_each_gpu_once():
     assert Gpus.together([{first: card}, {second: other}]).number == 2
     assert Gpus.together([both, both]) == Gpus.together([both])
     assert Gpus.together([{}, both]).max_power == 500.0
-    silent: dict[str, tuple[str, float | None]] = {
-        "another": ("Tesla V100-PCIE-32GB (simulated)", None)
-    }
+    silent = {"another": Card("Tesla V100-PCIE-32GB (simulated)", None)}
     together = Gpus.together([both, silent])
     assert (together.number, together.max_power, together.known) == (3, 1.0, False)
+    assert together.memory is None  # of one of them it is unknown
+
+
+def test_the_least_memory_of_any_gpu_counts():
+    assert Gpus.of(monitor_of(SimulatedNode("a40,v100"))).memory == 32 * 2**30
+    assert Gpus.of(monitor_of(SimulatedNode("a40x2"))).memory == 48 * 2**30
+
+
+def test_the_memory_of_a_board_is_not_that_of_the_part_a_process_sees():
+    assert Gpus.of(monitor_of(SimulatedNode("mi250x"))).memory is None
 
 
 @pytest.mark.parametrize("told", [[], [{}], [{}, {}]])
