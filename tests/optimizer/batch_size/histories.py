@@ -45,11 +45,12 @@ def decided(
     gpu: GpuModel = A40,
     retry_of: int | None = None,
     max_power: float = 300.0,
+    replicas: int | None = None,
 ) -> Decided:
     """The decision that comes next, as a store would log it."""
     before = None if retry_of is None else brain.log.retried(retry_of).decided
     attempt = 0 if before is None else before.attempt + 1
-    choice = brain.decide(gpu, attempt)
+    choice = brain.decide(gpu, attempt, replicas=replicas or 1)
     return Decided(
         trial=brain.log.trials + 1,
         at=at,
@@ -60,6 +61,7 @@ def decided(
         gpu=gpu.name,
         gpus=gpu.number,
         max_power=max_power * gpu.number,
+        replicas=replicas,
         **vars(choice),
     )
 

@@ -50,6 +50,7 @@ def end(trial=1, outcome="failed", **changes) -> Ended:
         ([], begin(2), "`trial == 1` must hold"),
         ([], begin(recurrence=2), "`recurrence == 1` must hold"),
         ([], begin(batch_size=65), "`batch_size` must be one of"),
+        ([], begin(replicas=3), "must be a multiple of `replicas`"),
         ([], begin(power=0), "`power < 0` must hold"),
         ([begin()], begin(2, recurrence=1, attempt=1, retry_of=1), "still runs"),
         ([begin(), end()], begin(2, recurrence=1, attempt=2, retry_of=1), "`attempt == 1`"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeus.errors import RunError
-from zeus.optimizer.batch_size.job._share import BatchShare, can_share
+from zeus.optimizer.batch_size.job._share import BatchShare, can_share, nearest_shared
 
 
 @given(st.integers(1, 5000), st.integers(1, 64), st.none() | st.integers(1, 600))
@@ -49,6 +49,15 @@ def test_eight_replicas_train_on_an_eighth_each():
 def test_a_batch_that_cannot_be_shared_is_refused_by_name(values, rule):
     with pytest.raises(RunError, match=rule):
         BatchShare.of(*values)
+
+
+def test_the_nearest_batch_size_that_can_be_shared():
+    sizes = (8, 12, 16, 24, 40)
+    assert nearest_shared(16, sizes, 8) == 16
+    assert nearest_shared(12, sizes, 8) == 16  # 4/3 of it is nearer than 2/3
+    assert nearest_shared(12, sizes, 1) == 12
+    with pytest.raises(RunError, match=r"batch_sizes=\(8, 12, 16, 24, 40\), replicas=7"):
+        nearest_shared(16, sizes, 7)
 
 
 def test_what_can_be_shared():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.optimizer.batch_size.histories import A40, V100, decided, random_history, spec
 from tests.present import present
 
-from zeus.errors import JobLogError
+from zeus.errors import JobLogError, RunError
 from zeus.optimizer.batch_size.job._events import Decided, Ended, EpochReported, GpuModel, Profiled
 from zeus.optimizer.batch_size.job._job_batch import OPTIMIZED, Role
 from zeus.optimizer.batch_size.policies._job_state import JobState, fingerprint
@@ -50,6 +50,50 @@ def test_gpus_are_met_as_they_come(policy):
     restored = JobState.restored(job, brain.snapshot())
     assert restored.gpus == brain.gpus
     assert beliefs(restored) == beliefs(brain)
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10_000), policies, st.sampled_from([2, 3, 4]))
+def test_only_what_replicas_can_share_equally_is_chosen(seed, policy, replicas):
+    job = spec(policy=policy, batch_sizes=(6, 8, 12, 16, 20, 24), default_batch_size=8)
+    brain = JobState(job)
+    alone, several = GpuModel("A40", 1), GpuModel("A40", replicas)
+    seen = set()
+    for number in range(1, 41):  # moves from one GPU to several, and back
+        gpu, shares = ((alone, None), (several, replicas))[(number + seed) // 3 % 2]
+        begun = decided(brain, 1.0, gpu, replicas=shares)
+        brain.apply(begun)
+        if shares is not None:
+            assert begun.batch_size % shares == 0
+            seen.add(begun.batch_size)
+        brain.apply(EpochReported(trial=number, at=2.0, epoch=1, time=1.0, energy=9.0, metric=1.0))
+        brain.apply(Ended(trial=number, at=3.0, outcome="converged"))
+        if number == 20:
+            brain = JobState.restored(job, brain.snapshot())
+    if policy == "grid":
+        assert seen == {size for size in job.batch_sizes if size % replicas == 0}
+
+
+def test_a_default_that_cannot_be_shared_has_a_stand_in():
+    job = spec(batch_sizes=(6, 8, 12, 16), default_batch_size=6, policy="default")
+    two = GpuModel("A40", 4)
+    assert JobState(job).decide(two, replicas=4).batch_size == 8
+    assert (
+        JobState(spec(batch_sizes=(6, 8), default_batch_size=6))
+        .decide(two, replicas=4, default=True)
+        .batch_size
+        == 8
+    )
+    with pytest.raises(RunError, match="replicas=5"):
+        JobState(job).decide(two, replicas=5)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_replicas_that_can_share_everything_change_no_decision(policy):
+    job = spec(policy=policy)
+    events = random_history(job, 3, 60)
+    brain = JobState.of(job, events)
+    assert brain.decide(V100, replicas=4) == brain.decide(V100)
 
 
 def test_what_a_policy_may_carry_over_to_another_gpu_it_does():

@@ -70,6 +70,22 @@ def whole_log(jobs: Jobs, job: str = "nightly") -> list:
     return jobs.do(ShowLog(job=job, most=100_000))
 
 
+# --- shares of a batch ---------------------------------------------------------------------------
+
+
+def test_a_request_by_replicas_gets_what_they_can_share(jobs):
+    sizes: dict[str, Any] = {"batch_sizes": (6, 8, 12), "default_batch_size": 6}
+    jobs.do(CreateJob(spec=spec("shared", **sizes)))
+    found = jobs.do(Decide(job="shared", gpus=4, replicas=4, memory=2**30, **GPU))
+    assert found.batch_size == 8
+    assert found.reason == "in place of the default, which 4 replicas cannot share equally"
+    (begun,) = whole_log(jobs, "shared")
+    assert (begun["replicas"], begun["memory"]) == (4, 2**30)
+    with pytest.raises(JobLogError, match=r"batch_sizes=\(6, 8, 12\), replicas=5"):
+        jobs.do(Decide(job="shared", gpus=5, replicas=5, **GPU))
+    assert len(whole_log(jobs, "shared")) == 1
+
+
 # --- jobs ---------------------------------------------------------------------------------------
 
 

@@ -87,7 +87,8 @@ class Decide(_OfJob[Decision]):
 
     Raises:
         UnknownJobError: If there is no such job.
-        JobLogError: If the trial cannot be retried, or a value breaks a rule.
+        JobLogError: If the trial cannot be retried, no batch size can be shared equally, or a
+            value breaks a rule.
         JobConflictError: If the request was made before with other values.
     """
 

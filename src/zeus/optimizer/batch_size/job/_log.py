@@ -21,6 +21,7 @@ from zeus.optimizer.batch_size.job._events import (
     event_from,
 )
 from zeus.optimizer.batch_size.job._job_batch import Role
+from zeus.optimizer.batch_size.job._share import can_share
 from zeus.optimizer.batch_size.job._spec import JobSpec
 
 # Trials that ended without success are kept so that they can be retried, or can go on after their
@@ -208,6 +209,11 @@ class JobLog:
         if event.trial != self.trials + 1:
             raise JobLogError(f"`trial == {self.trials + 1}` must hold, but got {event.trial}")
         self._of_this_job(event.batch_size)
+        if not can_share(event.batch_size, event.replicas or 1):
+            raise JobLogError(
+                "`batch_size` must be a multiple of `replicas`, but got "
+                f"(batch_size={event.batch_size}, replicas={event.replicas})"
+            )
         if event.power >= 0 and event.power >= len(self.spec.power_limits):
             raise JobLogError(
                 f"`power < {len(self.spec.power_limits)}` must hold, but got {event.power}"

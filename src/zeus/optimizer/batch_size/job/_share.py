@@ -11,6 +11,7 @@ must hold exactly; otherwise a run would train with another batch size than the 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -66,6 +67,26 @@ class BatchShare:
 def can_share(batch_size: int, replicas: int) -> bool:
     """Return whether replicas can share a batch equally."""
     return batch_size % replicas == 0
+
+
+def nearest_shared(batch_size: int, batch_sizes: Sequence[int], replicas: int) -> int:
+    """Return the batch size that replicas can share equally, nearest to another by its ratio.
+
+    Args:
+        batch_size: The batch size to stay near to; returned if it can be shared itself.
+        batch_sizes: Those to choose from.
+        replicas: Number of data-parallel replicas.
+
+    Raises:
+        RunError: If none of them can be shared equally.
+    """
+    shared = [each for each in batch_sizes if can_share(each, replicas)]
+    if not shared:
+        raise RunError(
+            "a batch is of all processes together, and one of `batch_sizes` must be a multiple of "
+            f"`replicas`, but got (batch_sizes={tuple(batch_sizes)}, replicas={replicas})"
+        )
+    return min(shared, key=lambda each: max(each / batch_size, batch_size / each))
 
 
 def _smallest_divisor(number: int, least: int) -> int:

@@ -42,6 +42,7 @@ from zeus.optimizer.batch_size.job._job_batch import (
     Trials,
 )
 from zeus.optimizer.batch_size.job._log import JobLog, Trial
+from zeus.optimizer.batch_size.job._share import can_share, nearest_shared
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.policies._base import ArmStatus, FirstEpochs, State
 from zeus.optimizer.batch_size.policies._registry import policy_named
@@ -90,6 +91,7 @@ class JobState:
         self.spec = spec
         self.log = JobLog(spec)
         self.gpus: list[GpuModel] = []
+        self._replicas: list[int] = []  # of the first trial on each
         self._policy = policy_named(spec.policy)
         self._lanes = JobBatch.of([spec])
         # By GPU and arm: cost of an epoch in joules, and its load.
@@ -118,9 +120,10 @@ class JobState:
             JobLogError: If the event cannot come next; nothing is changed.
         """
         trial = self.log.append(event)
-        if isinstance(event, Decided | Profiled):
-            self._meet(event.model)
+        if isinstance(event, Decided):
+            self._meet(event.model, event.replicas or 1)
         if isinstance(event, Profiled):
+            self._meet(event.model)
             at = self.gpus.index(event.model), self._arm(event.batch_size)
             if event.epoch_cost:  # a cost of zero carries no information
                 self._epoch_costs[at] = event.epoch_cost
@@ -137,7 +140,9 @@ class JobState:
                 self._ended(trial, event)
         return trial
 
-    def decide(self, gpu: GpuModel, attempt: int = 0, *, default: bool = False) -> Choice:
+    def decide(
+        self, gpu: GpuModel, attempt: int = 0, *, default: bool = False, replicas: int = 1
+    ) -> Choice:
         """Choose the configuration of the next trial.
 
         Args:
@@ -145,19 +150,29 @@ class JobState:
             attempt: 0 for a new recurrence, more for a retry within one.
             default: Always use the default batch size, as for a run that could not ask. Grid
                 search, to which every power limit is another trial, decides as usual.
+            replicas: Number of data-parallel replicas: they must be able to share the batch equally.
+
+        Raises:
+            RunError: If no batch size of the job can be shared equally.
         """
-        self._meet(gpu)
-        spec = self.spec
+        self._meet(gpu, replicas)
+        spec, lanes = self.spec, self._shared_lanes(replicas)
         if default and spec.policy != "grid":
             power = OPTIMIZED if spec.optimizes_power else UNTOUCHED
-            return Choice(spec.default_batch_size, Role.DEFAULT, power, None, None, None)
+            size = spec.batch_sizes[int(lanes.default[0])]
+            return Choice(size, Role.DEFAULT, power, None, None, None)
         told = np.array([self.gpus.index(gpu) if self._policy.crosses_gpus else 0])
-        choices = self._policy.choose(self._state(gpu), ALL, told, np.array([attempt]))
+        state = self._state(gpu)
+        if not lanes.valid.all():
+            state = replace(state, lanes=lanes)
+        choices = self._policy.choose(state, ALL, told, np.array([attempt]))
+        batch_size = spec.batch_sizes[int(choices.arm[0])]
         # A run is stopped in favor of another batch size. Where there is none, as in a
         # hyperparameter search, its cost is unbounded.
         alone = len(spec.batch_sizes) == 1
         return Choice(
-            batch_size=spec.batch_sizes[int(choices.arm[0])],
+            # A policy may go by a state that it has made for other replicas.
+            batch_size=nearest_shared(batch_size, spec.batch_sizes, replicas),
             role=Role(int(choices.role[0])),
             power=int(choices.power[0]),
             threshold=None if alone else _finite(choices.threshold[0]),
@@ -231,14 +246,24 @@ class JobState:
 
     # --- the policy's view ----------------------------------------------------------------------
 
-    def _meet(self, gpu: GpuModel) -> None:
+    def _meet(self, gpu: GpuModel, replicas: int = 1) -> None:
         if gpu in self.gpus:
             return
         self.gpus.append(gpu)
+        self._replicas.append(replicas)
         if self._states and self._policy.crosses_gpus:
             self._policy.add_gpu(self._states[0])
         else:
-            self._states.append(self._policy.begin(self._lanes))
+            crosses = self._policy.crosses_gpus
+            lanes = self._lanes if crosses else self._shared_lanes(replicas)
+            self._states.append(self._policy.begin(lanes))
+
+    def _shared_lanes(self, replicas: int) -> JobBatch:
+        """Return the job restricted to the batch sizes that replicas can share equally."""
+        sizes = self.spec.batch_sizes
+        default = nearest_shared(self.spec.default_batch_size, sizes, replicas)
+        valid = np.array([[can_share(size, replicas) for size in sizes]])
+        return replace(self._lanes, valid=valid, default=np.array([self._arm(default)]))
 
     def _state(self, gpu: GpuModel) -> State:
         return self._states[0 if self._policy.crosses_gpus else self.gpus.index(gpu)]
@@ -305,6 +330,7 @@ class JobState:
         arrays = [array for state in self._states for array in _arrays(state)]
         header = {
             "gpus": self.gpus,
+            "replicas": self._replicas,
             "costs": [[*at, cost] for at, cost in self._epoch_costs.items()],
             "loads": [[*at, load] for at, load in self._loads.items()],
             "trials": self.log.trials,
@@ -331,8 +357,8 @@ class JobState:
         try:
             header = json.loads(text)
             brain = cls(spec)
-            for gpu in header["gpus"]:
-                brain._meet(GpuModel(*gpu))
+            for gpu, replicas in zip(header["gpus"], header["replicas"], strict=True):
+                brain._meet(GpuModel(*gpu), replicas)
             brain._epoch_costs = {(gpu, arm): cost for gpu, arm, cost in header["costs"]}
             brain._loads = {(gpu, arm): load for gpu, arm, load in header["loads"]}
             log = brain.log

@@ -16,6 +16,7 @@ from zeus.errors import (
     DamagedJobError,
     JobConflictError,
     JobLogError,
+    RunError,
     StorageError,
     UnknownJobError,
     ZeusError,
@@ -47,6 +48,7 @@ from zeus.optimizer.batch_size.job._events import (
     Resumed,
 )
 from zeus.optimizer.batch_size.job._log import Trial
+from zeus.optimizer.batch_size.job._share import nearest_shared
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.storage import Changes, JobRow, Transaction
 from zeus.optimizer.batch_size.storage._cache import Cache
@@ -218,6 +220,7 @@ class Batch:
         if given is not None:
             return self._given_before(job, command, given)
         enforce(command, JobLogError)
+        _check_shares(job.brain.spec, command.replicas)
         gpu = GpuModel(command.gpu, command.gpus)
         common = {
             "gpu": gpu.name,
@@ -241,11 +244,12 @@ class Batch:
         default: bool,
     ) -> Decision:
         brain, log = job.brain, job.brain.log
+        replicas = common["replicas"] or 1
         before = None if retry_of is None else log.retried(retry_of).decided
         for skipped in range(_MAX_SKIPPED + 1):
             recurrence = log.recurrences + 1 if before is None else before.recurrence
             attempt = 0 if before is None else before.attempt + 1
-            choice = brain.decide(gpu, attempt, default=default)
+            choice = brain.decide(gpu, attempt, default=default, replicas=replicas)
             stillborn = skipped < _MAX_SKIPPED and not brain.may_begin(gpu, choice)
             decided = Decided(
                 trial=log.trials + 1,
@@ -429,6 +433,18 @@ def _same_job(there: JobSpec, here: JobSpec) -> None:
             f"job {here.name!r} exists with another specification: {different} (a changed job is "
             "a new job: give it another name, or `zeus jobs delete` the existing one)"
         )
+
+
+def _check_shares(spec: JobSpec, replicas: int | None) -> None:
+    """Check that replicas can share some batch size of a job equally.
+
+    Raises:
+        JobLogError: If they cannot.
+    """
+    try:
+        nearest_shared(spec.default_batch_size, spec.batch_sizes, replicas or 1)
+    except RunError as error:
+        raise JobLogError(f"job {spec.name!r}: {error}") from error
 
 
 def _frontier(record: Mapping[str, Any]) -> dict[str, Any]:

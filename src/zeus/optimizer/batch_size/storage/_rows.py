@@ -11,6 +11,7 @@ from zeus.optimizer.batch_size.api._commands import trial_name
 from zeus.optimizer.batch_size.job._events import Decided, Ended, Resumed
 from zeus.optimizer.batch_size.job._job_batch import OPTIMIZED, Role
 from zeus.optimizer.batch_size.job._log import Trial
+from zeus.optimizer.batch_size.job._share import can_share
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.storage import JobRow, Row
 from zeus.store._values import damaged, parsed
@@ -82,6 +83,9 @@ def decision(row: JobRow, spec: JobSpec, decided: Decided) -> Decision:
 
 def _reason(spec: JobSpec, decided: Decided) -> str:
     if decided.role == Role.DEFAULT and decided.batch_size != spec.default_batch_size:
+        replicas = decided.replicas or 1
+        if not can_share(spec.default_batch_size, replicas):
+            return f"in place of the default, which {replicas} replicas cannot share equally"
         return "in place of the default, which did not reach the target"
     return REASONS[decided.role]
 
