@@ -45,6 +45,7 @@ def decided(
     gpu: GpuModel = A40,
     retry_of: int | None = None,
     max_power: float = 300.0,
+    *,
     replicas: int | None = None,
 ) -> Decided:
     """The decision that comes next, as a store would log it."""

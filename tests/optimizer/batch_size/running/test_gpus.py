@@ -12,7 +12,7 @@ from zeus.device import Gpu
 from zeus.device._base import DeviceSet, GpuDriver, GpuIdentity
 from zeus.device._node import Node
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.batch_size.running._gpus import NO_GPU, Card, Gpus, cards
+from zeus.optimizer.batch_size.running._gpus import NO_GPU, GpuInfo, Gpus, gpu_infos
 from zeus.testing import SimulatedNode
 
 
@@ -53,12 +53,12 @@ def test_a_gpu_that_does_not_tell_its_power_makes_only_time_count(caplog):
 
 
 def test_processes_together_count_each_gpu_once():
-    both = cards(monitor_of(SimulatedNode("v100x2")))
-    (first, card), (second, other) = both.items()
-    assert Gpus.together([{first: card}, {second: other}]).number == 2
+    both = gpu_infos(monitor_of(SimulatedNode("v100x2")))
+    (first, info), (second, other) = both.items()
+    assert Gpus.together([{first: info}, {second: other}]).number == 2
     assert Gpus.together([both, both]) == Gpus.together([both])
     assert Gpus.together([{}, both]).max_power == 500.0
-    silent = {"another": Card("Tesla V100-PCIE-32GB (simulated)", None)}
+    silent = {"another": GpuInfo("Tesla V100-PCIE-32GB (simulated)", None)}
     together = Gpus.together([both, silent])
     assert (together.number, together.max_power, together.known) == (3, 1.0, False)
     assert together.memory is None  # of one of them it is unknown

@@ -150,7 +150,7 @@ class JobState:
             attempt: 0 for a new recurrence, more for a retry within one.
             default: Always use the default batch size, as for a run that could not ask. Grid
                 search, to which every power limit is another trial, decides as usual.
-            replicas: Number of data-parallel replicas: they must be able to share the batch equally.
+            replicas: Number of data-parallel replicas, which must be able to share the batch.
 
         Raises:
             RunError: If no batch size of the job can be shared equally.

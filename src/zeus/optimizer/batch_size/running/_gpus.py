@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 NO_GPU = "no GPU"
 
 
-class Card(NamedTuple):
+class GpuInfo(NamedTuple):
     """One GPU of a run.
 
     Attributes:
@@ -55,18 +55,18 @@ class Gpus:
     @classmethod
     def of(cls, monitor: ZeusMonitor) -> Gpus:
         """Return the GPUs of one process."""
-        return cls.together([cards(monitor)])
+        return cls.together([gpu_infos(monitor)])
 
     @classmethod
-    def together(cls, of_processes: Sequence[Mapping[str, Card]]) -> Gpus:
-        """Combine the `cards` of all processes; a GPU that several see counts once."""
+    def together(cls, of_processes: Sequence[Mapping[str, GpuInfo]]) -> Gpus:
+        """Combine the `gpu_infos` of all processes; a GPU that several see counts once."""
         found = merged(of_processes)
         if not found:
             return cls(NO_GPU, 1, 1.0, known=False)
-        models = Counter(sorted(card.model for card in found.values()))
+        models = Counter(sorted(info.model for info in found.values()))
         name = " + ".join(f"{count} x {model}" for model, count in models.items())
-        powers = [card.max_power for card in found.values() if card.max_power is not None]
-        memories = [card.memory for card in found.values() if card.memory is not None]
+        powers = [info.max_power for info in found.values() if info.max_power is not None]
+        memories = [info.memory for info in found.values() if info.memory is not None]
         known = len(powers) == len(found)
         return cls(
             name if len(models) > 1 else next(iter(models)),
@@ -77,18 +77,18 @@ class Gpus:
         )
 
 
-def cards(monitor: ZeusMonitor) -> dict[str, Card]:
+def gpu_infos(monitor: ZeusMonitor) -> dict[str, GpuInfo]:
     """Return the GPUs of a process, by key."""
     # Results of a simulated GPU must never be mistaken for those of a real one.
     mark = " (simulated)" if monitor.node.simulated else ""
-    found: dict[str, Card] = {}
+    found: dict[str, GpuInfo] = {}
     for gpu in monitor.gpus:
         power: float | None = None
         try:
             power = gpu.power_limits().maximum
         except CapabilityError as error:
             logger.warning("the cost of the run includes only time, not energy: %s", error)
-        found[job_wide(gpu.key)] = Card(f"{gpu.name}{mark}", power, _memory(gpu))
+        found[job_wide(gpu.key)] = GpuInfo(f"{gpu.name}{mark}", power, _memory(gpu))
     return found
 
 

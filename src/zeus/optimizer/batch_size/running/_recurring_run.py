@@ -20,7 +20,7 @@ from zeus.optimizer._stopping import Outcome, Stop
 from zeus.optimizer.batch_size.api._answers import Decision, Verdict
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.job._values import DEFAULT_LEASE
-from zeus.optimizer.batch_size.running._gpus import Gpus, cards
+from zeus.optimizer.batch_size.running._gpus import Gpus, gpu_infos
 from zeus.optimizer.batch_size.running._launch_context import Answer, LaunchContext, agreed
 from zeus.optimizer.batch_size.running._location import Location
 from zeus.optimizer.batch_size.running._reporter import Reporter, default_decision
@@ -136,7 +136,7 @@ class RecurringRun:
             ranks.leave()
 
     def _decide_together(self, ranks: Ranks) -> Decision:
-        told = ranks.share(cards(self.monitor))
+        told = ranks.share(gpu_infos(self.monitor))
         self._gpus = Gpus.together(told)
         answer: Decision | ZeusError
         if self._rank == 0:
