@@ -197,21 +197,41 @@ class Lab:
             self._progress(f"replaying {policy} on {model}")
         names = [workload.name for workload in self.workloads(model)]
         tables = [self.table(name, model, eta) for name in names]
+        runs = self.replayed(policy, tables, beta=beta, variant=variant)
+        found = dict(zip(names, runs, strict=True))
+        self._runs[key] = found
+        return found
+
+    def replayed(
+        self,
+        policy: str,
+        tables: Sequence[JobTable],
+        *,
+        beta: float | None = 2.0,
+        variant: Policy | None = None,
+    ) -> list[Runs]:
+        """Replay jobs of any tables with every seed, for `2 |B| |P|` recurrences.
+
+        Args:
+            policy: Name of the policy.
+            tables: Tables of the jobs.
+            beta: Early-stopping threshold; `None` disables early stopping.
+            variant: Policy to use instead of the named one.
+        """
         jobs = [
             Job(table.spec(policy, seed, beta=beta), [table], [0] * table.recurrences, seed)
             for table in tables
             for seed in range(self.seeds)
         ]
         history = replay(jobs, history=True, policy=variant).history
-        found: dict[str, Runs] = {}
-        for place, (name, table) in enumerate(zip(names, tables, strict=True)):
+        found: list[Runs] = []
+        for place, table in enumerate(tables):
             rows = slice(place * self.seeds, (place + 1) * self.seeds)
             part = {
                 field: history[field][rows, : table.recurrences]
                 for field in ("cost", "energy", "time", "trials", "arm", "power")
             }
-            found[name] = Runs(table, **part)
-        self._runs[key] = found
+            found.append(Runs(table, **part))
         return found
 
     def trials(self, name: str, policy: str, seed: int) -> list[Trial]:

@@ -9,12 +9,13 @@ from paper.figures.clusters import figure_9
 from paper.figures.converged import figure_6, figure_14, figure_23
 from paper.figures.drifting import figure_10
 from paper.figures.headline import headline
+from paper.figures.multi_gpu import section_6_6
 from paper.figures.paths import figure_4, figure_8, figure_20, figure_21
 from paper.figures.potential import figure_1, figure_15
 from paper.figures.regrets import figure_7, figure_19
 from paper.figures.sensitivity import figure_12, figure_13, figure_22
 from paper.figures.sweeps import figure_5, figure_17, figure_18
-from paper.figures.tables import figure_3, section_6_5, section_6_6, table_1, table_2
+from paper.figures.tables import figure_3, section_6_5, table_1, table_2
 from paper.figures.tradeoff import figure_2, figure_11, figure_16
 from paper.lab import Lab
 

@@ -1,4 +1,4 @@
-"""Tables 1 and 2, the cost of profiling (section 6.5), and exhibits that traces do not cover."""
+"""Tables 1 and 2, the cost of profiling (section 6.5), and the drawing of Figure 3."""
 
 from __future__ import annotations
 
@@ -211,18 +211,5 @@ def figure_3(lab: Lab) -> Exhibit:  # noqa: ARG001
         missing=(
             "A drawing of the components and their interaction; there is nothing to recompute. "
             "`docs/architecture.md` describes our implementation."
-        ),
-    )
-
-
-def section_6_6(lab: Lab) -> Exhibit:  # noqa: ARG001
-    """Several GPUs and Pollux, which cannot be recomputed."""
-    return Exhibit(
-        name="section-6.6",
-        title="Section 6.6",
-        subject="Several GPUs, and Pollux",
-        missing=(
-            "The paper reports 12 % more time and 21 % less energy than Pollux, training "
-            "DeepSpeech2 on four A40. There is no trace of training on several GPUs, nor of Pollux."
         ),
     )
