@@ -45,9 +45,7 @@ def page(
         exhibit = exhibits.get(name)
         contents.append(_absent_entry(name) if exhibit is None else _entry(exhibit))
         sections.append(
-            _absent(name, name == current)
-            if exhibit is None
-            else _section(exhibit, pictures.get(name))
+            _absent(name, current) if exhibit is None else _section(exhibit, pictures.get(name))
         )
     parts = {
         "title": "The Zeus paper, recomputed",
@@ -83,8 +81,9 @@ def _absent_entry(name: str) -> str:
     return f'<li class="absent"><a href="#{name}"><b>{_title(name)}</b></a></li>'
 
 
-def _absent(name: str, current: bool) -> str:
-    text = "Being computed." if current else "Not computed yet."
+def _absent(name: str, current: str | None) -> str:
+    later = "Not computed." if current is None else "Not computed yet."
+    text = "Being computed." if name == current else later
     return (
         f'<section id="{name}">\n<h2>{_title(name)}</h2>\n<p class="missing">{text}</p>\n</section>'
     )

@@ -24,6 +24,7 @@ from zeus.optimizer.batch_size.policies._base import Policy
 from zeus.optimizer.batch_size.policies._paper import PaperPolicy, PaperState
 from zeus.optimizer.batch_size.policies._registry import policy_named
 from zeus.replay._jobs import Job, replay
+from zeus.replay._search import Profiles, replay_search
 from zeus.replay._table import JobTable, job_table
 from zeus.replay._traces import Traces, TrainingRow, load_traces
 from zeus.replay._workloads import WORKLOADS, Workload
@@ -47,6 +48,7 @@ __all__ = [
     "PaperPolicy",
     "PaperState",
     "Policy",
+    "Profiles",
     "Rows",
     "TraceError",
     "Traces",
@@ -65,6 +67,7 @@ __all__ = [
     "near_spots",
     "policy_named",
     "replay",
+    "replay_search",
     "simulate",
     "time_unit",
     "write_atomically",

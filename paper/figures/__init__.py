@@ -13,6 +13,7 @@ from paper.figures.multi_gpu import section_6_6
 from paper.figures.paths import figure_4, figure_8, figure_20, figure_21
 from paper.figures.potential import figure_1, figure_15
 from paper.figures.regrets import figure_7, figure_19
+from paper.figures.search import section_7
 from paper.figures.sensitivity import figure_12, figure_13, figure_22
 from paper.figures.sweeps import figure_5, figure_17, figure_18
 from paper.figures.tables import figure_3, section_6_5, table_1, table_2
@@ -39,6 +40,7 @@ CATALOGUE: dict[str, Callable[[Lab], Exhibit]] = {
     "figure-12": figure_12,
     "figure-13": figure_13,
     "figure-14": figure_14,
+    "section-7": section_7,
     "figure-15": figure_15,
     "figure-16": figure_16,
     "figure-17": figure_17,

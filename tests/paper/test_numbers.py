@@ -119,3 +119,12 @@ def test_every_component_is_good_for_something(lab):
     }
     assert all(mean > 1 for mean in means.values())
     assert max(means, key=means.__getitem__) == "Without early stopping"
+
+
+def test_a_search_gains_from_sharing_its_profiles(lab):
+    found = CATALOGUE["section-7"](lab).data["kinds"]
+    for kind in ("default", "any", "short"):
+        for title, each in found[kind].items():
+            assert each["shared"]["cost"] < min(1, each["own"]["cost"]), (kind, title)
+    # A trial of one epoch that profiles by itself costs more than it saves, for most workloads.
+    assert sum(each["own"]["cost"] > 1 for each in found["short"].values()) >= 4

@@ -132,7 +132,7 @@ def test_a_page_that_will_never_be_complete_says_so(traces, tmp_path):
         )  # fmt: skip
     text = (tmp_path / "index.html").read_text()
     assert "ended early: the page has 1 of 2" in text
-    assert "Not computed yet" in text
+    assert "Not computed." in text
     assert "Being computed" not in text
     assert 'http-equiv="refresh"' not in text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "table-1.json"]
