@@ -34,16 +34,11 @@ class WithoutPruning(PaperPolicy):
 
     name: ClassVar[str] = "paper-without-pruning"
 
-    def _observe(self, state: PaperState, rows: Rows, trials: Trials) -> None:
-        floor, least = state.floor[rows].copy(), state.least[rows].copy()
-        missed = ~trials.converged
-        threshold = state.lanes.beta[rows] * floor
-        bound = np.where(missed & np.isfinite(threshold), threshold, 0.0)
-        seen = replace(trials, converged=~trials.void, cost=np.maximum(trials.cost, bound))
-        super()._observe(state, rows, seen)
-        # The stopping threshold and the best known batch size depend on converged runs only.
-        lanes = np.arange(len(state.lanes))[rows][missed]
-        state.floor[lanes], state.least[lanes] = floor[missed], least[missed]
+    def _costs(self, state: PaperState, rows: Rows, trials: Trials) -> Floats:
+        threshold = self._threshold(state, rows)
+        stopped = ~trials.converged & np.isfinite(threshold)
+        costs = super()._costs(state, rows, trials)
+        return np.maximum(costs, np.where(stopped, threshold, 0.0))
 
     def _advance(
         self, state: PaperState, lanes: Ints, arms: Ints, converged: Bools, costs: Floats

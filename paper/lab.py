@@ -163,9 +163,7 @@ class Lab:
         key = (gpu or self.gpu, name, eta)
         if key not in self._tables:
             workload = next(each for each in WORKLOADS if each.name == name)
-            self._tables[key] = job_table(
-                self.traces, key[0], workload, eta_knob=eta, untrained="fail"
-            )
+            self._tables[key] = job_table(self.traces, key[0], workload, eta_knob=eta)
         return self._tables[key]
 
     def runs(

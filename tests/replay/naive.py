@@ -69,6 +69,7 @@ def story(spec, tables, seed, *, start=None, stretch=None, slots=None):
         ran = world.run(
             np.array([job]), choices, np.array([(number(job), arm) in profiled]),
             seed=np.array([seed]), recurrence=np.array([job]), attempt=np.array([attempt]),
+            foreseen=policy.foresees_epochs,
         )  # fmt: skip
         end = now + float(ran.time[0]) * stretch[job]
         running.setdefault(job, None)

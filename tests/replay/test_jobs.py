@@ -62,7 +62,7 @@ def test_a_job_that_cannot_converge_with_the_default_is_given_up_or_saved():
     world = table({32: [4], 64: [np.inf]}, default=64)
     given_up = replay(jobs(world, "default", [0], runs=2))
     assert (given_up.unreached[0], given_up.trials[0]) == (2, 2 * MAX_ATTEMPTS)
-    for policy in ("grid", "paper", "zeus"):
+    for policy in ("grid", "paper-repaired", "zeus"):
         saved = replay(jobs(world, policy, range(5), runs=20))
         assert (saved.unreached == 0).all()
         assert (np.array(world.batch_sizes)[saved.last_arm] == 32).all()

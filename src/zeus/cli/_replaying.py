@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from zeus.replay._workloads import Workload
 
 POLICIES = ("default", "grid", "paper", "zeus")
+"""Policies that are replayed if none is named."""
+_AVAILABLE = (*POLICIES[:-1], "paper-repaired", "zeus")
 DEFAULTS: dict[str, Any] = {
     "gpu": "all",
     "policy": POLICIES,
@@ -41,7 +43,7 @@ def add_replay_options(parser: argparse._ActionsContainer, *, required: bool = F
         "--policy",
         type=_policies,
         metavar="NAME,NAME",
-        help=f"{', '.join(POLICIES)} (default: all)",
+        help=f"of {', '.join(_AVAILABLE)} (default: {','.join(POLICIES)})",
     )
     parser.add_argument(
         "--eta", type=number(0.0, 1.0), metavar="N", help="weight of energy, 0 to 1 (0.5)"
@@ -152,9 +154,9 @@ def _policies(text: str) -> tuple[str, ...]:
         argparse.ArgumentTypeError: If a name is unknown.
     """
     found = tuple(dict.fromkeys(text.split(",")))
-    wrong = [name for name in found if name not in POLICIES]
+    wrong = [name for name in found if name not in _AVAILABLE]
     if wrong:
-        known = ", ".join(POLICIES)
+        known = ", ".join(_AVAILABLE)
         raise argparse.ArgumentTypeError(f"unknown policy {', '.join(wrong)}; available: {known}")
     return found
 

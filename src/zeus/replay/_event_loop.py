@@ -271,6 +271,7 @@ class _EventLoop:
             seed=self.seed[rows],
             recurrence=recurrence - self.base[rows],
             attempt=attempt,
+            foreseen=self.policy.foresees_epochs,
         )
         trial.attempt[cell] = attempt + 1
         trial.arm[cell], trial.role[cell], trial.power[cell] = arm, choices.role, choices.power

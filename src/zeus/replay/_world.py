@@ -107,6 +107,7 @@ class World:
         seed: Ints,
         recurrence: Ints,
         attempt: Ints,
+        foreseen: bool = False,
     ) -> TrialResults:
         """Return the outcomes of trials, drawn from the recorded runs.
 
@@ -118,6 +119,7 @@ class World:
                 the recorded runs. So all policies get the same outcomes.
             recurrence: Number of the recurrence.
             attempt: Number of the trial within it.
+            foreseen: See `Policy.foresees_epochs`.
         """
         arm = choices.arm
         at = table, arm
@@ -131,11 +133,11 @@ class World:
         profiles = ~known & (choices.power == OPTIMIZED)
         first_cost = np.where(profiles, self.first_cost[at], cost)
         allowed = allowed_epochs(
-            first_cost,
+            cost if foreseen else first_cost,
             cost,
             self.max_epochs[table],
             threshold=choices.threshold,
-            known=~profiles,
+            known=~profiles | foreseen,
             expected_epochs=choices.expected_epochs,
             restart_cost=choices.restart_cost,
         )

@@ -16,7 +16,7 @@ from zeus.optimizer.batch_size.policies._job_state import JobState, fingerprint
 from zeus.replay._jobs import Job, replay
 from zeus.replay._table import JobTable
 
-POLICIES = ["zeus", "paper", "grid", "default"]
+POLICIES = ["zeus", "paper", "paper-repaired", "grid", "default"]
 policies = st.sampled_from(POLICIES)
 
 

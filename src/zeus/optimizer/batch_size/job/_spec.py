@@ -16,7 +16,7 @@ from zeus.frontier._cost import zeus_cost
 from zeus.optimizer._stopping import reached
 from zeus.optimizer.batch_size.job import _values as values
 
-POLICIES = ("zeus", "paper", "grid", "default")
+POLICIES = ("zeus", "paper", "paper-repaired", "grid", "default")
 LEARNING_RATE_RULES = ("none", "square_root", "linear")
 
 
@@ -38,7 +38,8 @@ class JobSpec:
             `None` never stops a run.
         window: Number of latest observations that count, for data that drift; 0 counts all.
         pruning_rounds: Rounds of exploration before the paper's policy samples.
-        policy: One of "zeus", "paper", "grid" and "default".
+        policy: "zeus"; "paper", as its authors published it, or "paper-repaired"; "grid" search; or
+            "default", which changes nothing.
         seed: Seed of the job's random numbers.
         power_limits: Power limits in watts that grid search tries; the other policies leave the
             power limit to the power-limit optimizer.
@@ -93,7 +94,7 @@ class JobSpec:
     @property
     def optimizes_power(self) -> bool:
         """Whether the power limit is left to the power-limit optimizer."""
-        return self.policy in ("zeus", "paper")
+        return self.policy not in ("grid", "default")
 
     def reached(self, metric: float) -> bool:
         """Whether a validation metric meets the target."""

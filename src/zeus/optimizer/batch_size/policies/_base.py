@@ -95,10 +95,15 @@ class Policy(ABC):
         name: As in `JobSpec.policy`.
         crosses_gpus: Whether knowledge transfers from one GPU model to another. If not, the caller
             keeps one state for each GPU model.
+        foresees_epochs: Whether a replay stops runs as the simulator of the paper's authors does:
+            by the number of epochs that a threshold pays for at the best power limit. It knows
+            their cost beforehand and leaves out what profiling adds. If not, a replay stops runs as
+            production does.
     """
 
     name: ClassVar[str]
     crosses_gpus: ClassVar[bool] = False
+    foresees_epochs: bool = False
 
     @abstractmethod
     def begin(self, lanes: JobBatch, gpus: int = 1) -> Any:

@@ -5,11 +5,18 @@ from __future__ import annotations
 from zeus.optimizer.batch_size.policies._base import Policy
 from zeus.optimizer.batch_size.policies._default import DefaultPolicy
 from zeus.optimizer.batch_size.policies._grid import GridPolicy
-from zeus.optimizer.batch_size.policies._paper import PaperPolicy
+from zeus.optimizer.batch_size.policies._paper import PaperPolicy, RepairedPaperPolicy
 from zeus.optimizer.batch_size.policies._zeus import ZeusPolicy
 
 _POLICIES: dict[str, Policy] = {
-    policy.name: policy for policy in (ZeusPolicy(), PaperPolicy(), GridPolicy(), DefaultPolicy())
+    policy.name: policy
+    for policy in (
+        ZeusPolicy(),
+        PaperPolicy(),
+        RepairedPaperPolicy(),
+        GridPolicy(),
+        DefaultPolicy(),
+    )
 }
 
 

@@ -97,8 +97,7 @@ def account(
     baselines = {}
     for gpu, beliefs in outlooks.items():
         # The other policies do not choose a single power limit.
-        chooses = spec.policy in ("zeus", "paper")
-        profile = of_default.get(gpu) if chooses else None
+        profile = of_default.get(gpu) if spec.optimizes_power else None
         factor = _full_power(spec, profile, max_power.get(gpu))
         found = _baseline(spec, gpu, totals, beliefs, factor)
         if found is not None:
