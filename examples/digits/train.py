@@ -43,8 +43,8 @@ def main() -> None:
     torch.set_num_threads(1)  # the network is tiny
 
     digits = load_digits()
-    images = torch.tensor(digits.data / 16, dtype=torch.float32)
-    everything = TensorDataset(images, torch.tensor(digits.target))
+    pixels = torch.tensor(digits.data / 16, dtype=torch.float32)
+    everything = TensorDataset(pixels, torch.tensor(digits.target))
     parts = [TRAINING, len(everything) - TRAINING]
     train_set, eval_set = random_split(everything, parts, torch.Generator().manual_seed(0))
 
@@ -58,9 +58,11 @@ def main() -> None:
         BatchSizeOptimizer(ZeusMonitor()) as optimizer,  # finds its trial in the environment
     ):
         assert batch_size == optimizer.get_batch_size()
+        local = optimizer.local_batch_size  # the same, unless gradients are to be accumulated
         learning_rate = LEARNING_RATE * optimizer.learning_rate_scale
         sgd = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=0.9)
-        train_loader = DataLoader(train_set, batch_size, shuffle=True, drop_last=True)
+        share = local * optimizer.accumulation_steps  # of this process, in each batch
+        train_loader = DataLoader(train_set, share, shuffle=True, drop_last=True)
         eval_loader = DataLoader(eval_set, 360)
 
         optimizer.on_train_begin()
@@ -69,9 +71,11 @@ def main() -> None:
             for x, y in train_loader:
                 optimizer.on_step_begin()
                 sgd.zero_grad()
-                torch.nn.functional.cross_entropy(model(x), y).backward()
+                for images, labels in zip(x.split(local), y.split(local), strict=True):
+                    loss = torch.nn.functional.cross_entropy(model(images), labels)
+                    (loss / optimizer.accumulation_steps).backward()
+                    step(local).run(node.gpus)
                 sgd.step()
-                step(len(x)).run(node.gpus)
                 optimizer.on_step_end()
             optimizer.on_epoch_end()
             with torch.no_grad():

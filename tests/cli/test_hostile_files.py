@@ -166,4 +166,5 @@ def test_files_of_jobs(tmp_path, capfd, monkeypatch):
         "storage": '"nowhere"',
     }  # fmt: skip
     # It is kept nowhere, so that what breaks no rule ends before anything is run.
-    assert faults(capfd, path, toml_texts(lines), "run", "--job", str(path), "--", "true") == []
+    command = ("run", "--job", str(path), "--trust-exit-code", "--", "true", "{batch_size}")
+    assert faults(capfd, path, toml_texts(lines), *command) == []

@@ -174,13 +174,27 @@ def test_a_program_may_bring_the_job_itself_if_it_is_the_same(here):
     assert "target_metric is 0.9, not 0.8" in done.stderr
 
 
+def test_a_job_file_states_how_its_runs_share_a_batch(here):
+    here.write("JOB.toml", (here.path / "JOB.toml").read_text() + "max_local_batch_size = 5")
+    shares = "optimizer.local_batch_size, optimizer.accumulation_steps, optimizer.replicas"
+    here.write(
+        "train.py",
+        TRAIN.replace("    optimizer.on_train", f"    print({shares})\n    optimizer.on_train", 1),
+    )
+    done = here.run(words=("{local_batch_size}",))
+    assert (done.returncode, done.stdout) == (0, "4 8 1\n"), done.stderr
+    done = here.run("--max-local-batch-size", "64", "--replicas", "2")
+    size = here.trials()[-1].batch_size
+    assert (done.returncode, done.stdout) == (0, f"{size // 2} 1 2\n"), done.stderr
+
+
 # --- programs that do not -------------------------------------------------------------------------
 
 
 def test_words_and_variables_tell_the_program_what_to_do(here):
     here.write("plain.py", "import json, os, sys; print(json.dumps([sys.argv, dict(os.environ)]))")
     words = ("-b", "{batch_size}", "--lr={learning_rate_scale}", "{job} {recurrence} {x} {{}}")
-    done = here.run(program="plain.py", words=words)
+    done = here.run("--trust-exit-code", program="plain.py", words=words)
     assert done.returncode == 0, done.stderr
     arguments, told = json.loads(done.stdout)
     assert arguments == ["plain.py", "-b", "32", "--lr=1.0", f"{here.name} 1 {{x}} {{{{}}}}"]
@@ -192,9 +206,46 @@ def test_words_and_variables_tell_the_program_what_to_do(here):
     assert told["ZEUS_TRIAL"] == trial.trial
 
 
+def test_a_program_that_does_nothing_has_not_converged(here):
+    here.write("plain.py", "pass")
+    done = here.run(program="plain.py")
+    assert done.returncode == 1
+    assert "reported no epoch and no metric" in done.stderr
+    assert "the batch size may be ignored: there is no {batch_size}" in done.stderr
+    (trial,) = here.trials()
+    assert (trial.state, trial.epochs) == ("cancelled", 0)
+    assert "--trust-exit-code" in trial.note
+    # Nothing is learned from it, and the next run is as if it had not been.
+    assert here.run().returncode == 0
+    assert [trial.batch_size for trial in here.trials()] == [32, 32]
+
+
+def test_a_program_that_reports_but_never_asks_for_its_batch_size_is_warned_of(here):
+    here.write("deaf.py", TRAIN.replace("optimizer.get_batch_size()", "32"))
+    done = here.run(program="deaf.py")
+    assert done.returncode == 0, done.stderr
+    assert "warning: the batch size may be ignored" in done.stderr
+    assert "warning" not in here.run().stderr
+    assert "warning" not in here.run(program="deaf.py", words=("{batch_size}",)).stderr
+
+
+@pytest.mark.parametrize("size", [32, 16])
+def test_a_program_out_of_memory_has_failed_even_at_the_default(here, size):
+    memory = "if size == LARGE: raise MemoryError\n    optimizer.on_train_begin()"
+    text = TRAIN.replace("optimizer.on_train_begin()", memory.replace("LARGE", str(size)))
+    here.write("large.py", text)
+    if size != 32:
+        here.write("JOB.toml", (here.path / "JOB.toml").read_text().replace("= 32\n", "= 16\n"))
+    done = here.run(program="large.py")
+    first, *_, last = here.trials()
+    assert (first.state, first.epochs, first.batch_size) == ("failed", 0, size), done.stderr
+    assert first.note == "out of memory before the end of its first epoch (exit code 1)"
+    assert (last.state, done.returncode) == ("converged", 0)
+
+
 def test_exit_code_0_of_a_silent_program_is_the_target(here):
     here.write("plain.py", "import time; time.sleep(0.3)")
-    done = here.run("--json", "-", program="plain.py")
+    done = here.run("--trust-exit-code", "--json", "-", program="plain.py")
     assert done.returncode == 0
     (told,) = json.loads(done.stdout)["recurrences"]
     (trial,) = here.trials()
@@ -209,7 +260,7 @@ def test_exit_code_0_of_a_silent_program_is_the_target(here):
 def test_a_program_that_reports_and_then_does_not_has_reached_nothing(here):
     assert here.run().returncode == 0
     here.write("plain.py", "pass")
-    done = here.run("--quiet", program="plain.py")
+    done = here.run("--trust-exit-code", "--quiet", program="plain.py")
     assert done.returncode == 1
     assert "reported nothing, unlike in earlier trials" in one_error_line(done)
     assert [trial.state for trial in here.trials()] == ["converged", "cancelled"]
@@ -220,15 +271,15 @@ def test_a_breakdown_counts_only_against_a_batch_size_that_never_worked(here, mo
     here.write("plain.py", code)
     # The default is what works today: something else must be wrong.
     monkeypatch.setenv("BAD", "32")
-    done = here.run(program="plain.py")
+    done = here.run("--trust-exit-code", program="plain.py")
     assert done.returncode == 7
     assert "crashed before the end of its first epoch (exit code 7)" in done.stderr
     assert [trial.state for trial in here.trials()] == ["cancelled"]
     monkeypatch.setenv("BAD", "")
-    assert here.run(program="plain.py").returncode == 0
+    assert here.run("--trust-exit-code", program="plain.py").returncode == 0
     # Another one does not fit into memory: the recurrence is saved by a retry.
     monkeypatch.setenv("BAD", "16 64")
-    done = here.run(program="plain.py")
+    done = here.run("--trust-exit-code", program="plain.py")
     assert done.returncode == 0, done.stderr
     *_, unfit, retried = here.trials()
     assert (unfit.state, unfit.epochs) == ("failed", 0)
@@ -239,7 +290,8 @@ def test_streams_are_the_programs_and_the_store_is_in_the_job(tmp_path):
     (tmp_path / "JOB.toml").write_text(JOB + "storage = 'sqlite:///mine.db'")
     code = "import sys; sys.stdout.write(sys.stdin.read()[::-1]); sys.stderr.write('own words')"
     done = zeus(
-        *("run", "--job", "JOB.toml", "--quiet", "--", sys.executable, "-c", code),
+        *("run", "--job", "JOB.toml", "--quiet", "--trust-exit-code"),
+        *("--", sys.executable, "-c", code),
         cwd=tmp_path,
         stdin="olleh",
     )
@@ -333,6 +385,8 @@ def test_a_program_whose_server_dies_is_delivered_by_the_next(here, tmp_path, mo
         ("name = 'a'", "JOB.toml: a job needs batch_sizes, default_batch_size, target_metric"),
         (JOB.replace("= 32\n", "= 33\n"), "`default_batch_size` must be one of `batch_sizes`"),
         (JOB + "epochs = 3", "a job has no epochs"),
+        (JOB + "replicas = 0", "`replicas >= 1` must hold, but got 0"),
+        (JOB + "max_local_batch_size = 'x'", "`max_local_batch_size` must be a whole number"),
         (JOB + "server = 3", "`server` must be a URL, but got 3"),
         (JOB + "server = 'http://a'\nstorage = 'sqlite:///b'", "but got both"),
         (JOB.replace("0.9", "'high'"), "`target_metric` must be a number, but got 'high'"),
@@ -351,6 +405,9 @@ def test_a_job_that_is_wrong_is_told_with_its_key(here, text, said):
         ([], 2, "there is no command to run"),
         (["--recurrences", "0", "--", "true"], 2, "at least 1, but got '0'"),
         (["--timeout", "no", "--", "true"], 2, "must be seconds"),
+        (["--replicas", "0", "--", "true"], 2, "at least 1, but got '0'"),
+        (["--replicas", "5", "--", "true"], 2, "batch_sizes=(16, 32, 64), replicas=5"),
+        (["--", "train", "{batchsize}"], 2, "but got {batchsize} (perhaps {batch_size})"),
         (
             ["--server", "http://a", "--storage", "sqlite:///b", "--", "true"],
             2,
@@ -378,8 +435,8 @@ def test_a_job_needs_a_file(here, capfd):
 
 def test_a_job_does_not_change_under_its_name(here):
     here.write("plain.py", "pass")
-    assert here.run(program="plain.py").returncode == 0
+    assert here.run("--trust-exit-code", program="plain.py").returncode == 0
     here.write("JOB.toml", (here.path / "JOB.toml").read_text().replace("0.9", "0.8"))
-    done = here.run(program="plain.py")
+    done = here.run("--trust-exit-code", program="plain.py")
     assert done.returncode == 1
     assert "target_metric is 0.9, not 0.8" in one_error_line(done)

@@ -84,6 +84,28 @@ def test_the_power_limit_is_profiled_once_for_each_batch_size(node, storage):
     assert again.power_limit.selection.point.knob == first.power_limit.selection.point.knob < 250
 
 
+def test_a_share_that_is_too_large_takes_several_batches_for_a_step(node, storage):
+    loader = ZeusDataLoader(data(648), 32, job=job(), storage=storage, max_local_batch_size=12)
+    assert (loader.batch_size, loader.accumulation_steps) == (8, 4)
+    assert loader.global_batch_size == 32
+    for _ in loader.epochs():
+        sizes = [len(batch) for (batch,) in loader]
+        loader.report_metric(0.95)
+    assert sizes == [8] * 81
+    assert loader.history[0].steps == 21  # the last one is a single batch
+    with pytest.raises(RunError, match=r"batch size 32 \(here 8\), but got 16"):
+        ZeusDataLoader(
+            data(), 16, job=job("other"), storage=storage, replicas=2, max_local_batch_size=8
+        )
+
+
+def test_one_process_of_several_replicas_loads_its_share(node, storage):
+    loader = ZeusDataLoader(data(), job=job(), storage=storage, replicas=4)
+    assert (loader.batch_size, loader.global_batch_size) == (8, 32)
+    with pytest.raises(RunError, match="only a recurring job shares a batch"):
+        ZeusDataLoader(data(), 32, 8, replicas=2)
+
+
 def test_what_is_given_twice_must_agree(node, storage):
     spec = job(learning_rate_rule="linear")
     loader = ZeusDataLoader(data(), 32, 8, 0.9, job=spec, storage=storage)

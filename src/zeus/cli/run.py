@@ -5,7 +5,8 @@ With `--json`, one object with `job` (its name), `recurrences` and `exit_code`. 
 cancelled), `batch_size`, `epochs`, `metric`, `time` (s), `energy` (J, null if unknown), `cost` (J)
 of its last trial, and `trials`: each with `trial`, `recurrence`, `attempt`, `batch_size`, `role`,
 `reason`, `outcome`, `note`, `epochs`, `time`, `energy`, `cost`, `metric`, `exit_code`, `signal`,
-`reported` (whether the program itself reported epochs).
+`reported` (whether the program itself reported epochs) and `warning` (what it seems to do wrong
+with its batch size).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from zeus.cli._parser import (
     whole_number,
 )
 from zeus.cli._terminal import MISSING, Console, plural
-from zeus.errors import JobSpecError
+from zeus.errors import JobSpecError, RunError
 from zeus.monitor import ZeusMonitor
 from zeus.monitor._measurement import show_joules, show_seconds
 from zeus.optimizer._stopping import Outcome
@@ -61,15 +62,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Run a recurring training job: request a batch size, run the command with it, and retry "
         "with another one if the run is stopped early or fails, until the target is reached. "
-        "{batch_size} and {learning_rate_scale} in the command are replaced; they are also in its "
-        "environment, where BatchSizeOptimizer and ZeusDataLoader find their trial. A command that "
-        "uses neither of these classes is measured from outside, and exit code 0 means that it "
-        "has reached the target."
+        "{batch_size} in the command is replaced by the samples of one step of all processes "
+        "together, {local_batch_size} by the share of one of them, as are {accumulation_steps} and "
+        "{learning_rate_scale}; they are also in its environment, where BatchSizeOptimizer and "
+        "ZeusDataLoader find their trial. A command that uses neither of these classes reports "
+        "nothing: with --trust-exit-code it is measured from outside, and exit code 0 means that "
+        "it has reached the target."
     )
     parser.epilog = """\
 examples:
   zeus run --job JOB.toml -- python train.py --batch-size {batch_size}
   zeus run --job JOB.toml --server http://gpu1:8420 --output night.json -- torchrun train.py
+  zeus run --job JOB.toml -- torchrun --nproc-per-node=gpu train.py --batch {local_batch_size}
   zeus run --job JOB.toml --recurrences 30 --storage sqlite:///jobs.db -- python train.py
 
 exit codes:
@@ -99,6 +103,23 @@ exit codes:
         metavar="S",
         help="timeout for the server in seconds (5)",
     )
+    parser.add_argument(
+        "--replicas",
+        type=whole_number(1),
+        metavar="N",
+        help="data-parallel replicas that share each batch (default: one per GPU)",
+    )
+    parser.add_argument(
+        "--max-local-batch-size",
+        type=whole_number(1),
+        metavar="N",
+        help="maximum samples of one replica at once; larger shares accumulate gradients",
+    )
+    parser.add_argument(
+        "--trust-exit-code",
+        action="store_true",
+        help="exit code 0 of a command that reports nothing means that it reached the target",
+    )
     add_gpus_option(parser, "measure")
     add_json_output_options(parser, "the results")
     parser.add_argument("--quiet", action="store_true", help="print only errors")
@@ -125,16 +146,22 @@ def run(arguments: argparse.Namespace) -> int:
             interrupted = bool(_ENDING.intersection(child.signals))
             return ProgramEnd(ended.exit_code, ended.signal, interrupted)
 
-        launcher = Launcher(
-            file.spec,
-            location,
-            monitor,
-            arguments.program,
-            start,
-            attempts=arguments.attempts or _attempts(file.spec),
-            begun=lambda decision: None if arguments.quiet else _announce(console, decision),
-            ended=lambda trial: None if arguments.quiet else _report(console, trial),
-        )
+        try:
+            launcher = Launcher(
+                file.spec,
+                location,
+                monitor,
+                arguments.program,
+                start,
+                attempts=arguments.attempts or _attempts(file.spec),
+                begun=lambda decision: None if arguments.quiet else _announce(console, decision),
+                ended=lambda trial: None if arguments.quiet else _report(console, trial),
+                replicas=arguments.replicas or file.replicas,
+                max_local_batch_size=arguments.max_local_batch_size or file.max_local_batch_size,
+                trust_exit_code=arguments.trust_exit_code,
+            )
+        except RunError as error:
+            raise UsageError(str(error)) from error
         recurrences, code = _recur(launcher, file, arguments)
         if output is not None:
             record = {
@@ -202,6 +229,8 @@ def _announce(console: Console, decision: Decision) -> None:
 
 
 def _report(console: Console, trial: TrialEnd) -> None:
+    if trial.warning:
+        print_message(f"warning: {trial.warning}")
     energy = "energy unknown" if trial.energy is None else show_joules(trial.energy)
     metric = "" if trial.metric is None else f", metric {trial.metric:.6g}"
     with contextlib.suppress(OSError):

@@ -33,6 +33,7 @@ from zeus.optimizer.batch_size.running._launch_context import LaunchContext
 from zeus.optimizer.batch_size.running._recurring_run import RecurringRun
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.optimizer.training._fixed_limit import FixedPowerLimit
+from zeus.optimizer.training._ranks import job_size
 from zeus.optimizer.training._training_run import EpochRecord, Target, TrainingRun
 
 try:
@@ -68,7 +69,8 @@ class ZeusDataLoader(DataLoader[Any]):
 
     Args:
         dataset: As in PyTorch.
-        batch_size: As in PyTorch. Left out if a recurring job decides it.
+        batch_size: As in PyTorch. Left out if a recurring job decides it: then `batch_size` is what
+            one process loads at once, its `local_batch_size`.
         max_epochs: Maximum number of epochs.
         target_metric: Train until `report_metric` gets a value that is at least as good.
         higher_is_better: Whether higher metrics are better.
@@ -84,6 +86,9 @@ class ZeusDataLoader(DataLoader[Any]):
         profile_path: File for the profiles, instead of the state directory of Zeus.
         monitor: Monitor to measure with; by default a new one of this process's GPUs.
         rank_timeout: Seconds to wait for other processes of the job.
+        replicas: Number of data-parallel replicas of a recurring job; see `BatchSizeOptimizer`.
+        max_local_batch_size: Maximum batch of one process of a recurring job; a larger share takes
+            `accumulation_steps` batches, which are one step together.
         **settings: All other arguments of PyTorch's loader.
 
     Raises:
@@ -108,6 +113,8 @@ class ZeusDataLoader(DataLoader[Any]):
         profile_path: str | Path | None = None,
         monitor: ZeusMonitor | None = None,
         rank_timeout: float = 600.0,
+        replicas: int | None = None,
+        max_local_batch_size: int | None = None,
         **settings: Any,
     ) -> None:
         self._run: TrainingRun | None = None
@@ -131,6 +138,8 @@ class ZeusDataLoader(DataLoader[Any]):
                 server_url=server_url,
                 storage=storage,
                 rank_timeout=rank_timeout,
+                replicas=replicas,
+                max_local_batch_size=max_local_batch_size,
             )
             batch_size = _agreed(self._recurring, batch_size, given)
             self._optimizer = self._recurring.optimizer
@@ -140,6 +149,11 @@ class ZeusDataLoader(DataLoader[Any]):
             raise RunError(
                 "only a recurring job has a server or a store: give `job=JobSpec(...)`, but got "
                 f"job={job!r}, server_url={server_url!r}, storage={storage!r}"
+            )
+        elif replicas is not None or max_local_batch_size is not None:
+            raise RunError(
+                "only a recurring job shares a batch: give `job=JobSpec(...)`, but got "
+                f"replicas={replicas!r}, max_local_batch_size={max_local_batch_size!r}"
             )
         super().__init__(dataset, batch_size=batch_size, **settings)
         if self._recurring is not None:
@@ -157,7 +171,7 @@ class ZeusDataLoader(DataLoader[Any]):
             ZeusCost(eta_knob) if optimum_selector is None else optimum_selector,
             profile_path=profile_path,
             job=job if isinstance(job, str) else None,
-            batch_size=batch_size,
+            batch_size=None if batch_size is None else batch_size * job_size(),
             observe=observe,
             rank_timeout=rank_timeout,
         )
@@ -172,10 +186,13 @@ class ZeusDataLoader(DataLoader[Any]):
         )
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        """Iterate over the batches; each is a step if this is the training data."""
+        """Iterate over the batches; each is a step if this is the training data.
+
+        With a recurring job, `accumulation_steps` batches are a step.
+        """
         batches = super().__iter__()
         if self._run is not None:
-            return self._run.steps(batches)
+            return self._run.steps(batches, self.accumulation_steps)
         return _open_runs.runs[-1].evaluation(batches) if _open_runs.runs else batches
 
     def epochs(self) -> Iterator[int]:
@@ -207,6 +224,16 @@ class ZeusDataLoader(DataLoader[Any]):
     def learning_rate_scale(self) -> float:
         """Factor on the default batch size's learning rate; 1 without a recurring job."""
         return 1.0 if self._recurring is None else self._recurring.decision.learning_rate_scale
+
+    @property
+    def accumulation_steps(self) -> int:
+        """Batches whose gradients are accumulated for a step; 1 without a recurring job."""
+        return 1 if self._recurring is None else self._recurring.share.accumulation_steps
+
+    @property
+    def global_batch_size(self) -> int | None:
+        """Samples of one step of all processes; `None` without a recurring job."""
+        return None if self._recurring is None else self._recurring.share.batch_size
 
     @property
     def power_limit(self) -> GlobalPowerLimitOptimizer | FixedPowerLimit:
@@ -251,19 +278,23 @@ def _started_for(job: str | None) -> bool:
 
 
 def _agreed(recurring: RecurringRun, batch_size: int | None, given: dict[str, float | None]) -> int:
-    """Return the batch size that was decided.
+    """Return this process's share of the batch size that was decided.
 
     Raises:
         RunError: If an argument of the loader contradicts the job.
     """
-    decided, spec = recurring.decision.batch_size, recurring.spec
-    if batch_size not in (1, decided):  # 1 is PyTorch's default, so it counts as not given
+    share, spec = recurring.share, recurring.spec
+    recurring.mark_read()
+    decided, local = share.batch_size, share.local_batch_size
+    if batch_size not in (1, decided, local):  # 1 is PyTorch's default, so it counts as not given
+        here = "" if local == decided else f" (here {local})"
         raise RunError(
-            f"job {spec.name!r} must be trained with batch size {decided}, but got {batch_size}"
+            f"job {spec.name!r} must be trained with batch size {decided}{here}, "
+            f"but got {batch_size}"
         )
     for name, value in given.items():
         if value is not None and value != getattr(spec, name):
             raise RunError(
                 f"job {spec.name!r} has {name}={getattr(spec, name)}, but got {name}={value}"
             )
-    return decided
+    return local

@@ -28,7 +28,7 @@ class GlobalFrequencyOptimizer(JitOptimizer):
             supports are set.
         profile_path: File of profiles; may also hold those of power limits.
         job: Name of the job.
-        batch_size: Batch size of the job.
+        batch_size: Batch size of the job, of all its processes together.
         job_steps: Number of steps to which objectives in seconds or joules refer.
         observe: Profile and choose, but keep the previous clock.
         raise_limit: Whether clocks above a lock that the driver reports may be tried.

@@ -49,7 +49,7 @@ class GlobalPowerLimitOptimizer(JitOptimizer):
             number of GPUs, job and batch size. By default Zeus's own if the job has a name, none
             otherwise.
         job: Name of the job.
-        batch_size: Batch size of the job; part of the profile's key.
+        batch_size: Batch size of the job, of all its processes together; part of the profile's key.
         job_steps: Number of steps to which objectives in seconds or joules, such as `Deadline`,
             refer: those of the whole run, for instance.
         observe: Profile and choose, but keep the previous limit; `report` shows the time and energy

@@ -128,6 +128,14 @@ def test_who_leaves_the_loop_ends_the_run(node):
     assert run.optimizer.story == "x"
 
 
+@pytest.mark.parametrize(("batches", "steps"), [(0, 0), (1, 1), (3, 1), (7, 3), (9, 3)])
+def test_batches_whose_gradients_are_accumulated_are_one_step(node, batches, steps):
+    run = run_on(node, max_epochs=1)
+    for _ in run.epochs():
+        assert list(run.steps(range(batches), 3)) == list(range(batches))
+    assert run.history[0].steps == steps
+
+
 def test_another_judge_has_the_last_word(node):
     run = run_on(node, target=Target(0.9), judge=lambda run: Stop(Outcome.STOPPED, "enough"))
     assert train(node, run, [0.95]) == [0]

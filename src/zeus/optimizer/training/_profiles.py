@@ -30,7 +30,7 @@ class ProfileKey:
         gpus: Number of GPUs that the job uses.
         knob: "power_limit" or "graphics_clock".
         job: Name of the job, if it has one.
-        batch_size: Batch size of the job, if given.
+        batch_size: Batch size of the job, of all its processes together, if given.
     """
 
     gpu: str

@@ -103,6 +103,12 @@ def job_ranks(timeout: float) -> Ranks:
     return Ranks() if distributed is None else TorchRanks(distributed, timeout)
 
 
+def job_size() -> int:
+    """Return the number of processes of this job according to the training framework."""
+    distributed = torch_distributed()
+    return 1 if distributed is None else int(distributed.get_world_size())
+
+
 def torch_distributed() -> Any:
     """Return the module `torch.distributed` if it joins several processes, else `None`."""
     torch = sys.modules.get("torch")  # imported already if it is in use

@@ -160,13 +160,25 @@ class TrainingRun:
         finally:
             self.finish()
 
-    def steps(self, batches: Iterable[T]) -> Iterator[T]:
-        """Yield batches to train on, each a step."""
+    def steps(self, batches: Iterable[T], per_step: int = 1) -> Iterator[T]:
+        """Yield batches to train on.
+
+        Args:
+            batches: The batches.
+            per_step: Number of batches whose gradients are accumulated for a step; those that are
+                left at the end are a step, too.
+        """
         self.begin_training()
+        taken = 0
         try:
             for batch in batches:
-                self.begin_step()
+                if taken == 0:
+                    self.begin_step()
                 yield batch
+                taken = (taken + 1) % per_step
+                if taken == 0:
+                    self.end_step()
+            if taken:
                 self.end_step()
         finally:
             self.end_training()

@@ -41,6 +41,7 @@ def train(node: SimulatedNode, optimizer: BatchSizeOptimizer) -> dict:
     selection = getattr(optimizer.power_limit, "selection", None)
     return {
         "batch_size": size,
+        "share": [optimizer.local_batch_size, optimizer.accumulation_steps, optimizer.replicas],
         "trial": optimizer.decision.trial,
         "outcome": str(optimizer.outcome),
         "epochs": len(optimizer.history),
@@ -62,7 +63,7 @@ def main() -> None:
     node = SimulatedNode("v100x2")
     found: dict[str, object] = {}
     monitor = ZeusMonitor([RANK], [], node=node, sync_execution_with=None)
-    handed = BatchSizeOptimizer(monitor)
+    handed = BatchSizeOptimizer(monitor, max_local_batch_size=10)
     handed.get_batch_size()  # before anybody can talk: it is in the environment
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     found["handed"] = train(node, handed)

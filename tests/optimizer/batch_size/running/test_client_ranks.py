@@ -56,6 +56,9 @@ def test_all_ranks_are_one_trial(found, kind, name):
     (first, second), storage = found[0], found[1]
     first, second = first[kind], second[kind]
     assert first["batch_size"] == second["batch_size"] == 32
+    # Each trains on its half, one of the two runs with accumulated gradients.
+    share = {"handed": [8, 2, 2], "own": [16, 1, 2]}[kind]
+    assert first["share"] == second["share"] == share
     assert first["trial"] == second["trial"]
     # The second had a better metric from the first epoch on; the first one's counts.
     assert (first["outcome"], first["epochs"]) == ("converged", 3)

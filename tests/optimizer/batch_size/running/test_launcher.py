@@ -7,8 +7,8 @@ import os
 import pytest
 from tests.optimizer.batch_size.clients import job, trials, watch
 
-from zeus.optimizer.batch_size.api._answers import Decision
-from zeus.optimizer.batch_size.running._launcher import Launcher, ProgramEnd, filled
+from zeus.errors import RunError
+from zeus.optimizer.batch_size.running._launcher import Launcher, ProgramEnd
 from zeus.optimizer.batch_size.running._location import Location
 from zeus.testing import SimulatedNode, Workload
 
@@ -33,19 +33,21 @@ class Programs:
     def __init__(self, storage, spec=None, **options):
         self.spec = spec or job()
         self.storage = storage
-        self.options = {"attempts": 3, **options}
+        self.options = {"attempts": 3, "trust_exit_code": True, **options}
+        self.gpus = self.options.pop("gpus", "v100x2")
+        self.words = self.options.pop("words", ["train", "--batch-size={batch_size}"])
         self.ends = {}
         self.seen = []
         self.story = []
 
     def recur(self):
-        with SimulatedNode("v100x2") as node:
+        with SimulatedNode(self.gpus) as node:
             self.node = node
             launcher = Launcher(
                 self.spec,
                 Location.of(None, self.storage),
                 watch(node),
-                ["train", "--batch-size={batch_size}"],
+                self.words,
                 self._start,
                 begun=lambda decision: self.story.append(("begun", decision.batch_size)),
                 ended=lambda trial: self.story.append(("ended", trial.outcome)),
@@ -62,36 +64,10 @@ class Programs:
         return end() if callable(end) else ProgramEnd(end)
 
     def _exact_energy(self):
-        return sum(self.node.exact_energy(gpu) for gpu in range(2))
+        return sum(self.node.exact_energy(gpu) for gpu in range(len(self.node.gpus)))
 
 
 # --- what programs are told -----------------------------------------------------------------------
-
-
-def decision(**changes):
-    values = {
-        "trial": "7-3", "job": "nightly", "recurrence": 2, "attempt": 1, "batch_size": 64,
-        "optimize_power": True, "power_limit": None, "learning_rate_scale": 1.4142135623730951,
-        "threshold": None, "expected_epochs": None, "role": "explore", "reason": "", "lease": 600.0,
-    }  # fmt: skip
-    return Decision(**{**values, **changes})
-
-
-@pytest.mark.parametrize(
-    ("word", "told"),
-    [
-        ("{batch_size}", "64"),
-        ("--batch-size={batch_size}", "--batch-size=64"),
-        ("{learning_rate_scale}", "1.4142135623730951"),
-        ("{job}-{recurrence}-{attempt}-{trial}", "nightly-2-1-7-3"),
-        ("{}", "{}"),
-        ("{x} {batch size} {{batch_size}}", "{x} {batch size} {64}"),
-        ("${HOME}", "${HOME}"),
-        ("", ""),
-    ],
-)
-def test_words_are_filled_in(word, told):
-    assert filled(["train", word], decision()) == ["train", told]
 
 
 def test_a_program_finds_its_trial_in_its_words_and_environment(storage):
@@ -107,7 +83,79 @@ def test_a_program_finds_its_trial_in_its_words_and_environment(storage):
 # --- what their end means -------------------------------------------------------------------------
 
 
-def test_exit_code_0_of_a_silent_program_is_the_target(storage):
+@pytest.mark.parametrize(
+    ("gpus", "options", "share"),
+    [
+        ("v100", {}, (32, 1, 1)),
+        ("v100x4", {}, (8, 1, 4)),
+        ("v100x4", {"replicas": 2}, (16, 1, 2)),  # two GPUs share one replica
+        ("v100x4", {"max_local_batch_size": 3}, (2, 4, 4)),
+    ],
+)
+def test_a_program_gets_its_share_of_the_global_batch(storage, gpus, options, share):
+    words = ["train", "{batch_size}", "{local_batch_size}x{accumulation_steps}x{replicas}"]
+    programs = Programs(storage, gpus=gpus, words=words, **options)
+    programs.recur()
+    ((words, environment),) = programs.seen
+    local, steps, replicas = share
+    assert words == ["train", "32", f"{local}x{steps}x{replicas}"]
+    assert local * steps * replicas == 32 == int(environment["ZEUS_BATCH_SIZE"])
+    assert environment["ZEUS_LOCAL_BATCH_SIZE"] == str(local)
+    assert environment["ZEUS_ACCUMULATION_STEPS"] == str(steps)
+    assert environment["ZEUS_REPLICAS"] == str(replicas)
+
+
+def test_a_job_that_moves_to_more_gpus_goes_on_with_what_they_can_share(storage):
+    spec = job(batch_sizes=(12, 20, 32), default_batch_size=12)
+    assert Programs(storage, spec).recur()[-1].batch_size == 12
+    there = Programs(storage, spec, gpus="v100x8")
+    assert there.recur()[-1].batch_size == 32
+    assert there.seen[0][1]["ZEUS_LOCAL_BATCH_SIZE"] == "4"
+
+
+def test_gpus_that_can_share_nothing_are_one_replica_unless_shares_are_wanted(storage):
+    spec = job(batch_sizes=(10, 20), default_batch_size=10)
+    alone = Programs(storage, spec, gpus="v100x3")
+    assert alone.recur()[-1].batch_size == 10
+    assert alone.seen[0][1]["ZEUS_REPLICAS"] == "1"
+    rule = r"must be a multiple of `replicas`, but got \(batch_sizes=\(10, 20\), replicas=3\)"
+    for wrong in ({"words": ["train", "{local_batch_size}"]}, {"replicas": 3}):
+        with pytest.raises(RunError, match=rule):
+            Programs(storage, spec, gpus="v100x3", **wrong).recur()
+
+
+def test_without_a_store_a_default_that_cannot_be_shared_has_a_stand_in(tmp_path):
+    spec = job(batch_sizes=(10, 20), default_batch_size=10)
+    storage = f"sqlite:///{tmp_path}/nowhere/jobs.db"
+    (trial,) = Programs(storage, spec, gpus="v100x4").recur()
+    assert (trial.recurrence, trial.batch_size) == (0, 20)
+
+
+def test_an_unknown_placeholder_is_refused_before_anything_runs(storage):
+    programs = Programs(storage, words=["train", "--batch-size={batchsize}"])
+    with pytest.raises(RunError, match=r"but got \{batchsize\} \(perhaps \{batch_size\}\)"):
+        programs.recur()
+    assert programs.seen == []
+
+
+def test_exit_code_0_of_a_silent_program_is_not_the_target(storage):
+    programs = Programs(storage, trust_exit_code=False)
+    (trial,) = programs.recur()
+    assert (trial.outcome, trial.exit_code, trial.final) == ("cancelled", 0, True)
+    assert "reported no epoch and no metric" in trial.note
+    assert "--trust-exit-code" in trial.note
+    (kept,) = trials(storage)
+    assert (kept.state, kept.note) == ("cancelled", trial.note)
+
+
+def test_a_program_that_is_never_told_its_batch_size_is_warned_of(storage):
+    (trial,) = Programs(storage, words=["train"]).recur()
+    assert trial.warning.startswith("the batch size may be ignored: there is no {batch_size}")
+    (trial,) = Programs(storage).recur()
+    assert trial.warning == ""
+
+
+def test_exit_code_0_of_a_trusted_program_is_the_target(storage):
     programs = Programs(storage)
     (trial,) = programs.recur()
     assert (trial.outcome, trial.epochs, trial.exit_code) == ("converged", 1, 0)

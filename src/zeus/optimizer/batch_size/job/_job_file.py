@@ -1,6 +1,7 @@
 """Recurring jobs in TOML files, as `zeus run --job` reads them.
 
-The keys are those of `JobSpec`, plus `server` or `storage` for where the job is kept::
+The keys are those of `JobSpec`, plus `server` or `storage` for where the job is kept, and
+`replicas` and `max_local_batch_size` for how its runs share a batch::
 
     name = "digits"
     batch_sizes = [16, 32, 64, 128]
@@ -16,8 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from zeus._rules import Whole
 from zeus.errors import JobSpecError
 from zeus.optimizer.batch_size.job._spec import JobSpec
+
+_SHARES = ("replicas", "max_local_batch_size")
 
 
 @dataclass(frozen=True)
@@ -28,11 +32,15 @@ class JobFile:
         spec: The job.
         server: URL of the server that keeps it, if one is named.
         storage: URL of the store that keeps it, if one is named.
+        replicas: Number of data-parallel replicas of its runs, if stated.
+        max_local_batch_size: Maximum samples that one replica trains on at once, if stated.
     """
 
     spec: JobSpec
     server: str | None = None
     storage: str | None = None
+    replicas: int | None = None
+    max_local_batch_size: int | None = None
 
     @classmethod
     def read(cls, path: str | Path) -> JobFile:
@@ -52,9 +60,15 @@ class JobFile:
             places = {name: _url(name, values.pop(name, None)) for name in ("server", "storage")}
             if all(places.values()):
                 raise JobSpecError("a job is kept by `server` or in `storage`, but got both")
-            return cls(JobSpec.from_dict(values), **places)
+            replicas, most = (_count(name, values.pop(name, None)) for name in _SHARES)
+            spec = JobSpec.from_dict(values)
+            return cls(spec, places["server"], places["storage"], replicas, most)
         except JobSpecError as error:
             raise JobSpecError(f"{path}: {error}") from error
+
+
+def _count(name: str, value: Any) -> int | None:
+    return None if value is None else Whole(1).check(name, value, JobSpecError)
 
 
 def _url(name: str, value: Any) -> str | None:

@@ -59,6 +59,10 @@ class BatchSizeOptimizer(Callback):
         lease: Seconds after which the trial expires without a report or renewal. It is renewed
             while the process lives, however long an epoch takes.
         rank_timeout: Seconds to wait for other processes of the job.
+        replicas: Number of data-parallel replicas, which share each batch equally. By default every
+            process is one; give it where several processes share one replica of the model.
+        max_local_batch_size: Maximum samples that one replica trains on at once. A larger share is
+            reached by accumulating gradients over `accumulation_steps` local batches.
 
     Raises:
         ValueError: If a value breaks its rule, or there is no job.
@@ -78,6 +82,8 @@ class BatchSizeOptimizer(Callback):
         timeout: float = 5.0,
         lease: float = DEFAULT_LEASE,
         rank_timeout: float = 600.0,
+        replicas: int | None = None,
+        max_local_batch_size: int | None = None,
     ) -> None:
         self.monitor = monitor
         self._recurring = RecurringRun(
@@ -90,6 +96,8 @@ class BatchSizeOptimizer(Callback):
             lease=lease,
             rank=rank,
             rank_timeout=rank_timeout,
+            replicas=replicas,
+            max_local_batch_size=max_local_batch_size,
         )
         self._run: TrainingRun | None = None
         self._training = False  # between the begin and the end of an epoch's steps
@@ -107,10 +115,15 @@ class BatchSizeOptimizer(Callback):
     @property
     def decision(self) -> Decision:
         """The whole decision: batch size, threshold, purpose. Requested as by `get_batch_size`."""
-        return self._recurring.decision
+        decision = self._recurring.decision
+        self._recurring.mark_read()
+        return decision
 
     def get_batch_size(self) -> int:
-        """Return the batch size to train with; repeated calls return the same.
+        """Return the global batch size to train with; repeated calls return the same.
+
+        It is the samples of one step of the optimizer, of all processes together: each trains on
+        `accumulation_steps` batches of `local_batch_size`.
 
         With several processes, all must call this.
 
@@ -121,9 +134,29 @@ class BatchSizeOptimizer(Callback):
         return self.decision.batch_size
 
     @property
+    def local_batch_size(self) -> int:
+        """Samples that this process trains on at once. Requested as by `get_batch_size`.
+
+        `local_batch_size * accumulation_steps * replicas` is the batch size.
+        """
+        share = self._recurring.share
+        self._recurring.mark_read()
+        return share.local_batch_size
+
+    @property
+    def accumulation_steps(self) -> int:
+        """Local batches whose gradients are accumulated for one step of the optimizer."""
+        return self._recurring.share.accumulation_steps
+
+    @property
+    def replicas(self) -> int:
+        """Number of data-parallel replicas that share a batch."""
+        return self._recurring.share.replicas
+
+    @property
     def learning_rate_scale(self) -> float:
-        """Factor on the learning rate of the default batch size, by the job's rule."""
-        return self.decision.learning_rate_scale
+        """Factor on the default batch size's learning rate, by the job's rule and global batch."""
+        return self._recurring.decision.learning_rate_scale
 
     @property
     def power_limit(self) -> GlobalPowerLimitOptimizer | FixedPowerLimit:

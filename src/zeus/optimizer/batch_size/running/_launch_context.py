@@ -12,13 +12,17 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from zeus.errors import JobConflictError, RunError
 from zeus.optimizer.batch_size.api._answers import Decision
+from zeus.optimizer.batch_size.job._share import BatchShare
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.running._location import Location
+from zeus.optimizer.batch_size.running._placeholders import values_of
 from zeus.optimizer.batch_size.running._run_report import RunReport
+
+T = TypeVar("T")
 
 VARIABLE = "ZEUS_TRIAL_NOTES"
 """Holds everything that Zeus itself needs; the other variables are for scripts and users."""
@@ -33,29 +37,40 @@ class LaunchContext:
         decision: Configuration of the trial.
         answer: Path of the file for the result.
         timeout: Seconds that one request to a server may take.
+        replicas: Number of data-parallel replicas as the user has stated it; `None` if it is that
+            of the processes.
     """
 
     notes: RunReport
     decision: Decision
     answer: Path
     timeout: float = 5.0
+    replicas: int | None = None
+
+    @property
+    def use(self) -> Path:
+        """Path of the file for what the script has done with its trial."""
+        return self.answer.with_name("use.json")
+
+    @property
+    def share(self) -> BatchShare:
+        """Share of each replica, as far as is known before the processes start."""
+        notes = self.notes
+        replicas = notes.replicas or 1
+        return BatchShare.of(self.decision.batch_size, replicas, notes.max_local_batch_size)
 
     def variables(self, place: Location) -> dict[str, str]:
         """Return environment variables for the script."""
-        decision = self.decision
+        values = values_of(self.decision, self.share)
         machine = {
             "notes": self.notes.to_dict(),
-            "decision": decision.to_dict(),
+            "decision": self.decision.to_dict(),
             "answer": str(self.answer),
             "timeout": self.timeout,
+            "replicas": self.replicas,
         }
         return {
-            "ZEUS_JOB": decision.job,
-            "ZEUS_TRIAL": decision.trial,
-            "ZEUS_RECURRENCE": str(decision.recurrence),
-            "ZEUS_ATTEMPT": str(decision.attempt),
-            "ZEUS_BATCH_SIZE": str(decision.batch_size),
-            "ZEUS_LEARNING_RATE_SCALE": repr(decision.learning_rate_scale),
+            **{f"ZEUS_{name.upper()}": value for name, value in values.items()},
             VARIABLE: json.dumps(machine),
             **place.variables(),
         }
@@ -77,6 +92,7 @@ class LaunchContext:
                 Decision.from_dict(record["decision"]),
                 Path(record["answer"]),
                 float(record["timeout"]),
+                record["replicas"],
             )
         except (ValueError, TypeError, KeyError) as error:
             raise RunError(f"{VARIABLE} must be as `zeus run` has set it: {error!r}") from error
@@ -138,19 +154,57 @@ class Answer:
         Raises:
             OSError: If it cannot be written.
         """
-        # It need not survive a power failure, so no fsync.
-        temporary = path.with_name(f"{path.name}.new")
-        temporary.write_text(json.dumps(vars(self)), encoding="utf-8")
-        temporary.replace(path)
+        _write(path, vars(self))
 
     @classmethod
     def read(cls, path: Path) -> Answer | None:
         """Read the file; `None` if the script has reported nothing."""
-        try:
-            record: Any = json.loads(path.read_text(encoding="utf-8"))
-            return cls(**record)
-        except (OSError, ValueError, TypeError):
-            return None
+        return _read(path, cls)
+
+
+@dataclass
+class TrialUse:
+    """What a script has done with its trial, as noted by its first process.
+
+    Attributes:
+        replicas: Number of its data-parallel replicas.
+        batch_size_read: Whether it has asked for its batch size.
+        refusal: Why it could not train with the batch size that was decided, if so.
+        out_of_memory: Whether it has run out of memory before the end of its first epoch.
+    """
+
+    replicas: int
+    batch_size_read: bool = False
+    refusal: str = ""
+    out_of_memory: bool = False
+
+    def write(self, path: Path) -> None:
+        """Write the file atomically.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        _write(path, vars(self))
+
+    @classmethod
+    def read(cls, path: Path) -> TrialUse | None:
+        """Read the file; `None` if the script has not claimed its trial."""
+        return _read(path, cls)
+
+
+def _write(path: Path, record: Mapping[str, Any]) -> None:
+    # It need not survive a power failure, so no fsync.
+    temporary = path.with_name(f"{path.name}.new")
+    temporary.write_text(json.dumps(record), encoding="utf-8")
+    temporary.replace(path)
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    try:
+        record: Any = json.loads(path.read_text(encoding="utf-8"))
+        return kind(**record)
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def agreed(told: JobSpec, given: JobSpec) -> None:

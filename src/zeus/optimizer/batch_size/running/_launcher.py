@@ -19,10 +19,19 @@ from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor._measurement import GPU
 from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import Decision, TrialInfo, Verdict
+from zeus.optimizer.batch_size.job._share import can_share, nearest_shared
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.running._gpus import Gpus
-from zeus.optimizer.batch_size.running._launch_context import Answer, LaunchContext
+from zeus.optimizer.batch_size.running._launch_context import Answer, LaunchContext, TrialUse
 from zeus.optimizer.batch_size.running._location import Location
+from zeus.optimizer.batch_size.running._placeholders import (
+    SHARES,
+    SIZES,
+    check_placeholders,
+    filled,
+    used,
+    values_of,
+)
 from zeus.optimizer.batch_size.running._reporter import Reporter
 from zeus.optimizer.batch_size.running._run_report import RunReport
 
@@ -65,6 +74,7 @@ class TrialEnd:
         metric: The last validation metric, if the program reported one.
         exit_code: Exit code of the program; `signal` that killed it, if any.
         reported: Whether the program reported by itself.
+        warning: What the program seems to do wrong with its batch size; empty if nothing.
         final: Whether there must be no further attempt.
     """
 
@@ -85,6 +95,7 @@ class TrialEnd:
     signal: str | None
     reported: bool
     final: bool
+    warning: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -98,12 +109,20 @@ class Launcher:
         spec: The job.
         place: Where it is kept.
         monitor: Monitor of the GPUs that the program uses.
-        program: Its command line; `{batch_size}`, `{learning_rate_scale}`, `{job}`, `{trial}`,
-            `{recurrence}` and `{attempt}` are filled in.
+        program: Its command line, in which placeholders such as `{batch_size}` are filled in.
         start: Runs a program with an environment to its end.
         attempts: Maximum number of trials of one recurrence.
         begun: Called with each decision before its trial starts.
         ended: Called with the result of each trial.
+        replicas: Number of data-parallel replicas of the program, which share each batch equally.
+            By default one for each GPU, if these can share any batch size of the job, or else 1.
+        max_local_batch_size: Maximum samples that one replica trains on at once.
+        trust_exit_code: Whether exit code 0 of a program that reports nothing means that the target
+            was reached.
+
+    Raises:
+        RunError: If the command has an unknown placeholder, or no batch size can be shared equally
+            by as many replicas as were stated or are needed to fill it in.
     """
 
     def __init__(
@@ -117,7 +136,11 @@ class Launcher:
         attempts: int,
         begun: Callable[[Decision], None],
         ended: Callable[[TrialEnd], None],
+        replicas: int | None = None,
+        max_local_batch_size: int | None = None,
+        trust_exit_code: bool = False,
     ) -> None:
+        check_placeholders(program)
         self._spec = spec
         self._place = place
         self._monitor = monitor
@@ -127,6 +150,10 @@ class Launcher:
         self._attempts = attempts
         self._begun = begun
         self._ended = ended
+        self._stated_replicas = replicas
+        self._replicas = self._count_replicas()
+        self._max_local = max_local_batch_size
+        self._trust = trust_exit_code
 
     def recur(self) -> list[TrialEnd]:
         """Run one recurrence; return its trials, of which the last has its result."""
@@ -152,6 +179,15 @@ class Launcher:
     def _was_tried(self, trials: Sequence[TrialEnd], reporter: Reporter) -> bool:
         return any(trial.batch_size == reporter.decision.batch_size for trial in trials)
 
+    def _count_replicas(self) -> int:
+        sizes = self._spec.batch_sizes
+        replicas = self._stated_replicas or self._gpus.number
+        if self._stated_replicas is None and not used(self._program, SHARES):
+            # No shares are asked for: one process may train on all GPUs.
+            return replicas if any(can_share(size, replicas) for size in sizes) else 1
+        nearest_shared(self._spec.default_batch_size, sizes, replicas)  # raises if there is none
+        return replicas
+
     def _reporter(self, retry_of: str | None) -> Reporter:
         gpus = self._gpus
         notes = RunReport(
@@ -160,9 +196,13 @@ class Launcher:
             gpu=gpus.name,
             gpus=gpus.number,
             max_power=gpus.max_power,
-            batch_size=self._spec.default_batch_size,
+            batch_size=nearest_shared(
+                self._spec.default_batch_size, self._spec.batch_sizes, self._replicas
+            ),
             at=time.time(),
             memory=gpus.memory,
+            replicas=self._replicas,
+            max_local_batch_size=self._max_local,
             retry_of=retry_of,
         )
         return Reporter(self._place, notes)
@@ -172,17 +212,21 @@ class Launcher:
         self._begun(decision)
         with tempfile.TemporaryDirectory(prefix="zeus-run-") as directory:
             path = Path(directory) / "answer.json"
-            handover = LaunchContext(reporter.notes, decision, path, self._place.timeout)
+            handover = LaunchContext(
+                reporter.notes, decision, path, self._place.timeout, self._stated_replicas
+            )
             window = self._monitor.open_scope("run", True)
             end = self._start(
-                filled(self._program, decision),
+                filled(self._program, values_of(decision, handover.share)),
                 {**os.environ, **handover.variables(self._place)},
             )
             measured = self._monitor.close_scope(window, True, True)
-            answer = Answer.read(path)
+            answer, use = Answer.read(path), TrialUse.read(handover.use)
         # Deliver the reports that the program could not.
         reporter.resume(answer.trial if answer is not None else "")
-        judged = _Judge(self._spec, reporter, end).judged(answer, measured, self._gpus)
+        judge = _Judge(self._spec, reporter, end, use, trust_exit_code=self._trust)
+        judged = judge.judged(answer, measured, self._gpus)
+        judged["warning"] = _warning(self._program, self._replicas, use)
         return TrialEnd(
             trial=reporter.notes.trial or "",
             recurrence=decision.recurrence,
@@ -196,13 +240,47 @@ class Launcher:
         )
 
 
+_NOTHING_REPORTED = (
+    "the program ended with exit code 0 but reported no epoch and no metric, so it is unknown "
+    "whether it reached the target: let it report by BatchSizeOptimizer or ZeusDataLoader, or give "
+    "--trust-exit-code if exit code 0 means that the target was reached"
+)
+
+
+def _warning(program: Sequence[str], replicas: int, use: TrialUse | None) -> str:
+    """Return what a program seems to do wrong with its batch size, as far as can be known."""
+    if not used(program, SIZES) and (use is None or not use.batch_size_read):
+        # It cannot be seen whether a program has read its environment.
+        return (
+            "the batch size may be ignored: there is no {batch_size} in the command, and the "
+            "program has not asked for it by BatchSizeOptimizer or ZeusDataLoader (reading "
+            "ZEUS_BATCH_SIZE cannot be seen)"
+        )
+    if use is not None and use.replicas != replicas and used(program, SHARES):
+        return (
+            f"the command was filled in for {replicas} replicas, but the program has "
+            f"{use.replicas}: give --replicas {use.replicas}"
+        )
+    return ""
+
+
 class _Judge:
     """Classifies a trial by its reports and exit code."""
 
-    def __init__(self, spec: JobSpec, reporter: Reporter, end: ProgramEnd) -> None:
+    def __init__(
+        self,
+        spec: JobSpec,
+        reporter: Reporter,
+        end: ProgramEnd,
+        use: TrialUse | None,
+        *,
+        trust_exit_code: bool,
+    ) -> None:
         self._spec = spec
         self._reporter = reporter
         self._end = end
+        self._use = use
+        self._trust = trust_exit_code
 
     def judged(
         self, answer: Answer | None, measured: Measurement | None, gpus: Gpus
@@ -249,16 +327,24 @@ class _Judge:
         end, spec = self._end, self._spec
         if end.interrupted:
             return self._cancelled(f"ended by {end}")
+        if self._use is not None and self._use.refusal:
+            return self._cancelled(self._use.refusal)
         earlier = self._reporter.earlier_trials()
         if end.exit_code == 0:
+            if not self._trust:
+                # It says nothing about the batch size, so nothing may be learned from it.
+                return self._cancelled(_NOTHING_REPORTED)
             if any(_reported_by_itself(trial, spec) for trial in earlier):
                 return self._cancelled("the program reported nothing, unlike in earlier trials")
             verdict = self._reporter.report(time=seconds, energy=joules, metric=spec.target_metric)
             return _said(verdict, Outcome.CONVERGED, "exit code 0")
         note = f"crashed before the end of its first epoch ({end})"
+        if self._use is not None and self._use.out_of_memory:
+            note = f"out of memory before the end of its first epoch ({end})"
         size = self._reporter.decision.batch_size
+        memory = self._use is not None and self._use.out_of_memory
         works = any(trial.batch_size == size and trial.epochs for trial in earlier)
-        if works or size == spec.default_batch_size:
+        if not memory and (works or size == spec.default_batch_size):
             # The cause is something else, which must not count against the batch size.
             return self._cancelled(note)
         return self._failed(note, seconds, joules)
@@ -272,25 +358,6 @@ class _Judge:
     ) -> tuple[str, str, bool]:
         self._reporter.end(Outcome.FAILED, time=seconds, energy=joules, note=note)
         return Outcome.FAILED, note, False
-
-
-def filled(program: Sequence[str], decision: Decision) -> list[str]:
-    """Fill in a command line for one trial. Braces around anything else stay as they are."""
-    values = {
-        "batch_size": str(decision.batch_size),
-        "learning_rate_scale": repr(decision.learning_rate_scale),
-        "job": decision.job,
-        "trial": decision.trial,
-        "recurrence": str(decision.recurrence),
-        "attempt": str(decision.attempt),
-    }
-    words = []
-    for word in program:
-        done = word
-        for name, value in values.items():
-            done = done.replace(f"{{{name}}}", value)
-        words.append(done)
-    return words
 
 
 def _said(verdict: Verdict | None, outcome: str, note: str) -> tuple[str, str, bool]:

@@ -13,16 +13,24 @@ import sys
 import time
 import weakref
 
+from zeus._rules import Whole
 from zeus.errors import ProfileError, RunError, ZeusError
 from zeus.frontier import ZeusCost
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer._stopping import Outcome, Stop
 from zeus.optimizer.batch_size.api._answers import Decision, Verdict
+from zeus.optimizer.batch_size.job._share import BatchShare, nearest_shared
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.job._values import DEFAULT_LEASE
 from zeus.optimizer.batch_size.running._gpus import Gpus, gpu_infos
-from zeus.optimizer.batch_size.running._launch_context import Answer, LaunchContext, agreed
+from zeus.optimizer.batch_size.running._launch_context import (
+    Answer,
+    LaunchContext,
+    TrialUse,
+    agreed,
+)
 from zeus.optimizer.batch_size.running._location import Location
+from zeus.optimizer.batch_size.running._processes import launched_processes, launched_rank
 from zeus.optimizer.batch_size.running._reporter import Reporter, default_decision
 from zeus.optimizer.batch_size.running._run_report import RunReport
 from zeus.optimizer.batch_size.running._spool import REFUSALS
@@ -58,6 +66,10 @@ class RecurringRun:
         lease: Seconds after which the trial expires without a report or renewal.
         rank: Rank of this process in the job, if `torch.distributed` does not provide it.
         rank_timeout: Seconds to wait for other processes of the job.
+        replicas: Number of data-parallel replicas, which share each batch equally. By default every
+            process is one; give it where several processes share one replica of the model.
+        max_local_batch_size: Maximum samples that one replica trains on at once; larger shares
+            accumulate gradients.
 
     Attributes:
         spec: The job.
@@ -79,7 +91,13 @@ class RecurringRun:
         lease: float = DEFAULT_LEASE,
         rank: int = 0,
         rank_timeout: float = 600.0,
+        replicas: int | None = None,
+        max_local_batch_size: int | None = None,
     ) -> None:
+        stated = {"replicas": replicas, "max_local_batch_size": max_local_batch_size}
+        for name, value in stated.items():
+            if value is not None:
+                Whole(1).check(name, value, RunError)
         if rank != int(rank) or rank < 0:
             raise RunError(f"`rank` must be a whole number from 0, but got {rank!r}")
         self.monitor = monitor
@@ -93,9 +111,13 @@ class RecurringRun:
             self.spec = job
             self._place = Location.of(server_url, storage, token=token, timeout=timeout)
         self._lease = lease
-        self._rank = rank or _launched_rank()
+        self._rank = rank or launched_rank()
         self._rank_timeout = rank_timeout
+        self._replicas = replicas
+        self._max_local = max_local_batch_size
         self._decision: Decision | None = None
+        self._share: BatchShare | None = None
+        self._use: TrialUse | None = None
         self._gpus: Gpus | None = None
         self._reporter: Reporter | None = None
         self._optimizer: GlobalPowerLimitOptimizer | FixedPowerLimit | None = None
@@ -121,6 +143,19 @@ class RecurringRun:
             self._decision = self._decide()
         return self._decision
 
+    @property
+    def share(self) -> BatchShare:
+        """Share of each replica in a batch. At the first access, all processes must ask."""
+        _ = self.decision
+        assert self._share is not None
+        return self._share
+
+    def mark_read(self) -> None:
+        """Note that the program has asked for its batch size."""
+        if self._use is not None and not self._use.batch_size_read:
+            self._use.batch_size_read = True
+            self._note_use()
+
     def _decide(self) -> Decision:
         ranks = job_ranks(self._rank_timeout)
         try:
@@ -138,10 +173,11 @@ class RecurringRun:
     def _decide_together(self, ranks: Ranks) -> Decision:
         told = ranks.share(gpu_infos(self.monitor))
         self._gpus = Gpus.together(told)
+        replicas = self._count_replicas(ranks)
         answer: Decision | ZeusError
         if self._rank == 0:
             try:
-                answer = self._ask(self._gpus)
+                answer = self._ask(self._gpus, replicas)
             except ZeusError as error:
                 # Not every error can be sent to the other ranks.
                 sent = ranks.size == 1 or isinstance(error, REFUSALS)
@@ -153,10 +189,53 @@ class RecurringRun:
         answer = ranks.share(answer)[0]
         if isinstance(answer, ZeusError):
             raise answer
+        self._take_share(answer, replicas)
         return answer
 
-    def _ask(self, gpus: Gpus) -> Decision:
+    def _count_replicas(self, ranks: Ranks) -> int:
+        """Return the number of replicas of the job's processes.
+
+        Raises:
+            RunError: If the processes cannot form as many as were stated.
+        """
+        processes = max(ranks.size, launched_processes())
         given = self._handover
+        stated = self._replicas or (None if given is None else given.replicas)
+        if stated is not None and processes > 1 and processes % stated:
+            raise RunError(
+                "the number of processes must be a multiple of `replicas`, but got "
+                f"(processes={processes}, replicas={stated})"
+            )
+        return processes if stated is None else stated
+
+    def _take_share(self, decision: Decision, replicas: int) -> None:
+        """Share the batch, and let `zeus run` know what becomes of its trial."""
+        given = self._handover
+        bounds = [self._max_local, None if given is None else given.notes.max_local_batch_size]
+        most = min((bound for bound in bounds if bound is not None), default=None)
+        if given is not None and self._rank == 0:
+            self._use = TrialUse(replicas)
+        try:
+            self._share = BatchShare.of(decision.batch_size, replicas, most)
+        except RunError as error:
+            if self._use is not None:
+                self._use.refusal = f"{error}; start it by `zeus run --replicas {replicas}`"
+            raise
+        finally:
+            self._note_use()
+        if most is not None and 2 * self._share.local_batch_size < min(
+            most, decision.batch_size // replicas
+        ):
+            logger.warning(
+                "a share of %d samples can be accumulated only in %d local batches of %d, far "
+                "below the maximum of %d: another batch size would be quicker",
+                *(decision.batch_size // replicas, self._share.accumulation_steps),
+                *(self._share.local_batch_size, most),
+            )
+
+    def _ask(self, gpus: Gpus, replicas: int) -> Decision:
+        given = self._handover
+        spec = self.spec
         notes = (
             given.notes
             if given is not None
@@ -166,18 +245,18 @@ class RecurringRun:
                 gpu=gpus.name,
                 gpus=gpus.number,
                 max_power=gpus.max_power,
-                batch_size=self.spec.default_batch_size,
+                batch_size=nearest_shared(spec.default_batch_size, spec.batch_sizes, replicas),
                 at=time.time(),
                 memory=gpus.memory,
+                replicas=replicas,
+                max_local_batch_size=self._max_local,
                 lease=self._lease,
             )
         )
         decided = None if given is None else given.decision
         self._reporter = Reporter(self._place, notes, decided)
         decision = self._reporter.decision
-        logger.info(
-            "job %r: batch size %d, %s", self.spec.name, decision.batch_size, decision.reason
-        )
+        logger.info("job %r: batch size %d, %s", spec.name, decision.batch_size, decision.reason)
         return decision
 
     # --- running --------------------------------------------------------------------------------
@@ -251,6 +330,9 @@ class RecurringRun:
         reporter, self._reporter = self._reporter, None
         if reporter is None:
             return
+        if self._use is not None and _memory_ended(run, error):
+            self._use.out_of_memory = True
+            self._note_use()
         # `zeus run` itself classifies the trials of scripts that it has started.
         if not self._over and self._handover is None:
             self._end(reporter, run, error)
@@ -280,7 +362,7 @@ class RecurringRun:
             if not isinstance(error, GeneratorExit):  # says nothing about why
                 note += f", by {type(error).__name__}: {error}"
             # A batch size that does not fit in memory will not fit the next time.
-            if not epochs and _out_of_memory(error):
+            if _memory_ended(run, error):
                 outcome = Outcome.FAILED
         spent = Share() if run is None else run.unfinished
         reporter.end(outcome, time=spent.time, energy=spent.energy, note=note)
@@ -337,6 +419,14 @@ class RecurringRun:
 
     # --- for `zeus run` -------------------------------------------------------------------------
 
+    def _note_use(self) -> None:
+        if self._handover is None or self._use is None:
+            return
+        try:
+            self._use.write(self._handover.use)
+        except OSError as error:
+            logger.warning("the use of the trial cannot be reported to `zeus run`: %s", error)
+
     def _answer(self, run: TrainingRun, stop: Stop | None) -> None:
         if self._handover is None or self._reporter is None:
             return
@@ -372,15 +462,9 @@ def _handed_over(job: JobSpec | None) -> LaunchContext | None:
     return found if found.claim() else None
 
 
-def _launched_rank() -> int:
-    """Return the rank of this process from the launcher's environment variables."""
-    for name in ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"):
-        text = os.environ.get(name, "")
-        if text.isdecimal():
-            return int(text)
-    return 0
-
-
-def _out_of_memory(error: BaseException) -> bool:
+def _memory_ended(run: TrainingRun | None, error: BaseException | None) -> bool:
+    """Whether a run ran out of memory before the end of its first epoch."""
+    if run is not None and run.history:
+        return False
     # PyTorch's error does not derive from MemoryError, and PyTorch may not be installed.
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"

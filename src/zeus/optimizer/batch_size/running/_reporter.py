@@ -105,7 +105,7 @@ class Reporter:
             self.trouble, decision = str(error), None
             self._reached = True
         if decision is None:
-            return default_decision(self.spec, self.trouble)
+            return default_decision(self.spec, self.trouble, self.notes.batch_size)
         self.notes.trial = decision.trial
         self.notes.batch_size = decision.batch_size
         self.notes.lease = decision.lease
@@ -333,17 +333,24 @@ class _Renewal:
             api.close()
 
 
-def default_decision(spec: JobSpec, why: str) -> Decision:
-    """Return the decision without server or store: the default batch size, no threshold."""
+def default_decision(spec: JobSpec, why: str, batch_size: int | None = None) -> Decision:
+    """Return the decision without server or store: the default batch size, no threshold.
+
+    Args:
+        spec: The job.
+        why: Why there is no other decision.
+        batch_size: The batch size that stands in for the default, if any.
+    """
+    size = batch_size or spec.default_batch_size
     return Decision(
         trial="",
         job=spec.name,
         recurrence=0,
         attempt=0,
-        batch_size=spec.default_batch_size,
+        batch_size=size,
         optimize_power=spec.optimizes_power,
         power_limit=None,
-        learning_rate_scale=spec.learning_rate_scale(spec.default_batch_size),
+        learning_rate_scale=spec.learning_rate_scale(size),
         threshold=None,
         expected_epochs=None,
         role="default",

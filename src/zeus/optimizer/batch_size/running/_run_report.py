@@ -26,6 +26,7 @@ from zeus.optimizer.batch_size.api._commands import (
     ReportEpoch,
 )
 from zeus.optimizer.batch_size.job import _values as values
+from zeus.optimizer.batch_size.job._share import can_share, nearest_shared
 from zeus.optimizer.batch_size.job._spec import JobSpec
 
 MAX_EPOCHS = 10_000
@@ -79,6 +80,16 @@ class RunReport:
     profile: dict[str, Any] | None = None
     end: dict[str, Any] | None = None
     verdict: Verdict | None = None
+
+    @property
+    def default_batch_size(self) -> int:
+        """The default, or the batch size nearest to it that the replicas can share equally.
+
+        Raises:
+            RunError: If they can share none.
+        """
+        spec = self.spec
+        return nearest_shared(spec.default_batch_size, spec.batch_sizes, self.replicas or 1)
 
     # --- recording ------------------------------------------------------------------------------
 
@@ -141,7 +152,7 @@ class RunReport:
                 default=default,
             )
         )
-        return checked_decision(decision, self.spec)
+        return checked_decision(decision, self.spec, self.replicas or 1)
 
     def tell(
         self, api: JobsApi, complain: Callable[[str], None], *, within: float = math.inf
@@ -180,7 +191,7 @@ class RunReport:
 
     def _join(self, api: JobsApi, complain: Callable[[str], None]) -> None:
         """Become a trial after all, unless another batch size was already decided."""
-        decision = self.ask(api, default=self.batch_size == self.spec.default_batch_size)
+        decision = self.ask(api, default=self.batch_size == self.default_batch_size)
         if decision.batch_size == self.batch_size:
             self.trial = decision.trial
             return
@@ -219,8 +230,13 @@ class RunReport:
 # --- validation of answers ------------------------------------------------------------------------
 
 
-def checked_decision(decision: Decision, spec: JobSpec) -> Decision:
+def checked_decision(decision: Decision, spec: JobSpec, replicas: int = 1) -> Decision:
     """Return a decision that a run can follow.
+
+    Args:
+        decision: As received.
+        spec: The job.
+        replicas: Number of replicas that must be able to share the batch equally.
 
     Raises:
         ServerError: If it is invalid.
@@ -232,6 +248,7 @@ def checked_decision(decision: Decision, spec: JobSpec) -> Decision:
         and said["trial"] != ""
         and isinstance(said["batch_size"], int)
         and said["batch_size"] in spec.batch_sizes
+        and can_share(said["batch_size"], replicas)
         and isinstance(said["optimize_power"], bool)
         and all(_positive(said[name]) for name in ("learning_rate_scale", "lease"))
         and all(
