@@ -27,9 +27,8 @@ from paper.product import (
 class WithoutPruning(PaperPolicy):
     """Keeps batch sizes that missed the target (as the paper describes it).
 
-    Exploration does not end at a miss, no batch size is removed, and the cost that a run was about
-    to exceed when it was stopped counts as an observation. Otherwise a batch size that never
-    converges would stay the most promising one forever.
+    Exploration does not end at a miss, and no batch size is removed. A run that is stopped counts
+    at least the threshold: what it had cost by then is no more than a lower bound.
     """
 
     name: ClassVar[str] = "paper-without-pruning"

@@ -32,6 +32,7 @@ POLICIES = {
     "default": ("Default", colors.GRAY, "s", ""),
     "grid": ("Grid search", colors.AMBER, "^", "///"),
     "paper": ("Zeus as published", colors.BLUE, "o", ""),
+    "paper-repaired": ("Zeus repaired", colors.GREEN, "v", "..."),
     "zeus": ("Zeus today", colors.ORANGE, "D", "\\\\\\"),
 }
 WORKLOADS = (

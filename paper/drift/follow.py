@@ -27,11 +27,11 @@ def main() -> None:
     slices = recorded_slices(options.traces)
     sizes = [table.batch_sizes[table.optimum.arm] for table in slices]
     print(f"{len(slices)} slices; best batch size of each: {' '.join(map(str, sizes))}")
-    for policy in ("default", "paper", "zeus"):
+    for policy in ("default", "paper", "paper-repaired", "zeus"):
         for window in (0, WINDOW):
             found = follow(slices, policy, range(options.seeds), window)
             print(
-                f"{policy:8} window {window:2d}: "
+                f"{policy:14} window {window:2d}: "
                 f"regret {found.regret.sum(axis=1).mean():6.1f} runs, "
                 f"energy {found.energy.sum(axis=1).mean() / 1e3:6.0f} kJ, "
                 f"slices without success {(found.reached == 0).mean():.1%}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,8 @@ from paper.product import JobTable, colors
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_POLICIES = ("paper", "zeus")
+_POLICIES = ("paper", "paper-repaired", "zeus")
+_COMPROMISE = 64  # a default that the drift does not hurt much
 _SHOWN = 0  # the job whose choices are drawn
 
 
@@ -45,6 +47,7 @@ def drift_exhibit(slices: list[JobTable], seeds: int) -> Exhibit:
             }
             for policy, found in still.items()
         },
+        "compromise": _compromise(slices, seeds),
     }
     sizes = sorted({each["batch_size"] for each in data["optimum"]})
     return Exhibit(
@@ -60,7 +63,7 @@ def drift_exhibit(slices: list[JobTable], seeds: int) -> Exhibit:
         ),
         data=data,
         draw=_draw,
-        facts=_facts(data, followed, sizes),
+        facts=_facts(data, followed, sizes, slices),
     )
 
 
@@ -71,6 +74,16 @@ def _best(table: JobTable) -> Data:
         "batch_size": table.batch_sizes[best.arm],
         "energy": float(epochs * table.energy[best.arm, best.power]),
         "time": float(epochs * table.time[best.arm, best.power]),
+    }
+
+
+def _compromise(slices: list[JobTable], seeds: int) -> Data:
+    """Return the regret of each policy with a default that suits most slices."""
+    default = slices[0].batch_sizes.index(_COMPROMISE)
+    others = [replace(table, default=default) for table in slices]
+    return {
+        policy: float(follow(others, policy, range(seeds)).regret.sum(axis=1).mean())
+        for policy in ("default", *_POLICIES)
     }
 
 
@@ -89,8 +102,15 @@ def _data(found: Followed) -> Data:
     return data
 
 
-def _facts(data: Data, followed: dict[str, Followed], sizes: list[int]) -> list[Fact]:
-    moves, changes = _after_spikes(followed["paper"])
+def _facts(
+    data: Data, followed: dict[str, Followed], sizes: list[int], slices: list[JobTable]
+) -> list[Fact]:
+    said = [
+        f"{style.POLICIES[policy][0]}: {100 * moves:.0f} % of cases, "
+        f"otherwise {100 * changes:.0f} %"
+        for policy in ("paper", "paper-repaired")
+        for moves, changes in (_after_spikes(followed[policy]),)
+    ]
     policies = data["policies"]
     return [
         Fact(
@@ -98,8 +118,8 @@ def _facts(data: Data, followed: dict[str, Followed], sizes: list[int]) -> list[
             "section 6.4, Figure 10",
             "spikes in ETA and TTA trigger the exploration of a batch size that is different from "
             "the one previously converged to",
-            f"after a slice that cost 1.5 times the one before, the batch size changes in "
-            f"{100 * moves:.0f} % of cases, otherwise in {100 * changes:.0f} %",
+            "after a slice that cost 1.5 times the one before, the batch size changes. "
+            + "; ".join(said),
             "There is no trace of BERT on Capriccio in the folder, and training it takes GPUs; so "
             "this is another job, with the same number of slices and the same window. It is "
             "designed to drift: of about fifteen settings of noise, learning rate, target and cost "
@@ -130,11 +150,16 @@ def _facts(data: Data, followed: dict[str, Followed], sizes: list[int]) -> list[
                 f"({100 * data['without_window'][policy]['given_up']:.1f} %)"
                 for policy, found in policies.items()
             ),
-            "Zeus as published learns nothing about the cost of a batch size from a run that "
-            "misses the target (our reading of algorithm 3), so it keeps choosing it; ours counts "
-            "such a run as a lower bound of the epochs. An illustration, not a test: the job and "
-            "its default (256) were chosen knowing these results. With 64, a compromise that no "
-            "drift hurts much, the default itself does better than any policy.",
+            "Even with a window, the published program stops runs by the lowest cost it has ever "
+            "seen; when the data get worse, hardly a run is allowed to end. That alone makes the "
+            "difference to Zeus repaired. An illustration, not a test: the job and its default "
+            f"({slices[0].batch_sizes[slices[0].default]}) were chosen knowing such results. With "
+            f"{_COMPROMISE}, a compromise that the drift does not hurt much, regrets are "
+            + ", ".join(
+                f"{style.POLICIES[policy][0]} {regret:.1f}"
+                for policy, regret in data["compromise"].items()
+            )
+            + ".",
             agrees=None,
         ),
     ]
@@ -162,7 +187,7 @@ def _draw(data: Data) -> Figure:
     )  # fmt: skip
     for policy, found in data["policies"].items():
         name, color, marker, _ = style.POLICIES[policy]
-        shift = -0.09 if policy == "paper" else 0.09
+        shift = 0.12 * (_POLICIES.index(policy) - 1)
         places = np.array([sizes.index(int(size)) for size in found["batch_size"]]) + shift
         top.plot(slices, places, color=color, marker=marker, markersize=5, linewidth=1, label=name)
     style.batch_size_axis(top, sizes)

@@ -127,8 +127,8 @@ def figure_13(lab: Lab) -> Exhibit:
                 f"slowdown, geometric mean. {said}",
                 f"The paper states no numbers. Ours depend on {worst[0]} ({worst[1]:.1f}× the time "
                 "without early stopping), whose smallest batch sizes never reach the target. That "
-                "a batch size that is not pruned is observed after a miss, with the cost at which "
-                "it was stopped, is our interpretation.",
+                "a run of a batch size that is not pruned counts at least the threshold at which "
+                "it was stopped is our interpretation.",
                 agrees=max(means[lab.gpu], key=means[lab.gpu].__getitem__)
                 == "Without early stopping",
             ),
