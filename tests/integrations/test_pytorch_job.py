@@ -112,6 +112,7 @@ def test_what_is_given_twice_must_agree(node, storage):
     assert loader.learning_rate_scale == 1.0
     for wrong, said in (
         ({"batch_size": 64}, "must be trained with batch size 32, but got 64"),
+        ({"patience": 2}, "has patience=1, but got patience=2"),
         ({"max_epochs": 9}, "has max_epochs=8, but got max_epochs=9"),
         ({"target_metric": 0.8}, "has target_metric=0.9, but got target_metric=0.8"),
         ({"cost_threshold": 5.0}, "decides this itself, but got cost_threshold=5.0"),

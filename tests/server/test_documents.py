@@ -29,8 +29,9 @@ def test_the_examples_run_as_they_are(tmp_path):
         timeout=300,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    script, service = done.stdout.splitlines()
+    script, shares, service = done.stdout.splitlines()
     assert re.fullmatch(r"converged 64 \d+ W", script)
+    assert shares == "128 = 32 x 4 x 1"
     assert service == "converged the target was reached in epoch 4"
     for name, epochs in (("nightly-resnet", 3), ("nightly-bert", 4)):
         (trial,) = trials(f"sqlite:///{tmp_path}/jobs.db", name)

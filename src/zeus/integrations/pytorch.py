@@ -74,6 +74,7 @@ class ZeusDataLoader(DataLoader[Any]):
         max_epochs: Maximum number of epochs.
         target_metric: Train until `report_metric` gets a value that is at least as good.
         higher_is_better: Whether higher metrics are better.
+        patience: Number of reports in a row in which the target must be reached.
         eta_knob: The paper's eta, which weighs energy (1) against time (0) in the cost.
         cost_threshold: Maximum cost of the run, in joules.
         optimum_selector: Objective for the power limit; by default the cost.
@@ -103,6 +104,7 @@ class ZeusDataLoader(DataLoader[Any]):
         target_metric: float | None = None,
         *,
         higher_is_better: bool = True,
+        patience: int = 1,
         eta_knob: float = 0.5,
         cost_threshold: float | None = None,
         optimum_selector: Any = None,
@@ -120,7 +122,11 @@ class ZeusDataLoader(DataLoader[Any]):
         self._run: TrainingRun | None = None
         self._optimizer: GlobalPowerLimitOptimizer | FixedPowerLimit
         self._recurring: RecurringRun | None = None
-        given = {"max_epochs": max_epochs, "target_metric": target_metric}
+        given = {
+            "max_epochs": max_epochs,
+            "target_metric": target_metric,
+            "patience": None if patience == 1 else patience,  # 1 counts as not given
+        }
         if isinstance(job, JobSpec) or (max_epochs is not None and _started_for(job)):
             unwanted = {
                 "cost_threshold": cost_threshold,
@@ -179,7 +185,9 @@ class ZeusDataLoader(DataLoader[Any]):
             monitor,
             self._optimizer,
             max_epochs=max_epochs,
-            target=None if target_metric is None else Target(target_metric, higher_is_better),
+            target=(
+                None if target_metric is None else Target(target_metric, higher_is_better, patience)
+            ),
             eta_knob=eta_knob,
             cost_threshold=cost_threshold,
             rank_timeout=rank_timeout,

@@ -103,6 +103,28 @@ def test_metrics_and_targets(node, target, metrics, epochs):
     assert run.outcome is Outcome.CONVERGED
 
 
+@pytest.mark.parametrize(
+    ("patience", "metrics", "epochs"),
+    [
+        (1, [0.1, 0.95, 0.1, 0.1, 0.1], 2),
+        (2, [0.95, 0.1, 0.95, 0.96, 0.1], 4),
+        (2, [0.95, None, 0.95, 0.1, 0.1], 3),  # no evaluation, no change
+        (3, [0.95, 0.95, 0.1, 0.95, 0.95], 5),
+    ],
+)
+def test_a_target_must_hold_in_as_many_evaluations_as_the_user_says(
+    node, patience, metrics, epochs
+):
+    run = run_on(node, target=Target(0.9, patience=patience))
+    assert len(train(node, run, metrics)) == epochs
+    assert run.reached_target == (patience < 3)
+
+
+def test_patience_is_a_whole_number(node):
+    with pytest.raises(RunError, match="`patience >= 1` must hold, but got 0"):
+        run_on(node, target=Target(0.9, patience=0))
+
+
 def test_epochs_run_out(node):
     run = run_on(node, max_epochs=3, target=Target(0.9))
     assert train(node, run, [0.1, 0.2, 0.3]) == [0, 1, 2]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from zeus._rules import Whole
 from zeus.errors import CapabilityError, RanksError, RunError
 from zeus.frontier._cost import zeus_cost
 from zeus.monitor import Measurement, ZeusMonitor
@@ -37,14 +38,21 @@ class Target:
     Attributes:
         metric: The value to reach.
         higher_is_better: Whether values above it are better; else below.
+        patience: Number of evaluations in a row in which it must be reached.
     """
 
     metric: float
     higher_is_better: bool = True
+    patience: int = 1
 
     def reached_by(self, metric: float) -> bool:
         """Return whether a metric is at least as good."""
         return reached(metric, self.metric, higher_is_better=self.higher_is_better)
+
+    def held_by(self, metrics: Sequence[float]) -> bool:
+        """Return whether the latest of several evaluations reached it, as many as needed."""
+        latest = metrics[-self.patience :]
+        return len(latest) == self.patience and all(map(self.reached_by, latest))
 
 
 @dataclass(frozen=True)
@@ -127,6 +135,8 @@ class TrainingRun:
             raise RunError(f"`cost_threshold > 0` must hold, but got {cost_threshold!r}")
         if target is not None and not math.isfinite(target.metric):
             raise RunError(f"`target_metric` must be finite, but got {target.metric!r}")
+        if target is not None:
+            Whole(1).check("patience", target.patience, RunError)
         self.monitor = monitor
         self.optimizer = optimizer
         self.max_epochs = max_epochs
@@ -287,9 +297,9 @@ class TrainingRun:
         Args:
             by_cost: Whether the threshold counts.
         """
-        metric, target = self.history[-1].metric, self.target
+        metrics = [record.metric for record in self.history if record.metric is not None]
         return must_stop(
-            converged=metric is not None and target is not None and target.reached_by(metric),
+            converged=self.target is not None and self.target.held_by(metrics),
             epochs=len(self.history),
             max_epochs=self.max_epochs,
             spent=self.cost,

@@ -138,6 +138,28 @@ def test_a_trial_that_reached_the_target_has_converged():
     assert present(lower.must_stop(run(lower, 3, metric=0.89))).outcome == "converged"
 
 
+@pytest.mark.parametrize(
+    ("metrics", "after"),
+    [([0.95, 0.95], 2), ([0.95, 0.1, 0.95, None, 0.95], 5), ([0.95, 0.1, 0.95, 0.1], None)],
+)
+def test_a_target_must_hold_in_as_many_evaluations_as_the_job_says(metrics, after):
+    job = spec(patience=2)
+    brain = JobState(job)
+    brain.apply(decided(brain, 1.0))
+    for epoch, metric in enumerate(metrics, 1):
+        assert brain.must_stop(1) is None
+        brain.apply(
+            EpochReported(trial=1, at=2.0, epoch=epoch, time=1.0, energy=9.0, metric=metric)
+        )
+        brain = JobState.restored(job, brain.snapshot())
+    stop = brain.must_stop(1)
+    if after is None:
+        assert stop is None
+    else:
+        assert present(stop).outcome == "converged"
+        assert f"in epoch {after}" in present(stop).reason
+
+
 def test_a_trial_without_validation_goes_on():
     brain = JobState(spec())
     number = run(brain, 1, metric=None)

@@ -148,6 +148,11 @@ def test_exit_code_0_of_a_silent_program_is_not_the_target(storage):
     assert (kept.state, kept.note) == ("cancelled", trial.note)
 
 
+def test_an_exit_code_cannot_say_that_a_target_held(storage):
+    with pytest.raises(RunError, match="`patience == 1` must hold, but got patience=2"):
+        Programs(storage, job(patience=2)).recur()
+
+
 def test_a_program_that_is_never_told_its_batch_size_is_warned_of(storage):
     (trial,) = Programs(storage, words=["train"]).recur()
     assert trial.warning.startswith("the batch size may be ignored: there is no {batch_size}")

@@ -41,6 +41,7 @@ class Trial:
         time: Seconds; `energy` in joules, of the epochs where it was measured; `cost` in joules.
         unmeasured: Whether the energy of a part could not be measured.
         metric: The latest validation metric.
+        streak: Number of evaluations in a row, up to the latest, that met the target.
         first_cost: Cost of the first epoch in joules.
         settled_cost: Moving average of the cost of later epochs in joules, the latest weighing
             most. The first epoch may have profiled power limits, unless they were known.
@@ -57,6 +58,7 @@ class Trial:
     unmeasured: bool = False
     cost: float = 0.0
     metric: float | None = None
+    streak: int = 0
     first_cost: float | None = None
     settled_cost: float | None = None
     load: float | None = None
@@ -68,6 +70,7 @@ class Trial:
         self.epochs = event.epoch
         if event.metric is not None:
             self.metric = event.metric
+            self.streak = self.streak + 1 if spec.reached(event.metric) else 0
         if self.epochs == 1:
             self.first_cost = cost
         if self.epochs > 1 or self.known:

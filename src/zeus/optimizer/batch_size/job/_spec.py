@@ -45,6 +45,8 @@ class JobSpec:
             power limit to the power-limit optimizer.
         learning_rate_rule: How the learning rate follows the batch size: "square_root" for
             adaptive optimizers such as Adam, "linear" for SGD, or "none".
+        patience: Number of evaluations in a row in which the target must be met, for metrics that
+            fluctuate.
 
     Raises:
         JobSpecError: If a value breaks its rule.
@@ -64,6 +66,7 @@ class JobSpec:
     seed: Annotated[int, Whole(0, 2**63 - 1)] = 0
     power_limits: Annotated[tuple[float, ...], Numbers(values.WATTS, 0, 256)] = ()
     learning_rate_rule: Annotated[str, OneOf(LEARNING_RATE_RULES)] = "none"
+    patience: values.Epochs = 1
 
     def __post_init__(self) -> None:
         name: Any = self.name
@@ -76,6 +79,11 @@ class JobSpec:
         if default not in sizes:
             raise JobSpecError(
                 f"`default_batch_size` must be one of `batch_sizes` {sizes}, but got {default}"
+            )
+        if self.patience > self.max_epochs:
+            raise JobSpecError(
+                "`patience <= max_epochs` must hold, but got "
+                f"(patience={self.patience}, max_epochs={self.max_epochs})"
             )
         if self.policy == "grid" and not self.power_limits:
             raise JobSpecError("grid search needs `power_limits` to try, but got none")

@@ -225,7 +225,7 @@ class JobState:
         trial = self.log.running(number)
         spec, decided = self.spec, trial.decided
         stop = must_stop(
-            converged=trial.metric is not None and spec.reached(trial.metric),
+            converged=trial.streak >= spec.patience,
             epochs=trial.epochs,
             max_epochs=spec.max_epochs,
             spent=trial.cost,

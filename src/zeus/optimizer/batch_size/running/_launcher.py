@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from zeus.errors import RunError
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor._measurement import GPU
 from zeus.optimizer._stopping import Outcome
@@ -121,8 +122,9 @@ class Launcher:
             was reached.
 
     Raises:
-        RunError: If the command has an unknown placeholder, or no batch size can be shared equally
-            by as many replicas as were stated or are needed to fill it in.
+        RunError: If the command has an unknown placeholder, no batch size can be shared equally by
+            as many replicas as were stated or are needed to fill it in, or an exit code is trusted
+            for a target that must hold in several evaluations.
     """
 
     def __init__(
@@ -141,6 +143,11 @@ class Launcher:
         trust_exit_code: bool = False,
     ) -> None:
         check_placeholders(program)
+        if trust_exit_code and spec.patience > 1:
+            raise RunError(
+                "a program whose exit code is trusted has no evaluations in a row: `patience == 1` "
+                f"must hold, but got patience={spec.patience}"
+            )
         self._spec = spec
         self._place = place
         self._monitor = monitor

@@ -286,7 +286,7 @@ class RecurringRun:
             self.monitor,
             self.optimizer,
             max_epochs=spec.max_epochs,
-            target=Target(spec.target_metric, spec.higher_is_better),
+            target=Target(spec.target_metric, spec.higher_is_better, spec.patience),
             eta_knob=spec.eta_knob,
             cost_threshold=self.decision.threshold,
             judge=self._judge,
