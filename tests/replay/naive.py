@@ -45,7 +45,12 @@ def story(spec, tables, seed, *, start=None, stretch=None, slots=None):
     """
     policy, world = policy_named(spec.policy), World.of(tables)
     models = list(dict.fromkeys(table.gpu for table in tables))
-    state = policy.begin(JobBatch.of([spec]), len(models) if policy.crosses_gpus else 1)
+    crosses = policy.crosses_gpus
+    # A policy that does not cross GPU models has a state for each of them.
+    states = [
+        policy.begin(JobBatch.of([spec]), len(models) if crosses else 1)
+        for _ in ([None] if crosses else models)
+    ]
     stretch = np.ones(len(tables)) if stretch is None else stretch
     one = slice(None)
     queue: list = []
@@ -59,12 +64,15 @@ def story(spec, tables, seed, *, start=None, stretch=None, slots=None):
         return models.index(tables[job].gpu)
 
     def known(job):
-        return np.array([number(job) if policy.crosses_gpus else 0])
+        return np.array([number(job) if crosses else 0])
+
+    def state_of(job):
+        return states[0 if crosses else number(job)]
 
     def begin(now, job):
         attempt = running[job].attempt + 1 if job in running else 0
-        choices = policy.choose(state, one, known(job), np.array([attempt]))
-        policy.decided(state, one, choices)
+        choices = policy.choose(state_of(job), one, known(job), np.array([attempt]))
+        policy.decided(state_of(job), one, choices)
         arm = int(choices.arm[0])
         ran = world.run(
             np.array([job]), choices, np.array([(number(job), arm) in profiled]),
@@ -104,14 +112,14 @@ def story(spec, tables, seed, *, start=None, stretch=None, slots=None):
         choices, ran = trial.choices, trial.ran
         if final[job] is not None:
             notes = FirstEpochs(choices.arm, known(job), ran.epoch_cost, ran.load)
-            policy.noted(state, one, notes)
+            policy.noted(state_of(job), one, notes)
             profiled.add((number(job), trial.arm))
             heapq.heappush(queue, (final[job], END, place[job], job))
             final[job] = None
             continue
         nothing = np.zeros(1, dtype=np.bool_)
         policy.ended(
-            state, one,
+            state_of(job), one,
             Trials(
                 arm=choices.arm, role=choices.role, power=choices.power, gpu=known(job),
                 converged=ran.converged, void=nothing, unfit=nothing, epochs=ran.epochs,

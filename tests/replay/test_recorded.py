@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from replay_scenarios import bent
+from replay_gpus import bent
 from zeus.replay._study import study
 from zeus.replay._table import job_table
 from zeus.replay._traces import load_traces

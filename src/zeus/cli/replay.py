@@ -1,10 +1,13 @@
 """`zeus replay`: replay policies of recurring jobs on traces of real training runs.
 
 With `--json`, a list of objects, one for each GPU, workload, policy and seed: `gpu`, `workload`,
-`policy`, `seed`, `recurrences`, `trials`, `eta_last5_vs_default`, `tta_last5_vs_default`,
-`cumulative_regret` (in units of the oracle's cost of one run), `cumulative_eta_vs_default`,
-`cumulative_tta_vs_default`, `last_batch_size`, `last_power_limit`, `optimal_batch_size` and
-`optimal_power_limit`. Ratios are null where the default never reaches the target.
+`policy`, `seed`, `recurrences`, `trials`, `unreached` (recurrences that were abandoned), `energy`
+(J), `time` (s) and `cost` (J) of all recurrences, `eta_last5_vs_default`, `tta_last5_vs_default`,
+`cumulative_regret` (in units of the oracle's cost of one run), `too_expensive_after_100` (fraction
+of the recurrences after the first 100 whose configuration is expected to cost more than 5 % above
+the oracle's), `cumulative_eta_vs_default`, `cumulative_tta_vs_default`, `last_batch_size`,
+`last_power_limit`, `optimal_batch_size` and `optimal_power_limit`. Ratios are null where the
+default never reaches the target.
 """
 
 from __future__ import annotations

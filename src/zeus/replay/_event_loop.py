@@ -158,7 +158,10 @@ class _EventLoop:
         self.table = submissions.table
         self.gpu = submissions.gpu
         gpus = 1 if self.gpu is None else int(self.gpu.max()) + 1
-        self.state = policy.begin(submissions.jobs, gpus if policy.crosses_gpus else 1)
+        # States of each job: one for each GPU model, unless the policy crosses them.
+        self.states = 1 if policy.crosses_gpus else gpus
+        whole = np.arange(count).repeat(self.states) if self.states > 1 else ALL
+        self.state = policy.begin(submissions.jobs.take(whole), gpus // self.states)
         # One more start, for jobs whose last recurrence has been submitted.
         self.start = (
             np.broadcast_to(-np.inf, total + 1)
@@ -202,11 +205,14 @@ class _EventLoop:
         if not count or (count < len(over) // 16 and count < len(over)):
             return
         kept = np.flatnonzero(~over)
-        self.state = self.state.take(kept)
+        self.state = self.state.take((kept[:, None] * self.states + np.arange(self.states)).ravel())
         for name in _PER_JOB:
             setattr(self, name, getattr(self, name)[kept])
 
-    def _rows(self, rows: Ints) -> Rows:
+    def _rows(self, rows: Ints, gpu: Ints) -> Rows:
+        """Return the rows of the state for jobs on GPU models."""
+        if self.states > 1:
+            return rows * self.states + gpu
         return ALL if len(rows) == len(self.origin) else rows
 
     def _sweep(self) -> None:
@@ -260,7 +266,7 @@ class _EventLoop:
         recurrence, attempt = trial.recurrence[cell], trial.attempt[cell]
         table = self.table[recurrence].astype(np.int64)
         gpu, model = self._gpus(recurrence)
-        which = self._rows(rows)
+        which = self._rows(rows, gpu)
         choices = self.policy.choose(self.state, which, model, attempt)
         self.policy.decided(self.state, which, choices)
         arm = choices.arm
@@ -289,7 +295,7 @@ class _EventLoop:
         self._queue(rows, cell, end)
 
     def _gpus(self, recurrence: Ints) -> tuple[Ints, Ints]:
-        """Return GPU models, and those that the policy distinguishes."""
+        """Return GPU models, and those that a state of the policy distinguishes."""
         none = np.zeros(len(recurrence), dtype=np.int64)
         if self.gpu is None:
             return none, none
@@ -324,7 +330,7 @@ class _EventLoop:
             epoch_cost=trial.epoch_cost[cell],
             load=trial.load[cell],
         )
-        self.policy.ended(self.state, self._rows(rows), trials)
+        self.policy.ended(self.state, self._rows(rows, gpu), trials)
         self.profiled[rows, gpu, arm] |= epochs > 0
         self._advance(rows)
         over = converged | (trial.attempt[cell] >= MAX_ATTEMPTS)
@@ -341,7 +347,7 @@ class _EventLoop:
         arm = trial.arm[cell]
         gpu, model = self._gpus(trial.recurrence[cell])
         notes = FirstEpochs(arm, model, trial.epoch_cost[cell], trial.load[cell])
-        self.policy.noted(self.state, self._rows(rows), notes)
+        self.policy.noted(self.state, self._rows(rows, gpu), notes)
         self.profiled[rows, gpu, arm] = True
         end = trial.final[cell]
         trial.final[cell] = np.nan

@@ -1,11 +1,12 @@
 """Replays jobs whose recurrences follow each other, with one record of each job.
 
 With one slot a job runs its recurrences sequentially; with more they overlap, and the next one is
-submitted as soon as one has finished.
+submitted as soon as one has finished. A job with submission times does not wait for slots.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -20,7 +21,11 @@ from zeus.replay._table import JobTable
 from zeus.replay._world import TrialResults
 
 _LAST = 5
-_HISTORY = ("arm", "power", "cost", "energy", "time", "trials", "reached")
+_HISTORY = ("arm", "power", "cost", "energy", "time", "trials", "reached", "expected")
+FIRST_RECURRENCES = 100
+"""Recurrences in which a policy may still be learning."""
+TOO_EXPENSIVE = 1.05
+"""A choice is too expensive from this multiple of the oracle's cost on."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +38,16 @@ class Job:
         schedule: Index of the table that applies, by recurrence; its length is the number of
             recurrences.
         seed: Seed for drawing recorded runs.
+        start: Submission time of each recurrence in seconds, in ascending order; by default a
+            recurrence is submitted when there is a free slot. Of jobs that are replayed together,
+            all have submission times or none.
     """
 
     spec: JobSpec
     tables: Sequence[JobTable]
     schedule: Sequence[int]
     seed: int
+    start: Floats | None = None
 
 
 @dataclass
@@ -51,10 +60,13 @@ class Result:
         unreached: Number of recurrences that were abandoned.
         cost: Total cost in joules; `energy` in joules and `time` in seconds likewise.
         regret: Sum over recurrences of the cost beyond the oracle's, in units of the oracle's.
+        too_expensive: Number of recurrences after the first 100 whose configuration is expected to
+            cost more than 5 % above the oracle's.
         last_energy: Joules of each of the last five recurrences; `last_time` in seconds.
         last_arm: Index of the batch size of the last recurrence; `last_power` of its power limit.
         history: By job and recurrence, if requested: `arm`, `power`, `cost`, `energy`, `time`,
-            `trials` and `reached`; NaN beyond the end of a shorter job.
+            `trials`, `reached`, and `expected`, the expected cost of the configuration in units of
+            the oracle's; NaN beyond the end of a shorter job.
     """
 
     recurrences: Ints
@@ -64,6 +76,7 @@ class Result:
     energy: Floats
     time: Floats
     regret: Floats
+    too_expensive: Ints
     last_energy: Floats
     last_time: Floats
     last_arm: Ints
@@ -89,7 +102,7 @@ def replay(
         progress: Called from time to time with the fraction that is done.
     """
     submissions, tables = _submissions(jobs, slots)
-    accounts = _JobAccounts(submissions.first, slots, history)
+    accounts = _JobAccounts(submissions.first, submissions.slots, history)
     work = max(int(submissions.first[-1]), 1)
     run(
         submissions,
@@ -116,13 +129,15 @@ def _submissions(jobs: Sequence[Job], slots: int) -> tuple[Submissions, list[Job
         numbers = np.array([models.index(table.gpu) for table in job.tables], dtype=np.int8)
         gpus.append(numbers[turns])
     lengths = [len(job.schedule) for job in jobs]
+    starts = [job.start for job in jobs if job.start is not None]
     submissions = Submissions(
         jobs=JobBatch.of([job.spec for job in jobs]),
         seed=np.array([job.seed for job in jobs], dtype=np.int64),
         first=np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
         table=np.concatenate(schedules),
         gpu=np.concatenate(gpus) if any(each.any() for each in gpus) else None,
-        slots=slots,
+        start=np.concatenate(starts) if starts else None,
+        slots=sys.maxsize if starts else slots,
     )
     return submissions, tables
 
@@ -132,9 +147,10 @@ class _JobAccounts(Accounts):
 
     def __init__(self, first: Ints, slots: int, history: bool) -> None:
         self._base, self._total = first[:-1], np.diff(first)
-        count, cells = len(self._total), len(self._total) * slots
+        count = len(self._total)
+        cells = int(first[-1]) if slots == sys.maxsize else count * slots
         shape = (count, int(self._total.max()))
-        self._cost, self._energy, self._time, self._oracle = np.zeros((4, cells))
+        self._cost, self._energy, self._time, self._oracle, self._expected = np.zeros((5, cells))
         self._power = np.zeros(cells, dtype=np.int64)
         self.result = Result(
             recurrences=self._total.copy(),
@@ -144,6 +160,7 @@ class _JobAccounts(Accounts):
             energy=np.zeros(count),
             time=np.zeros(count),
             regret=np.zeros(count),
+            too_expensive=np.zeros(count, dtype=np.int64),
             last_arm=np.zeros(count, dtype=np.int64),
             last_power=np.zeros(count, dtype=np.int64),
             last_energy=np.full((count, _LAST), np.nan),
@@ -159,6 +176,7 @@ class _JobAccounts(Accounts):
         self._energy[cell] += ran.energy
         self._time[cell] += ran.time
         self._oracle[cell], self._power[cell] = ran.oracle, ran.power
+        self._expected[cell] = ran.expected / ran.oracle
 
     def finished(self, job: Ints, cell: Ints, trials: RunningTrials) -> None:
         result = self.result
@@ -172,6 +190,8 @@ class _JobAccounts(Accounts):
         result.time[job] += time
         result.regret[job] += cost / self._oracle[cell] - 1
         number = trials.recurrence[cell] - self._base[job]
+        expected = self._expected[cell]
+        result.too_expensive[job] += (number >= FIRST_RECURRENCES) & (expected > TOO_EXPENSIVE)
         place = number - self._total[job] + _LAST
         last = np.flatnonzero(place >= 0)
         result.last_energy[job[last], place[last]] = energy[last]
@@ -180,6 +200,6 @@ class _JobAccounts(Accounts):
         result.last_arm[job[final]] = arm[final]
         result.last_power[job[final]] = power[final]
         if result.history:
-            values = (arm, power, cost, energy, time, count, reached)
+            values = (arm, power, cost, energy, time, count, reached, expected)
             for name, value in zip(_HISTORY, values, strict=True):
                 result.history[name][job, number] = value

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from zeus.replay._jobs import Job, Result, replay
+from zeus.optimizer.batch_size.job._job_batch import Floats
+from zeus.replay._jobs import FIRST_RECURRENCES, Job, Result, replay
+from zeus.replay._scenarios import Scenario
 from zeus.replay._table import JobTable, relative
 
 # More jobs at once are no faster and only take memory.
@@ -30,14 +32,19 @@ class Record:
         seed: Seed for drawing recorded runs, and of the policy.
         recurrences: Number of recurrences of the job.
         trials: Number of runs, retries included.
+        unreached: Recurrences that were abandoned.
+        energy: Joules of all recurrences; `time` in seconds, and `cost` in joules.
         eta_last5_vs_default: Energy of the last five recurrences over that of the default; `None`
             if the default never reaches the target. `tta_last5_vs_default` is the ratio of times.
         cumulative_regret: Cost beyond that of the oracle, in units of the oracle's cost of one run.
+        too_expensive_after_100: Of the recurrences after the first 100, the fraction whose
+            configuration is expected to cost more than 5 % above the oracle's; `None` if there are
+            none.
         cumulative_eta_vs_default: Energy of all recurrences over that of the default;
             `cumulative_tta_vs_default` is the ratio of times.
         last_batch_size: Batch size of the last recurrence.
         last_power_limit: Power limit of the last recurrence, in watts.
-        optimal_batch_size: Batch size of the oracle.
+        optimal_batch_size: Batch size of the oracle, in the last recurrence.
         optimal_power_limit: Power limit of the oracle, in watts.
     """
 
@@ -47,9 +54,14 @@ class Record:
     seed: int
     recurrences: int
     trials: int
+    unreached: int
+    energy: float
+    time: float
+    cost: float
     eta_last5_vs_default: float | None
     tta_last5_vs_default: float | None
     cumulative_regret: float
+    too_expensive_after_100: float | None
     cumulative_eta_vs_default: float | None
     cumulative_tta_vs_default: float | None
     last_batch_size: int
@@ -63,7 +75,7 @@ class Record:
 
 
 def study(
-    tables: Sequence[JobTable],
+    scenarios: Sequence[JobTable | Scenario],
     policy: str,
     seeds: Iterable[int],
     *,
@@ -71,23 +83,24 @@ def study(
     progress: Callable[[float], None] | None = None,
     **options: float | int | None,
 ) -> list[Record]:
-    """Replay one policy on every table with every seed.
+    """Replay one policy in every scenario with every seed.
 
     Args:
-        tables: Workloads on GPUs.
+        scenarios: What the jobs meet: workloads on GPUs that stay as they are, or scenarios.
         policy: Name of the policy.
-        seeds: Seeds; each gives one job per table.
-        recurrences: Recurrences of each job; by default twice its number of configurations, as in
-            the paper.
+        seeds: Seeds; each gives one job per scenario.
+        recurrences: Recurrences of each job where nothing changes; by default twice its number of
+            configurations, as in the paper.
         progress: Called from time to time with the fraction that is done.
         options: Fields of the specification: `beta`, `window`, `pruning_rounds`.
     """
-    jobs = [
-        Job(table.spec(policy, seed, **options), [table], [0] * count, seed)
-        for table in tables
-        for count in [table.recurrences if recurrences is None else recurrences]
-        for seed in seeds
+    chosen = list(seeds)
+    whole = [
+        Scenario.steady(each, recurrences) if isinstance(each, JobTable) else each
+        for each in scenarios
     ]
+    jobs = [job for each in whole for job in each.jobs(policy, chosen, **options)]
+    of_job = [each for each in whole for _ in chosen]
     records: list[Record] = []
     for first in range(0, len(jobs), _MAX_JOBS):
         chunk = jobs[first : first + _MAX_JOBS]
@@ -96,30 +109,48 @@ def study(
             if progress is not None:
                 progress((first + share * size) / len(jobs))
 
-        records += _records(chunk, replay(chunk, progress=report))
+        result = replay(chunk, progress=report)
+        records += _records(policy, chunk, of_job[first : first + _MAX_JOBS], result)
     return records
 
 
-def _records(jobs: Sequence[Job], result: Result) -> Iterator[Record]:
-    for row, job in enumerate(jobs):
-        table = job.tables[0]
-        energy, time = table.default_expectation()
-        runs = int(result.recurrences[row])
-        best = table.optimum
+def _records(
+    policy: str, jobs: Sequence[Job], scenarios: Sequence[Scenario], result: Result
+) -> Iterator[Record]:
+    expectations: dict[int, tuple[Floats, Floats]] = {}
+    for row, (job, scenario) in enumerate(zip(jobs, scenarios, strict=True)):
+        if id(scenario) not in expectations:
+            expectations[id(scenario)] = _with_default(scenario)
+        energy, time = expectations[id(scenario)]
+        runs, table, best = scenario.recurrences, scenario.last, scenario.last.optimum
+        late = runs - FIRST_RECURRENCES
+        last = slice(-result.last_energy.shape[1], None)
         yield Record(
-            gpu=table.gpu,
-            workload=table.workload,
-            policy=job.spec.policy,
+            gpu=scenario.tables[0].gpu,
+            workload=scenario.tables[0].workload,
+            policy=policy,
             seed=job.seed,
             recurrences=runs,
             trials=int(result.trials[row]),
-            eta_last5_vs_default=relative(np.nanmean(result.last_energy[row]), energy),
-            tta_last5_vs_default=relative(np.nanmean(result.last_time[row]), time),
+            unreached=int(result.unreached[row]),
+            energy=float(result.energy[row]),
+            time=float(result.time[row]),
+            cost=float(result.cost[row]),
+            eta_last5_vs_default=relative(np.nanmean(result.last_energy[row]), energy[last].mean()),
+            tta_last5_vs_default=relative(np.nanmean(result.last_time[row]), time[last].mean()),
             cumulative_regret=float(result.regret[row]),
-            cumulative_eta_vs_default=relative(result.energy[row], energy * runs),
-            cumulative_tta_vs_default=relative(result.time[row], time * runs),
+            too_expensive_after_100=int(result.too_expensive[row]) / late if late > 0 else None,
+            cumulative_eta_vs_default=relative(result.energy[row], energy.sum()),
+            cumulative_tta_vs_default=relative(result.time[row], time.sum()),
             last_batch_size=table.batch_sizes[int(result.last_arm[row])],
             last_power_limit=table.power_limits[int(result.last_power[row])],
             optimal_batch_size=table.batch_sizes[best.arm],
             optimal_power_limit=table.power_limits[best.power],
         )
+
+
+def _with_default(scenario: Scenario) -> tuple[Floats, Floats]:
+    """Return the expected joules and seconds of the default, by recurrence."""
+    each = np.array([table.default_expectation() for table in scenario.tables])
+    energy, time = each[np.asarray(scenario.schedule)].T
+    return energy, time

@@ -37,6 +37,7 @@ class World:
         best_power: Index of the best power limit; `highest` is the index of the highest.
         load: Average power as a fraction of the power limit.
         epochs: Epochs until convergence, by table, batch size and run.
+        expected_epochs: Expected epochs until convergence, by table and batch size.
         runs: Number of recorded runs.
         oracle: Expected cost of the best configuration, by table.
     """
@@ -51,6 +52,7 @@ class World:
     highest: Ints
     load: Floats
     epochs: Floats
+    expected_epochs: Floats
     runs: Ints
     max_epochs: Floats
     oracle: Floats
@@ -91,6 +93,7 @@ class World:
             highest=np.array([len(table.power_limits) - 1 for table in tables], dtype=np.int64),
             load=swept(loads),
             epochs=stacked([table.epochs for table in tables], (arms, runs), np.inf),
+            expected_epochs=stacked([table.expected_epochs for table in tables], (arms,), np.inf),
             runs=stacked([table.runs.astype(np.float64) for table in tables], (arms,), 1).astype(
                 np.int64
             ),
@@ -158,6 +161,7 @@ class World:
             cost=rest * cost + first_cost * begun,
             epoch_cost=cost,
             load=self.load[cell],
+            expected=self.expected_epochs[at] * cost,
             oracle=self.oracle[table],
         )
 
@@ -175,6 +179,7 @@ class TrialResults:
         time: Duration in seconds; `energy` and `cost` in joules.
         epoch_cost: Cost of one epoch at that power limit, in joules.
         load: Average power as a fraction of that power limit.
+        expected: Expected cost of this configuration in joules; infinite if it never converges.
         oracle: Expected cost of the best configuration in joules.
     """
 
@@ -187,6 +192,7 @@ class TrialResults:
     cost: Floats
     epoch_cost: Floats
     load: Floats
+    expected: Floats
     oracle: Floats
 
 
