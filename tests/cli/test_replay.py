@@ -10,6 +10,7 @@ from tests.cli.support import one_error_line, zeus
 KEYS = [
     "gpu",
     "workload",
+    "scenario",
     "policy",
     "seed",
     "recurrences",
@@ -61,7 +62,7 @@ def test_the_table_and_the_records(folder):
     assert done.stderr == ""  # the bar is for terminals
     head, about, *rows = done.stdout.splitlines()
     assert head.split()[:4] == ["policy", "energy", "time", "regret"]
-    assert about == "x1 neumf"
+    assert about.startswith("x1 neumf; best: 512 @ ")
     assert [row.split()[0] for row in rows[:4]] == ["default", "grid", "paper", "zeus"]
     assert max(map(len, rows)) <= 80
     records = json.loads(out.read_text())
@@ -102,9 +103,68 @@ def test_options_change_what_is_replayed(folder):
     assert {r["workload"] for r in records("--workload", "ncf", "--gpu", "x1")} == {"neumf"}
 
 
+def records_of(folder, *options):
+    done = zeus("replay", "--traces", str(folder), "--seeds", "2", "--json", "-", *options)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+def test_seeds_and_the_default_can_be_others(folder):
+    both, _ = records_of(folder, "--policy", "zeus", "--first-seed", "500")
+    assert [record["seed"] for record in both] == [500, 501]
+    usual, _ = records_of(folder, "--policy", "default")
+    other, _ = records_of(folder, "--policy", "default", "--default", "256")
+    assert {record["last_batch_size"] for record in other} == {256}
+    assert other[0]["energy"] < usual[0]["energy"]
+
+
+@pytest.mark.parametrize("kind", ["sudden", "linear", "sinusoidal", "ramp"])
+def test_data_drift_to_another_target(folder, kind):
+    records, shown = records_of(folder, "--policy", "zeus,paper", "--drift", kind)
+    assert f"x1 neumf, {kind} drift to 0.4; best: " in shown
+    assert {record["scenario"] for record in records} == {f"{kind} drift to 0.4"}
+    # At the easier target 2048 is the best, and only with a ramp do the data stay there.
+    assert records[0]["optimal_batch_size"] == (2048 if kind == "ramp" else 512)
+    named, _ = records_of(folder, "--policy", "zeus,paper", "--drift", kind, "--drift-to", "0.4")
+    assert named == records
+    wider, _ = records_of(folder, "--policy", "zeus", "--drift", kind, "--window", "0")
+    assert [r["recurrences"] for r in wider] == [24, 24]
+
+
+def test_jobs_overlap_on_average(folder):
+    records, shown = records_of(folder, "--policy", "zeus", "--overlap", "4")
+    assert "x1 neumf, 4 overlap; best: " in shown
+    alone, _ = records_of(folder, "--policy", "zeus")
+    assert [r["recurrences"] for r in records] == [r["recurrences"] for r in alone]
+    assert [r["energy"] for r in records] != [r["energy"] for r in alone]
+
+
+def test_jobs_move_to_another_gpu(folder):
+    power = (folder / "summary_power_x1.csv").read_text().splitlines()
+    # The other GPU has fewer power limits, and no measurement of 2048.
+    kept = [line for line in power if ",150," not in line and ",2048," not in line]
+    (folder / "summary_power_y2.csv").write_text("\n".join(kept) + "\n")
+    records, shown = records_of(folder, "--move", "y2")
+    assert "x1 neumf, moves to y2; best: 512 @ " in shown
+    assert {record["gpu"] for record in records} == {"x1"}
+    # Twice the configurations of each, which are those of all batch sizes that it offers.
+    assert {record["recurrences"] for record in records} == {2 * 4 * 3 + 2 * 3 * 2}
+    half, _ = records_of(folder, "--move", "y2", "--recurrences", "9", "--gpu", "x1")
+    assert {record["recurrences"] for record in half} == {9}
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
+        (["--default", "300"], 2, "one of the batch sizes 256, 512, 1024, 2048 of neumf on x1"),
+        (["--drift-to", "0.4"], 2, "it needs --drift"),
+        (["--drift", "ramp", "--drift-to", "0.5"], 2, "has no target 0.5; it has 0.4, 0.41"),
+        (["--drift", "ramp", "--move", "x1"], 2, "give --drift or --move, not both"),
+        (["--move", "x1"], 2, "--move x1 needs jobs that begin on another GPU model"),
+        (["--move", "y9"], 2, "no power trace of y9; it has x1"),
+        (["--overlap", "0"], 2, "must be a number, more than 0"),
+        (["--overlap", "2", "--default", "2048"], 2, "2048, which never reaches the target"),
+        (["--first-seed", "-1"], 2, "whole number of at least 0"),
         (["--gpu", "y9"], 2, "no power trace of y9; it has x1"),
         (["--workload", "gpt"], 2, "there is no workload 'gpt'; there are deepspeech2"),
         (["--workload", "resnet50"], 2, "has no resnet50"),

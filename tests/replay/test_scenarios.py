@@ -97,8 +97,15 @@ def test_the_farthest_data_are_those_where_another_batch_size_is_best():
     never = {size: [np.inf] for size in VALLEY}
     tables = [table(each, default=64) for each in (VALLEY, near, never, far)]
     assert farthest(world, tables) is tables[3]
-    with pytest.raises(TraceError, match="no other target at which another batch size than"):
-        farthest(world, tables[:1])
+    # With the same best batch size everywhere, those with the most different epochs.
+    slow, slower = (
+        table({size: [3 * e for e in v] for size, v in VALLEY.items()}, default=64, max_epochs=100)
+        for _ in range(2)
+    )
+    slower = replace(slower, epochs=2 * slower.epochs)
+    assert farthest(world, [slow, slower, slow]) is slower
+    with pytest.raises(TraceError, match="no other target within reach"):
+        farthest(world, tables[2:3])
 
 
 def test_what_was_learned_moves_along_to_another_gpu():

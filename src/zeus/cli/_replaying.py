@@ -16,6 +16,7 @@ from zeus.cli._terminal import Console
 
 if TYPE_CHECKING:
     from zeus.replay._table import JobTable
+    from zeus.replay._traces import Traces
     from zeus.replay._workloads import Workload
 
 POLICIES = ("default", "grid", "paper", "zeus")
@@ -61,8 +62,26 @@ def add_replay_options(parser: argparse._ActionsContainer, *, required: bool = F
     )
 
 
+def read_traces(arguments: argparse.Namespace, *more: str) -> Traces:
+    """Read the traces of the GPUs that `--gpu` names, and of more.
+
+    Args:
+        arguments: With the common options.
+        more: Further GPU models.
+
+    Raises:
+        TraceError: If a file is missing or a line is invalid.
+    """
+    from zeus.replay._traces import gpus_in, load_traces  # noqa: PLC0415  (not for --help)
+
+    folder = Path(arguments.traces)
+    named = gpus_in(folder) if arguments.gpu == "all" else arguments.gpu.split(",")
+    return load_traces(folder, [*named, *more])
+
+
 def load_tables(
     arguments: argparse.Namespace,
+    traces: Traces,
     workloads: Sequence[Workload] | None = None,
     target: float | None = None,
 ) -> dict[str, list[JobTable]]:
@@ -70,18 +89,16 @@ def load_tables(
 
     Args:
         arguments: With the common options.
+        traces: From `read_traces`.
         workloads: By default all that the traces have.
         target: Target other than that of the workload.
 
     Raises:
         TraceError: If the traces lack a GPU, a workload or the target, or none ever reaches it.
     """
-    from zeus.replay._table import job_table  # noqa: PLC0415  (not needed for --help)
-    from zeus.replay._traces import load_traces  # noqa: PLC0415
+    from zeus.replay._table import job_table  # noqa: PLC0415
     from zeus.replay._workloads import WORKLOADS  # noqa: PLC0415
 
-    gpus = None if arguments.gpu == "all" else arguments.gpu.split(",")
-    traces = load_traces(Path(arguments.traces), gpus)
     tables = {
         gpu: [
             job_table(

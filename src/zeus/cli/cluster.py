@@ -32,6 +32,7 @@ from zeus.cli._replaying import (
     load_tables,
     progress_bar,
     publish,
+    read_traces,
     with_progress,
 )
 from zeus.cli._terminal import MISSING, Console
@@ -163,7 +164,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     from zeus.replay.cluster import read_trace  # noqa: PLC0415
 
     with prepared(arguments.json) as output:
-        tables = load_tables(arguments)
+        tables = load_tables(arguments, read_traces(arguments))
         empty = [gpu for gpu, found in tables.items() if not found]
         if empty:
             raise TraceError(f"{arguments.traces} has no known workload for {', '.join(empty)}")

@@ -1,13 +1,14 @@
 """`zeus replay`: replay policies of recurring jobs on traces of real training runs.
 
 With `--json`, a list of objects, one for each GPU, workload, policy and seed: `gpu`, `workload`,
-`policy`, `seed`, `recurrences`, `trials`, `unreached` (recurrences that were abandoned), `energy`
-(J), `time` (s) and `cost` (J) of all recurrences, `eta_last5_vs_default`, `tta_last5_vs_default`,
-`cumulative_regret` (in units of the oracle's cost of one run), `too_expensive_after_100` (fraction
-of the recurrences after the first 100 whose configuration is expected to cost more than 5 % above
-the oracle's), `cumulative_eta_vs_default`, `cumulative_tta_vs_default`, `last_batch_size`,
-`last_power_limit`, `optimal_batch_size` and `optimal_power_limit`. Ratios are null where the
-default never reaches the target.
+`scenario` (what changes for the job, in words), `policy`, `seed`, `recurrences`, `trials`,
+`unreached` (recurrences that were abandoned), `energy` (J), `time` (s) and `cost` (J) of all
+recurrences, `eta_last5_vs_default`, `tta_last5_vs_default`, `cumulative_regret` (in units of the
+oracle's cost of one run), `too_expensive_after_100` (fraction of the recurrences after the first
+100 whose configuration is expected to cost more than 5 % above the oracle's),
+`cumulative_eta_vs_default`, `cumulative_tta_vs_default`, `last_batch_size`, `last_power_limit`,
+`optimal_batch_size` and `optimal_power_limit`. Ratios are null where the default never reaches the
+target.
 """
 
 from __future__ import annotations
@@ -24,17 +25,25 @@ from zeus.cli._replaying import (
     add_replay_options,
     load_tables,
     publish,
+    read_traces,
     with_progress,
+)
+from zeus.cli._scenarios import (
+    add_scenario_options,
+    check_scenario_options,
+    scenarios_of,
+    window_of,
 )
 from zeus.cli._terminal import MISSING, Console
 from zeus.errors import TraceError
 
 if TYPE_CHECKING:
+    from zeus.replay._scenarios import Scenario
     from zeus.replay._study import Record
-    from zeus.replay._table import JobTable
 
-_HEAD = ("policy", "energy", "time", "regret", "worst", "trials", "last", "optimum")
+_HEAD = ("policy", "energy", "time", "regret", "worst", "late", "trials", "last")
 _MOST = 1_000_000
+_MAX_SEED = 2**53
 _MANY_RUNS = 1000  # from here on, regret is shown without decimals
 
 
@@ -50,7 +59,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 examples:
   zeus replay --traces traces/nsdi23
   zeus replay --traces traces/nsdi23 --gpu v100 --workload neumf --policy paper,zeus --seeds 50
-  zeus replay --traces traces/nsdi23 --workload shufflenetv2 --target 0.55 --output records.json"""
+  zeus replay --traces traces/nsdi23 --workload shufflenetv2 --target 0.55 --output records.json
+  zeus replay --traces traces/nsdi23 --gpu v100 --workload resnet50 --drift sudden --overlap 4
+  zeus replay --traces traces/nsdi23 --gpu a40 --policy zeus --move v100"""
     parser.set_defaults(**DEFAULTS)
     add_replay_options(parser, required=True)
     parser.add_argument(
@@ -64,6 +75,13 @@ examples:
         help="number of jobs per policy and workload (20)",
     )
     parser.add_argument(
+        "--first-seed",
+        type=whole_number(0, _MAX_SEED),
+        default=0,
+        metavar="N",
+        help="seed of the first job (0); the next has the next one",
+    )
+    parser.add_argument(
         "--target",
         type=float,
         metavar="T",
@@ -75,58 +93,68 @@ examples:
         metavar="N",
         help="runs of each job (default: twice its number of configurations)",
     )
+    add_scenario_options(parser)
     add_json_output_options(parser, "records")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Replay the jobs, then print the report."""
     with prepared(arguments.json) as output:
-        tables = _tables(arguments)
-        records = _replayed(arguments, tables)
+        scenarios = _scenarios(arguments)
+        records = _replayed(arguments, scenarios)
         publish(
             output,
             arguments.json,
-            lambda console: _report(console, tables, records),
+            lambda console: _report(console, scenarios, records),
             [record.to_dict() for record in records],
         )
     return 0
 
 
-def _tables(arguments: argparse.Namespace) -> list[JobTable]:
+def _scenarios(arguments: argparse.Namespace) -> list[Scenario]:
     from zeus.replay._workloads import workload_named  # noqa: PLC0415
 
     names = None if arguments.workload == "all" else arguments.workload.split(",")
     workloads = None if names is None else [workload_named(name) for name in names]
     if arguments.target is not None and (workloads is None or len(workloads) != 1):
         raise UsageError("--target needs exactly one workload; name it with --workload")
-    by_gpu = load_tables(arguments, workloads, arguments.target)
-    tables = [table for found in by_gpu.values() for table in found]
+    check_scenario_options(arguments)
+    traces = read_traces(arguments, *([arguments.move] if arguments.move else []))
+    by_gpu = load_tables(arguments, traces, workloads, arguments.target)
+    tables = [table for gpu, found in by_gpu.items() if gpu != arguments.move for table in found]
+    if not tables and arguments.move in by_gpu:
+        raise UsageError(f"--move {arguments.move} needs jobs that begin on another GPU model")
     if not tables:
         raise TraceError(f"{arguments.traces} has no known workload")
-    return tables
+    return scenarios_of(arguments, traces, tables)
 
 
-def _replayed(arguments: argparse.Namespace, tables: Sequence[JobTable]) -> list[Record]:
+def _replayed(arguments: argparse.Namespace, scenarios: Sequence[Scenario]) -> list[Record]:
     from zeus.replay._study import study  # noqa: PLC0415
 
     return [
         record
         for policy, report in with_progress(arguments.policy)
         for record in study(
-            tables,
+            scenarios,
             policy,
-            range(arguments.seeds),
-            recurrences=arguments.recurrences,
+            range(arguments.first_seed, arguments.first_seed + arguments.seeds),
             progress=report,
             beta=arguments.beta,
+            window=window_of(arguments),
         )
     ]
 
 
-def _report(console: Console, tables: Sequence[JobTable], records: Sequence[Record]) -> list[str]:
+def _report(
+    console: Console, scenarios: Sequence[Scenario], records: Sequence[Record]
+) -> list[str]:
     rows: list[Sequence[str]] = [_HEAD]
-    for table in tables:
-        rows.append([f"{table.gpu} {table.workload}"])
+    for scenario in scenarios:
+        table, last = scenario.tables[0], scenario.last
+        best = _setting(last.batch_sizes[last.optimum.arm], last.power_limits[last.optimum.power])
+        changes = f", {scenario.label}" if scenario.label else ""
+        rows.append([f"{table.gpu} {table.workload}{changes}; best: {best}"])
         for policy in dict.fromkeys(record.policy for record in records):
             mine = [
                 record
@@ -142,7 +170,9 @@ def _report(console: Console, tables: Sequence[JobTable], records: Sequence[Reco
         f"Means over {seeds} jobs each.",
         "Energy and time: of the last five recurrences, relative to the default.",
         "Regret: cumulative cost beyond the optimum, in units of one optimal run;",
-        "worst: of the worst job. Last: most common final configuration.",
+        "worst: of the worst job. Late: runs after the first 100 whose configuration is",
+        "expected to cost more than 5 % above the optimum. Last: most common final",
+        "configuration.",
     ]
 
 
@@ -157,15 +187,20 @@ def _row(records: Sequence[Record]) -> list[str]:
         _mean([record.tta_last5_vs_default for record in records]),
         _regret(sum(regrets) / count),
         _regret(max(regrets)),
+        _share([record.too_expensive_after_100 for record in records]),
         f"{sum(record.trials for record in records) / count:.1f}",
         _setting(*last.most_common(1)[0][0]),
-        _setting(first.optimal_batch_size, first.optimal_power_limit),
     ]
 
 
 def _mean(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     return f"{sum(known) / len(known):.3f}" if known else MISSING
+
+
+def _share(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{100 * sum(known) / len(known):.1f} %" if known else MISSING
 
 
 def _regret(value: float) -> str:

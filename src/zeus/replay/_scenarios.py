@@ -41,12 +41,14 @@ class Scenario:
             default at full power; `None` if each waits for the one before.
         regular: Whether recurrences that overlap are submitted at equal intervals; otherwise
             independently of each other (a Poisson process).
+        label: What changes, in words.
     """
 
     tables: Sequence[JobTable]
     schedule: Sequence[int]
     overlap: float | None = None
     regular: bool = False
+    label: str = ""
 
     @classmethod
     def steady(cls, table: JobTable, recurrences: int | None = None) -> Scenario:
@@ -148,29 +150,32 @@ def drifting(table: JobTable, other: JobTable, kind: str, recurrences: int) -> S
 def farthest(table: JobTable, others: Iterable[JobTable]) -> JobTable:
     """Return the table whose best batch size is farthest from that of a table.
 
-    Of several, the first. So its data are those where what was learned helps the least.
+    Its data are those where what was learned helps the least. Of several it is the one with the
+    most similar number of epochs; if the best batch size is the same in all, the least similar.
 
     Args:
         table: The table.
         others: Those to choose from, as of other targets; some may be out of reach.
 
     Raises:
-        TraceError: If the best batch size is the same everywhere.
+        TraceError: If none of them can be reached.
     """
-    best = np.log(table.batch_sizes[table.optimum.arm])
-    found, distance = None, 0.0
-    for other in others:
-        if not np.isfinite(other.expected_epochs).any():
-            continue
-        away = abs(np.log(other.batch_sizes[other.optimum.arm]) - best)
-        if away > distance:
-            found, distance = other, away
-    if found is None:
-        raise TraceError(
-            f"{table.workload} on {table.gpu} has no other target at which another batch size "
-            f"than {table.batch_sizes[table.optimum.arm]} is the best"
-        )
-    return found
+
+    def best(each: JobTable) -> tuple[float, float]:
+        arm = each.optimum.arm
+        return float(np.log(each.batch_sizes[arm])), float(np.log(each.expected_epochs[arm]))
+
+    size, epochs = best(table)
+
+    def distance(each: JobTable) -> tuple[float, float]:
+        other, its_epochs = best(each)
+        away, change = abs(other - size), abs(its_epochs - epochs)
+        return away, -change if away > 0 else change
+
+    reachable = [each for each in others if np.isfinite(each.expected_epochs).any()]
+    if not reachable:
+        raise TraceError(f"{table.workload} on {table.gpu} has no other target within reach")
+    return max(reachable, key=distance)
 
 
 def blended(table: JobTable, other: JobTable, share: float) -> JobTable:

@@ -28,6 +28,7 @@ class Record:
     Attributes:
         gpu: Name of the GPU model.
         workload: Name of the workload.
+        scenario: What changes for the job, in words; empty if nothing does.
         policy: Name of the policy.
         seed: Seed for drawing recorded runs, and of the policy.
         recurrences: Number of recurrences of the job.
@@ -50,6 +51,7 @@ class Record:
 
     gpu: str
     workload: str
+    scenario: str
     policy: str
     seed: int
     recurrences: int
@@ -128,6 +130,7 @@ def _records(
         yield Record(
             gpu=scenario.tables[0].gpu,
             workload=scenario.tables[0].workload,
+            scenario=scenario.label,
             policy=policy,
             seed=job.seed,
             recurrences=runs,

@@ -129,7 +129,12 @@ class World:
         power = np.where(
             choices.power == OPTIMIZED,
             self.best_power[at],
-            np.where(choices.power == UNTOUCHED, self.highest[table], choices.power),
+            # Power limits are those of the job's first GPU model; another may have fewer.
+            np.where(
+                choices.power == UNTOUCHED,
+                self.highest[table],
+                np.minimum(choices.power, self.highest[table]),
+            ),
         )
         cell = table, arm, power
         time, energy, cost = self.time[cell], self.energy[cell], self.cost[cell]
