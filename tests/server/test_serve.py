@@ -270,7 +270,7 @@ time.sleep(600)
 """
     with serving(file) as server:
         jobs = server.jobs()
-        jobs.do(CreateJob(spec=spec(policy="paper")))
+        jobs.do(CreateJob(spec=spec(policy="paper-repaired")))
         client = subprocess.Popen(
             [sys.executable, "-c", program, server.url], stdout=subprocess.PIPE, text=True
         )

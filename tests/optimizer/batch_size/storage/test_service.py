@@ -358,7 +358,7 @@ def test_a_trial_ends_once(jobs):
 
 
 def test_a_trial_of_which_nothing_is_heard_expires_and_exploration_goes_on(jobs, clock):
-    job = spec("paper", policy="paper")
+    job = spec("paper", policy="paper-repaired")
     jobs.do(CreateJob(spec=job))
     jobs.do(Decide(job="paper", **GPU, lease=60.0))
     clock.now += 59.0
