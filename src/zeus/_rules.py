@@ -163,6 +163,30 @@ class Numbers:
 
 
 @dataclass(frozen=True)
+class Texts:
+    """A list of texts that differ from each other.
+
+    Attributes:
+        each: Rule of its items.
+        most: Maximum number of items.
+    """
+
+    each: Text
+    most: int
+
+    def check(self, name: str, value: Any, error: type[Exception]) -> tuple[str, ...]:
+        """Return the value as a tuple; see `Rule`."""
+        if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+            raise error(f"`{name}` must be a list of texts, but got {shown(value)}")
+        items = tuple(self.each.check(name, item, error) for item in value)
+        if len(items) > self.most:
+            raise error(f"`{name}` must be at most {self.most} texts, but got {len(items)}")
+        if len(set(items)) != len(items):
+            raise error(f"`{name}` must differ from each other, but got {shown(value)}")
+        return items
+
+
+@dataclass(frozen=True)
 class Items:
     """A list of records, which are checked where they are used.
 

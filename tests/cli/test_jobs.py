@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from functools import partial
 from typing import Any
 
@@ -77,20 +78,30 @@ def test_everything_can_be_seen_exported_and_deleted(zeus, place, tmp_path):
     done = zeus("jobs", "list", *place)
     assert (done.returncode, done.stderr) == (0, "")
     head, *rows = done.stdout.splitlines()
-    assert head.split()[:4] == ["job", "recurrences", "trials", "running"]
-    assert [row.split()[0] for row in rows] == ["=cmd()", "never", "nightly"]
-    assert rows[2].split()[1:6] == ["5", "5", "1", "32", "zeus"]
+    assert head.split()[:4] == ["job", "status", "energy", "saved"]
+    assert [row.split()[0] for row in rows[:3]] == ["=cmd()", "never", "nightly"]
+    assert rows[1].split()[:6] == ["never", "new", "-", "-", "-", "-"]
+    status, energy = rows[2].split()[1:3]
+    assert (status, energy) == ("running", "0")  # always the default, at the limit that it had
+    assert "measured" in rows[2]
+    assert "32 -> 32" in rows[2]
+    # The latest run is another recurrence, and runs.
+    assert (
+        "  nightly: the latest run failed before the end of the first epoch: =HYPE" in done.stdout
+    )
+    assert rows[-1].startswith("3 jobs: 0 J (0.0 %) of energy saved, 0 ms (0.0 %) of time")
 
     listed = json.loads(zeus("jobs", "list", "--json", *place).stdout)
     assert [each["name"] for each in listed] == ["=cmd() %41 é", "never", "nightly"]
 
     shown = zeus("jobs", "show", "nightly", "--trials", "2", *place).stdout
-    assert "nightly\n  recurrences 5, trials 5, running 1" in shown
+    assert "nightly\n  needs a person: the latest run failed" in shown
+    assert "  recurrences 5, trials 5, running 1\n" in shown
     assert "target: metric >= 0.9 within 8 epochs" in shown
     assert "175 W" in shown
     assert "=HYPERLINK() was?out of memory" in shown
     assert "and 3 earlier ones" in shown
-    (failed,) = [row for row in shown.splitlines() if "failed" in row]
+    (failed,) = [row for row in shown.splitlines() if " failed  " in row]
     attempt, epochs, time, energy = (failed.split()[at] for at in (1, 5, 6, 7))
     assert (attempt, epochs) == ("1", "0"), "people count from one"
     assert (time, energy) == ("-", "-"), "nothing was told of it, which is not 0 J"
@@ -160,3 +171,43 @@ def test_wrong_use(zeus, arguments, code, said):
     done = zeus("jobs", *arguments)
     assert done.returncode == code
     assert said in one_error_line(done)
+
+
+def test_lists_are_sorted_filtered_and_tagged(zeus, place):
+    def listed(*options):
+        done = zeus("jobs", "list", "--json", *options, *place)
+        assert (done.returncode, done.stderr) == (0, "")
+        return [job["name"] for job in json.loads(done.stdout)]
+
+    done = zeus("jobs", "tag", "nightly", "vision", "a tag", *place)
+    assert (done.returncode, done.stdout) == (0, "Tags of job 'nightly': a tag, vision.\n")
+    assert listed("--tag", "vision") == listed("--trouble") == ["nightly"]
+    assert listed("--state", "new") == ["=cmd() %41 é", "never"]
+    assert listed("--sort", "trials", "--most", "1") == ["nightly"]
+    assert listed("--sort", "name", "--reverse")[0] == "nightly"
+    assert listed("--name", "NEV") == ["never"]
+    assert listed("--gpu", "V100", "--days", "1") == ["nightly"]
+    assert "No job matches." in zeus("jobs", "list", "--tag", "none", *place).stdout
+    shown = zeus("jobs", "show", "nightly", *place).stdout
+    assert "  tags a tag, vision\n" in shown
+    assert "  saved: energy 0 J (0.0 %)" in shown
+    assert "measured, against the default batch size, 32: 1 run at the power limits chosen" in shown
+    assert "the default batch size" in shown  # why the first was decided
+    assert "  saved: unknown, no run has" in zeus("jobs", "show", "never", *place).stdout
+    assert "none" in zeus("jobs", "tag", "nightly", *place).stdout
+    assert listed("--tag", "vision") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("show", "nightly", "--sort", "saved"), "--sort is for `zeus jobs list`"),
+        (("show", "nightly", "extra"), "`zeus jobs show` takes no TAG, but got 'extra'"),
+        (("list", "--sort", "save"), "must be one of name, saved, .*did you mean `saved`"),
+        (("tag", "nightly", "a", "a"), "`tags` must differ from each other"),
+        (("tag",), "needs the NAME of a job"),
+    ],
+)
+def test_what_a_list_does_not_take(zeus, storage, words, said):
+    line = one_error_line(zeus("jobs", *words, "--storage", storage))
+    assert re.search(said, line)

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
+from tests.server.pages.world import Life, service, spec
 
+from zeus.optimizer.batch_size.api._commands import SumJobs
 from zeus.server import create_app
 from zeus.server._metrics import Metrics
 from zeus.store import Store
 
 SAMPLES = {
     "zeus_jobs",
+    "zeus_jobs_compared",
+    "zeus_jobs_in_trouble",
+    "zeus_jobs_predicted",
+    "zeus_trials_energy_joules",
     "zeus_trials_running",
+    "zeus_trials_seconds",
+    "zeus_trials_unmeasured",
+    "zeus_trials_wasted_joules",
     "zeus_commands_total",
     "zeus_transactions_total",
     "zeus_pipelines",
@@ -56,4 +65,21 @@ def test_counters_keep_all_digits(tmp_path):
     assert [each.value for each in samples(app.state.metrics) if "commands" in each.name] == [
         12_345_679
     ]
+    store.close()
+
+
+def test_what_was_saved_is_there_once_it_is_known(storage):
+    jobs, clock = service(storage)
+    store = Store(storage)
+    metrics = create_app(store).state.metrics
+    Life(jobs, clock, spec()).recur(5)
+    totals = jobs.do(SumJobs())
+    found = {each.name: each.value for each in samples(metrics)}
+    assert found["zeus_jobs_compared"] == 1
+    assert found["zeus_saved_energy_joules"] == totals.saved_energy
+    assert found["zeus_default_energy_joules"] == totals.default_energy
+    assert found["zeus_saved_time_seconds"] == totals.saved_time
+    assert found["zeus_saved_cost_joules"] == totals.saved_cost
+    assert found["zeus_trials_wasted_joules"] == totals.wasted
+    jobs.close()
     store.close()

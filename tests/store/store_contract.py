@@ -68,6 +68,7 @@ def trial_row(job: int, event: Decided, **changed) -> dict:
         "energy": 0.0,
         "cost": 0.0,
         "metric": None,
+        "best": None,
         "note": "",
         **changed,
     }
@@ -144,7 +145,9 @@ class StoreContract:
     def test_a_newer_schema_is_refused(self, store, storage):
         with writing(store.engine) as connection:
             connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
-        with pytest.raises(StorageError, match=r"schema 9999, .* up to 0005: .* upgrade Zeus"):
+        with pytest.raises(
+            StorageError, match=rf"schema 9999, .* up to {VERSIONS[-1]}: .* upgrade"
+        ):
             Store(storage)
 
     def test_processes_may_open_a_new_store_at_once(self, new_storage):

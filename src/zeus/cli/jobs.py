@@ -1,11 +1,15 @@
-"""`zeus jobs`: list, show, export and delete recurring jobs.
+"""`zeus jobs`: list, show, tag, export and delete recurring jobs.
 
 With `--json`, `list` prints a list of objects with `name`, `spec` (the keys of `JobSpec`),
-`created`, `updated` (seconds since 1970), `recurrences`, `trials` and `running`. `show` prints one
-of these with `latest`, its latest trials, and `profiles`. `export` writes `job`, `trials` (the
-first one first), `profiles` and `log` (every event) as JSON, or the trials as CSV. A trial has
-`trial`, `number`, `recurrence`, `attempt`, `state`, `gpu`, `gpus`, `max_power`, `batch_size`,
-`role`, `threshold`, `began`, `ended`, `epochs`, `time`, `energy`, `cost`, `metric` and `note`.
+`created`, `updated` (seconds since 1970), `recurrences`, `trials`, `running`, `tags`, `state`,
+`gpu`, `gpus` and `batch_size` of the latest trial, `energy`, `time`, `cost`, `wasted` and
+`unmeasured` of those that have ended, `saved_energy`, `saved_time` and `saved_cost` with the
+`default_...` that they are compared with (null if unknown), `basis` ("measured" or "predicted"),
+`comparison` (what it rests on, in words), `trouble` and `damage`. `show` prints one of these with
+`latest`, its latest trials, and `profiles`. `export` writes `job`, `trials` (the first one first),
+`profiles` and `log` (every event) as JSON, or the trials as CSV. A trial has `trial`, `number`,
+`recurrence`, `attempt`, `state`, `gpu`, `gpus`, `max_power`, `batch_size`, `role`, `threshold`,
+`began`, `ended`, `epochs`, `time`, `energy`, `cost`, `metric`, `note`, `best` and `reason`.
 """
 
 from __future__ import annotations
@@ -16,11 +20,12 @@ import csv
 import io
 import json
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
+from zeus.cli._job_list import OPTIONS, print_list, saved
+from zeus.cli._job_list import add_options as add_list_options
 from zeus.cli._output import PreparedFile
 from zeus.cli._parser import (
     UsageError,
@@ -37,11 +42,11 @@ from zeus.optimizer.batch_size.api._answers import JobInfo, ProfileInfo, TrialIn
 from zeus.optimizer.batch_size.api._api import JobsApi
 from zeus.optimizer.batch_size.api._commands import (
     DeleteJob,
-    ListJobs,
     ListTrials,
     ShowJob,
     ShowLog,
     ShowProfiles,
+    TagJob,
 )
 from zeus.optimizer.batch_size.running._location import Location
 
@@ -51,19 +56,24 @@ _SHOWN = 20
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.usage = "zeus jobs list|show|export|delete [NAME] [options]"
+    parser.usage = "zeus jobs list|show|tag|export|delete [NAME] [TAG ...] [options]"
     parser.description = (
-        "List recurring jobs, show one with its latest trials, export all data of a job, or delete "
-        "it."
+        "List recurring jobs with what they saved, show one with its latest trials, set its tags, "
+        "export all data of a job, or delete it."
     )
     parser.epilog = """\
 examples:
-  zeus jobs list
+  zeus jobs list --sort saved
+  zeus jobs list --trouble --tag vision
   zeus jobs show digits --trials 50
+  zeus jobs tag digits vision nightly
   zeus jobs export digits --format csv --output trials.csv
   zeus jobs delete digits --server http://gpu1:8420"""
-    add_action(parser, "list", "show", "export", "delete")
+    add_action(parser, "list", "show", "tag", "export", "delete")
     parser.add_argument("name", nargs="?", metavar="NAME", help="name of the job; not for `list`")
+    parser.add_argument(
+        "tags", nargs="*", metavar="TAG", help="tag: all tags of the job from now on; none if none"
+    )
     add_server_option(parser)
     add_storage_option(parser)
     parser.add_argument(
@@ -74,13 +84,20 @@ examples:
     )
     parser.add_argument("--output", metavar="FILE", help="export: FILE to write (default: stdout)")
     add_json_option(parser)
+    add_list_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the action."""
     _check(arguments)
     location = Location.of(arguments.server, arguments.storage, timeout=30.0)
-    actions = {"list": _list, "show": _show, "export": _export, "delete": _delete}
+    actions = {
+        "list": print_list,
+        "show": _show,
+        "tag": _tag,
+        "export": _export,
+        "delete": _delete,
+    }
     with contextlib.closing(location.open()) as api:
         actions[arguments.action](api, arguments, Console(sys.stdout))
     return 0
@@ -96,44 +113,19 @@ def _check(arguments: argparse.Namespace) -> None:
     if action != "list" and arguments.name is None:
         raise UsageError(f"`zeus jobs {action}` needs the NAME of a job; see `zeus jobs list`")
     refuse_two_stores(arguments)
+    if arguments.tags and action != "tag":
+        raise UsageError(f"`zeus jobs {action}` takes no TAG, but got {arguments.tags[0]!r}")
     only = {"--trials": "show", "--format": "export", "--output": "export"}
+    only |= dict.fromkeys(OPTIONS, "list")
     for option, where in only.items():
-        if getattr(arguments, option[2:]) is not None and action != where:
+        value = getattr(arguments, "text" if option == "--name" else option[2:])
+        if value is not None and action != where:
             raise UsageError(f"{option} is for `zeus jobs {where}`")
     if arguments.json and action not in ("list", "show"):
         raise UsageError("--json is for `zeus jobs list` and `show`")
 
 
 # --- actions --------------------------------------------------------------------------------------
-
-
-def _list(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None:
-    jobs = list(_all_jobs(api))
-    if arguments.json:
-        console.print_json([job.to_dict() for job in jobs])
-        return
-    if not jobs:
-        console.print("No jobs.")
-        return
-    heading = ("job", "recurrences", "trials", "running", "default", "policy", "last activity")
-    console.print_table([heading, *map(_row, jobs)], right=(1, 2, 3, 4))
-    damaged = [job.damage for job in jobs if job.damage]
-    if damaged:
-        console.print("", *map(clean, damaged))
-
-
-def _row(job: JobInfo) -> tuple[str, ...]:
-    if job.damage:
-        return clean(job.name), *[MISSING] * 6
-    return (
-        clean(job.name),
-        str(job.recurrences),
-        str(job.trials),
-        str(job.running),
-        str(job.spec["default_batch_size"]),
-        job.spec["policy"],
-        _instant(job.updated),
-    )
 
 
 def _show(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None:
@@ -177,21 +169,18 @@ def _export(api: JobsApi, arguments: argparse.Namespace, _: Console) -> None:
         output.write(json.dumps(record, indent=1))
 
 
+def _tag(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None:
+    job = api.do(TagJob(job=arguments.name, tags=tuple(arguments.tags)))
+    tags = ", ".join(map(clean, job.tags)) or "none"
+    console.print(f"Tags of job {clean(job.name)!r}: {tags}.")
+
+
 def _delete(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None:
     api.do(DeleteJob(job=arguments.name))
     console.print(f"Job {arguments.name!r} is deleted.")
 
 
 # --- pagination -----------------------------------------------------------------------------------
-
-
-def _all_jobs(api: JobsApi) -> Iterator[JobInfo]:
-    after = ""
-    while page := api.do(ListJobs(after=after, most=_PAGE)):
-        yield from page
-        if len(page) < _PAGE:
-            return
-        after = page[-1].name
 
 
 def _latest_trials(api: JobsApi, job: str, most: int | None) -> list[TrialInfo]:
@@ -222,8 +211,20 @@ def _summary(job: JobInfo) -> list[str]:
     spec = job.spec
     sign = ">=" if spec["higher_is_better"] else "<="
     sizes = ", ".join(map(str, spec["batch_sizes"]))
+    about = [clean(job.name)]
+    if job.trouble:
+        about.append(f"  needs a person: {clean(job.trouble)}")
+    if job.tags:
+        about.append(f"  tags {', '.join(map(clean, job.tags))}")
+    energy, seconds, cost = saved(job)
+    words = clean(job.comparison)
+    if job.basis:
+        about.append(f"  saved: energy {energy}, time {seconds}, cost {cost}")
+        about.append(f"    {job.basis}, {words}")
+    else:
+        about.append(f"  saved: unknown, {words}")
     return [
-        clean(job.name),
+        *about,
         f"  recurrences {job.recurrences}, trials {job.trials}, running {job.running}",
         f"  batch sizes {sizes}; default {spec['default_batch_size']}",
         f"  target: metric {sign} {spec['target_metric']:g} within {spec['max_epochs']} epochs",
@@ -246,7 +247,7 @@ def _profile_rows(profiles: Sequence[ProfileInfo]) -> list[tuple[str, ...]]:
 def _trial_rows(trials: Sequence[TrialInfo]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
         ("recurrence", "attempt", "batch size", "role", "outcome", "epochs", "time", "energy",
-         "why")
+         "decided because", "ended because")
     ]  # fmt: skip
     for trial in trials:
         reported = trial.epochs > 0 or trial.time > 0  # an abandoned trial has no data
@@ -260,6 +261,7 @@ def _trial_rows(trials: Sequence[TrialInfo]) -> list[tuple[str, ...]]:
                 str(trial.epochs),
                 show_seconds(trial.time) if reported else MISSING,
                 MISSING if not reported or trial.energy is None else show_joules(trial.energy),
+                clean(trial.reason),
                 clean(trial.note),
             )
         )
@@ -281,7 +283,3 @@ def _cell(value: Any) -> Any:
     if isinstance(value, str) and value.startswith(("=", "+", "-", "@")):
         return f"'{value}"
     return value
-
-
-def _instant(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

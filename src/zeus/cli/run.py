@@ -159,6 +159,7 @@ def run(arguments: argparse.Namespace) -> int:
                 replicas=arguments.replicas or file.replicas,
                 max_local_batch_size=arguments.max_local_batch_size or file.max_local_batch_size,
                 trust_exit_code=arguments.trust_exit_code,
+                tags=file.tags,
             )
         except RunError as error:
             raise UsageError(str(error)) from error

@@ -21,6 +21,7 @@ class Column(Generic[Item]):
         name: Its class in the style sheet, if it needs one of its own.
         number: Whether its cells are numbers, which are aligned to the right.
         optional: Whether it is hidden on phones.
+        sorted_by: "ascending" or "descending" if the rows are sorted by this column.
     """
 
     title: str
@@ -28,6 +29,7 @@ class Column(Generic[Item]):
     name: str = ""
     number: bool = False
     optional: bool = False
+    sorted_by: str = ""
 
     @property
     def classes(self) -> str | None:
@@ -53,7 +55,16 @@ def table(
         kind: Returns the class of an item's row, such as "muted" or "chosen"; empty for none.
         attributes: Returns further attributes of an item's row.
     """
-    titles = (tag("th", each.title, scope="col", class_=each.classes) for each in columns)
+    titles = (
+        tag(
+            "th",
+            each.title,
+            scope="col",
+            class_=each.classes,
+            aria_sort=each.sorted_by or None,
+        )
+        for each in columns
+    )
     first, *others = columns
     lines = (
         tag(

@@ -80,6 +80,13 @@ def reached(metric: float, target: float, *, higher_is_better: bool) -> bool:
     return metric >= target if higher_is_better else metric <= target
 
 
+def better(one: float | None, other: float, *, higher_is_better: bool) -> float:
+    """Return the better of two metrics, of which the first may be unknown."""
+    if one is None:
+        return other
+    return max(one, other) if higher_is_better else min(one, other)
+
+
 def exceeds(cost: float, threshold: float | None) -> bool:
     """Return whether a cost is above a threshold, if there is one."""
     return threshold is not None and cost > threshold * _ROUNDING

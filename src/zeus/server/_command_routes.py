@@ -27,7 +27,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from starlette.responses import JSONResponse, Response
 
-from zeus._rules import Items, Note, Number, Numbers, OneOf, Text, Whole
+from zeus._rules import Items, Note, Number, Numbers, OneOf, Text, Texts, Whole
 from zeus.server._responses import Json, documented
 from zeus.transport._command import Command, plain
 
@@ -60,10 +60,11 @@ def body_of(kind: type[Command[Any]]) -> type[BaseModel] | None:
     """Return the model of a command's body; `None` if it has none."""
     if kind.method in ("GET", "DELETE"):
         return None
-    source = get_type_hints(kind)[kind.inline] if kind.inline else kind
-    skip = () if kind.inline else {"scope", *kind.in_path().values()}
-    found = _model(f"{kind.__name__}Body", source, skip)
-    return found if found.model_fields else None
+    made = _fields(kind, {"scope", kind.inline, *kind.in_path().values()})
+    if kind.inline:
+        made |= _fields(get_type_hints(kind)[kind.inline])
+    name = f"{kind.__name__}Body"
+    return create_model(name, __base__=_Body, __doc__=_summary(kind), **made) if made else None
 
 
 def command_of(
@@ -81,7 +82,8 @@ def command_of(
     if kind.inline:
         source = get_type_hints(kind)[kind.inline]
         make = source.from_dict if hasattr(source, "from_dict") else lambda each: source(**each)
-        content = {kind.inline: make(content)}
+        others = {name: content.pop(name) for name in kind.beside() if name in content}
+        content = {kind.inline: make(content), **others}
     return kind(scope=scope, **given, **content)
 
 
@@ -163,8 +165,13 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
 
-def _model(name: str, source: type, skip: Iterable[str] = ()) -> type[BaseModel]:
+def _model(name: str, source: type) -> type[BaseModel]:
     """Return the model of a dataclass, with the rules of its fields."""
+    return create_model(name, __base__=_Body, __doc__=_summary(source), **_fields(source))
+
+
+def _fields(source: type, skip: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the fields of a model, with their rules."""
     hints, words = get_type_hints(source, include_extras=True), _attributes(source)
     made: dict[str, Any] = {}
     for field in fields(source):
@@ -173,7 +180,7 @@ def _model(name: str, source: type, skip: Iterable[str] = ()) -> type[BaseModel]
             default = ... if field.default is MISSING else plain(field.default)
             about = Field(default, description=words.get(field.name))
             made[field.name] = (_documented(hints[field.name]), about)
-    return create_model(name, __base__=_Body, __doc__=_summary(source), **made)
+    return made
 
 
 def _documented(hint: Any) -> Any:
@@ -207,6 +214,9 @@ def _ruled(rule: Any) -> Any:
         case Numbers(each=each, least=least, most=most):
             items = types.GenericAlias(list, (_ruled(each),))
             return Annotated[items, Field(min_length=least or None, max_length=most)]
+        case Texts(each=each, most=most):
+            items = types.GenericAlias(list, (_ruled(each),))
+            return Annotated[items, Field(max_length=most)]
         case Items(each=each, least=least, most=most):
             items = types.GenericAlias(list, (_documented(each),))
             return Annotated[items, Field(min_length=least or None, max_length=most)]

@@ -16,6 +16,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from zeus.optimizer.batch_size.api._answers import JobTotals
+from zeus.optimizer.batch_size.api._commands import SumJobs
 from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.server._planner import Planner
@@ -76,15 +78,23 @@ class StateCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Read the metrics."""
-        jobs, running = self._jobs.numbers()
+        totals = self._jobs.do(SumJobs())
         pipelines, ranks = self._pipelines.numbers()
         for name, value, what in (
-            ("zeus_jobs", jobs, "Recurring jobs in the store."),
-            ("zeus_trials_running", running, "Trials that have begun and not ended."),
+            ("zeus_jobs", totals.jobs, "Recurring jobs in the store."),
+            ("zeus_jobs_in_trouble", totals.trouble, "Recurring jobs that need a person."),
+            ("zeus_jobs_compared", totals.compared, "Jobs that are part of what was saved."),
+            ("zeus_jobs_predicted", totals.predicted, "Of these, with a predicted default."),
+            ("zeus_trials_running", totals.running, "Trials that have begun and not ended."),
+            ("zeus_trials_energy_joules", totals.energy, "Measured energy of trials that ended."),
+            ("zeus_trials_seconds", totals.time, "Time of trials that ended."),
+            ("zeus_trials_wasted_joules", totals.wasted, "Energy of those that missed the target."),
+            ("zeus_trials_unmeasured", totals.unmeasured, "Those whose energy is unknown."),
             ("zeus_pipelines", pipelines, "Pipeline jobs."),
             ("zeus_pipeline_ranks_heard", ranks, "Ranks of pipeline jobs that are alive."),
         ):
             yield GaugeMetricFamily(name, what, value)
+        yield from _saved(totals)
         for name, total, what in (
             ("zeus_commands", float(self._writer.commands), "Commands that this server executed."),
             ("zeus_transactions", self._writer.batches, "Transactions that committed them."),
@@ -92,3 +102,16 @@ class StateCollector(Collector):
             ("zeus_pipeline_planning_seconds", self._planner.seconds, "Seconds spent on planning."),
         ):
             yield CounterMetricFamily(name, what, total)
+
+
+def _saved(totals: JobTotals) -> Iterator[Metric]:
+    """Yield what jobs saved; absent while there is nothing to compare with."""
+    for name, saved, default, what in (
+        ("energy_joules", totals.saved_energy, totals.default_energy, "Energy"),
+        ("time_seconds", totals.saved_time, totals.default_time, "Time"),
+        ("cost_joules", totals.saved_cost, totals.default_cost, "Cost"),
+    ):
+        against = "compared with the default batch sizes at full power."
+        if saved is not None and default is not None:
+            yield GaugeMetricFamily(f"zeus_saved_{name}", f"{what} saved, {against}", saved)
+            yield GaugeMetricFamily(f"zeus_default_{name}", f"{what} of these defaults.", default)

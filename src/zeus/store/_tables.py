@@ -1,8 +1,8 @@
 """The tables of a store: recurring jobs, tokens, and pipeline jobs.
 
 The event log is the source of truth for recurring jobs. `trials`, the counters in `jobs`,
-`profiles` and `snapshots` are derived from events, and written in the same transaction. Texts have
-no length limit.
+`accounts`, `profiles` and `snapshots` are derived from events, and written in the same transaction.
+Texts have no length limit.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ trials = Table(
     Column("energy", Double),  # absent if a part could not be measured
     Column("cost", Double, nullable=False),
     Column("metric", Double),
+    Column("best", Double),  # absent for trials that were stored before there was this column
     Column("note", Text, nullable=False),
+    Column("reason", Text, nullable=False, server_default=""),
     UniqueConstraint("job", "request", name="zeus_trials_request"),
     Index(
         "zeus_trials_lease",
@@ -98,6 +100,50 @@ trials = Table(
         postgresql_where=text("lease_until IS NOT NULL"),
     ),
     sqlite_with_rowid=False,
+)
+
+accounts = Table(
+    "zeus_accounts",
+    metadata,
+    _job(),
+    Column("sequence", Integer, nullable=False),  # of the last event that is in it
+    Column("tally", Text),  # JSON of `Tally.to_dict`; absent until it is computed
+    Column("energy", Double),  # of trials that have ended, like all that follows
+    Column("time", Double),
+    Column("cost", Double),
+    Column("unmeasured", Integer, nullable=False),
+    Column("wasted", Double),
+    Column("saved_energy", Double),
+    Column("saved_time", Double),
+    Column("saved_cost", Double),
+    Column("default_energy", Double),
+    Column("default_time", Double),
+    Column("default_cost", Double),
+    Column("basis", Text, nullable=False),
+    Column("comparison", Text, nullable=False),
+    Column("trouble", Text, nullable=False),
+    Index("zeus_accounts_saved_energy", "saved_energy"),
+    Index("zeus_accounts_wasted", "wasted"),
+    Index(
+        "zeus_accounts_trouble",
+        "job",
+        sqlite_where=text("trouble <> ''"),
+        postgresql_where=text("trouble <> ''"),
+    ),
+    Index(
+        "zeus_accounts_tally",
+        "job",
+        sqlite_where=text("tally IS NULL"),
+        postgresql_where=text("tally IS NULL"),
+    ),
+)
+
+tags = Table(
+    "zeus_tags",
+    metadata,
+    _job(),
+    Column("tag", Text, primary_key=True),
+    Index("zeus_tags_tag", "tag"),
 )
 
 profiles = Table(

@@ -35,7 +35,8 @@ class Command(Generic[Answer]):
         path: Path on the server, with a parameter in braces for each field in it.
         answer: Type of the answer; it is that of the base class.
         renamed: Fields whose parameter in `path` has another name, by that name.
-        inline: Field whose own fields are the body; empty if there is none.
+        inline: Field whose own fields are in the body, beside the other fields; empty if there is
+            none.
         fast: Whether the server answers it past its web framework, because it is frequent.
         faults: Status codes of errors besides those that follow from the rest.
 
@@ -69,6 +70,12 @@ class Command(Generic[Answer]):
     def in_path(cls) -> Mapping[str, str]:
         """Return the fields in the path, by the name of their parameter."""
         return {name: cls.renamed.get(name, name) for name in _PARAMETER.findall(cls.path)}
+
+    @classmethod
+    def beside(cls) -> tuple[str, ...]:
+        """Return the fields of the body besides those of the field `inline`."""
+        kind: Any = cls
+        return tuple(name for name in _content_names(kind) if name != cls.inline)
 
     def permit(self, job: str) -> None:
         """Check that the caller may access a job.

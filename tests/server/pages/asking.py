@@ -13,7 +13,7 @@ OURS = {
     *("html", "head", "meta", "title", "link", "script", "body", "header", "nav", "main", "footer"),
     *("div", "section", "h1", "h2", "h3", "p", "a", "span", "bdi", "time", "pre", "code"),
     *("dl", "dt", "dd", "ul", "li", "table", "thead", "tbody", "tr", "th", "td"),
-    *("details", "summary", "form", "input", "label", "button"),
+    *("details", "summary", "form", "input", "label", "button", "select", "option"),
     *("figure", "figcaption", "svg", "path", "circle", "polyline", "text"),
 }
 

@@ -141,7 +141,7 @@ def test_the_list_is_filtered_as_one_types(site, open_page):
     page.wait_for_url("**/jobs?q=EMPT*")
     assert page.locator("#jobs tbody th").all_inner_texts() == ["empty"]
     assert page.get_by_role("searchbox").input_value() == "EMPT"
-    page.get_by_label("running now only").check()
+    page.get_by_label("In any state").select_option("running")
     follow(page, page.get_by_role("button", name="Show"))
     assert "No job matches" in page.locator("main").inner_text()
 

@@ -31,12 +31,15 @@ def test_one_job(site):
     assert f"Recurrences 28 {len(trials)} trials" in text
     assert "Running now" in text
     assert "of 0.9" in text
-    assert re.search(r"Saved so far −?\d+\.\d % \d", text)
-    assert "On NVIDIA A40 it costs" in text
+    assert re.search(r"Energy saved −?\d+\.\d % · −?\d", text)
+    assert re.search(r"Time saved −?\d+\.\d % · −?\d", text)
+    assert re.search(r"Cost saved −?\d+\.\d % · −?\d", text)
+    assert re.search(r"Break-even (recurrence \d+ from then on less energy|not yet)", text)
+    assert "On NVIDIA A40 a run takes" in text
     assert "at full power" in text
     # It never ran with the default there.
-    assert "On Tesla V100-PCIE-32GB it costs" in text
-    assert "expected by the policy, not measured" in text
+    assert "On Tesla V100-PCIE-32GB a run " in text
+    assert "predicted by the policy, not measured" in text
     assert f"/{quote('nightly-bert')}/export.json" in ask(site.server, JOB).text
 
 
@@ -44,7 +47,7 @@ def test_unknown_is_not_zero(site):
     # Its energy was not measured, so the sum is a lower bound.
     assert "at least" in ask(site.server, HOSTILE_JOB).page().text
     text = ask(site.server, "/jobs/empty").page().text
-    assert "Saved so far unknown no run has converged yet" in text
+    assert "Energy saved unknown no run has reached the target yet" in text
     assert "No trial has run yet" in text
 
 

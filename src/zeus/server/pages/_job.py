@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,19 +9,20 @@ from zeus.drawing._captions import Sample
 from zeus.drawing._markup import Content, Markup, join, tag
 from zeus.drawing._pages import note
 from zeus.drawing._shapes import Kind
-from zeus.drawing._table import Column, table
+from zeus.drawing._table import table
 from zeus.drawing.frontier import by_time, columns_of, lay_out
 from zeus.errors import FrontierError, TokenError
 from zeus.frontier import Frontier, Point
 from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import ProfileInfo
 from zeus.optimizer.batch_size.job._events import GpuModel
-from zeus.optimizer.batch_size.storage._account import course
+from zeus.optimizer.batch_size.storage._account import CURRENCIES, gpu_name
 from zeus.optimizer.batch_size.storage._overview import Overview, Overviews
 from zeus.optimizer.batch_size.storage._rows import REASONS
 from zeus.server.pages import _job_charts as charts
 from zeus.server.pages import _job_tables as tables
-from zeus.server.pages._job_list import job_address
+from zeus.server.pages._job_list import job_address, tags_of
+from zeus.server.pages._job_savings import Savings
 from zeus.server.pages._layout import (
     columns,
     crumb,
@@ -38,13 +37,21 @@ from zeus.server.pages._layout import (
 )
 from zeus.server.pages._outcomes import kind_of, word_of
 from zeus.server.pages._plotting import HALF, SMALL, WIDE, drawn, figure
-from zeus.server.pages._units import ago, counted, digits, grouped, joules, percent, seconds, watts
+from zeus.server.pages._units import (
+    UNKNOWN,
+    ago,
+    counted,
+    digits,
+    grouped,
+    joules,
+    seconds,
+    watts,
+)
 
 _REFRESH = 5.0  # seconds, while a trial runs
 _TRIALS = 25  # per page
 _STRETCHES = 120  # segments of recurrences in a chart
 _FRONTIERS = 12  # unless all are requested
-_COURSE_ROWS = 20
 _SHOWN = ("knob", "time", "energy", "time-change", "energy-change")  # columns of a frontier
 _BELIEFS: tuple[tuple[Kind, str], ...] = (
     ("chosen", "chosen next"),
@@ -71,7 +78,8 @@ def show(request: Request) -> Response:
         name, gpu=_gpu(request), stretches=_STRETCHES, before=before, most=_TRIALS
     )
     every = request.query_params.get("frontiers") == "all"
-    page = _Page(overview, request.app.state.now(), before, every=every)
+    savings = Savings(overview, request.query_params.get("of", ""))
+    page = _Page(overview, savings, request.app.state.now(), before, every=every)
     refresh = _REFRESH if overview.running else 0
     return respond(request, name, page.content(), at="/jobs", refresh=refresh)
 
@@ -83,8 +91,11 @@ def _gpu(request: Request) -> GpuModel | None:
 
 
 class _Page:
-    def __init__(self, overview: Overview, now: float, before: int | None, *, every: bool) -> None:
+    def __init__(
+        self, overview: Overview, savings: Savings, now: float, before: int | None, *, every: bool
+    ) -> None:
         self.overview = overview
+        self.savings = savings
         self.now = now
         self.info, self.spec = overview.info, overview.spec
         self.before = before
@@ -122,10 +133,13 @@ class _Page:
             f"default batch size {spec.default_batch_size}. Last activity "
         )
         title = heading(tag("bdi", self.info.name), about, ago(self.info.updated, self.now), ".")
-        return join(crumb("Jobs", "/jobs"), title)
+        trouble = self.info.trouble
+        warning = notice(f"Needs a person: {trouble}.", kind="bad") if trouble else None
+        return join(crumb("Jobs", "/jobs"), title, tags_of(self.info), warning)
 
     def at_a_glance(self) -> Markup:
-        return facts([self.chosen(), self.saved(), self.recurrences(), self.spent()])
+        figures = self.savings.figures()
+        return facts([*figures, self.chosen(), self.recurrences(), self.spent()])
 
     def chosen(self) -> tuple[str, Content, Content]:
         overview = self.overview
@@ -145,20 +159,6 @@ class _Page:
         said = REASONS[overview.next.role] + (f", at {watts(limit)}" if limit else "")
         return "Batch size chosen next", str(size), said
 
-    def saved(self) -> tuple[str, Content, Content]:
-        account = self.overview.account
-        if self.spec.policy == "default":
-            return "Saved so far", "nothing", "the policy always runs the default"
-        if account.saved is None or account.expected is None:
-            why = "no run has converged yet" if not account.converged else "see below"
-            return "Saved so far", "unknown", why
-        saved = joules(abs(account.saved), like=account.expected)
-        against = f"{saved} of the {joules(account.expected)} of always running the default"
-        if account.saved < 0:
-            said = f"{saved} more than the {joules(account.expected)} of always running the default"
-            return "Saved so far", tag("span", percent(account.share), class_="bad"), said
-        return "Saved so far", tag("span", percent(account.share), class_="good"), against
-
     def recurrences(self) -> tuple[str, Content, Content]:
         states: dict[str, int] = {}
         for total in self.overview.totals:
@@ -175,8 +175,10 @@ class _Page:
         energy = sum(total.energy for total in totals)
         used = joules(energy, 3) if measured else f"at least {joules(energy, 3)}"
         time_ = seconds(sum(total.time for total in totals))
-        cost = sum(total.cost for total in totals)
-        return "Cost so far", joules(cost), f"{used} of energy, {time_} of time" if totals else ""
+        cost = joules(sum(total.cost for total in totals))
+        known = any(total.measured for total in totals)
+        value = used if known else UNKNOWN
+        return "Energy so far", value, f"{time_} of time, cost {cost}" if totals else ""
 
     # --- charts ---------------------------------------------------------------------------------
 
@@ -202,7 +204,7 @@ class _Page:
         links = (
             tag(
                 "a",
-                tables.gpu_name(gpu),
+                gpu_name(gpu),
                 href=f"{self.address(gpu=gpu)}#costs",
                 aria_current="true" if gpu == self.overview.gpu else None,
             )
@@ -218,7 +220,7 @@ class _Page:
         if not overview.costs and all(each.cost is None for each in overview.beliefs):
             unknown = "Unknown until a run has converged."
             return section("Cost of each batch size", name="costs", about=unknown)
-        where = tables.gpu_name(overview.gpu) if overview.gpu else ""
+        where = gpu_name(overview.gpu) if overview.gpu else ""
         about = (
             f"On {where}. Cost is η · energy + (1 − η) · maximum power · time of a whole run, "
             f"with η = {digits(self.spec.eta_knob)}."
@@ -240,38 +242,8 @@ class _Page:
         return section("Cost of each batch size", chart, name="costs", about=about)
 
     def spending(self) -> Markup:
-        overview = self.overview
-        points = course(overview.spans, overview.account)
-        if self.spec.policy == "default":
-            points = [(first, spent, None) for first, spent, _ in points]
-        last, width = self.info.recurrences, overview.width
-        known = any(default is not None for _, _, default in points)
-        legend: list[tuple[Sample, str]] = [(charts.SPENT, "this job")]
-        if known:
-            legend.append((charts.SPENT_BY_DEFAULT, "always the default"))
-        chart = figure(
-            lambda frame: charts.spending(points, last, width, frame),
-            HALF,
-            legend,
-            tables.baselines(overview),
-            self.course_table(points),
-        )
-        about = "Cost of all trials, including exploration and retries."
-        return section("Cost so far", chart, name="spending", about=about)
-
-    def course_table(self, points: Sequence[tuple[int, float, float | None]]) -> Markup:
-        every = max(1, -(-len(points) // _COURSE_ROWS))
-        chosen = [*points[every - 1 :: every]]
-        if points and chosen[-1:] != [points[-1]]:
-            chosen.append(points[-1])
-        last, width = self.info.recurrences, self.overview.width
-        columns: Sequence[Column[tuple[int, float, float | None]]] = (
-            Column("recurrence", lambda point: grouped(min(point[0] + width - 1, last))),
-            Column("this job", lambda point: joules(point[1]), number=True),
-            Column("always the default", lambda point: joules(point[2]), number=True),
-        )
-        inner = table("Cost so far", columns, chosen)
-        return details("Show as a table", inner, name="course")
+        links = {each: f"{self.address(of=each)}#spending" for each in CURRENCIES}
+        return self.savings.section(links)
 
     def batch_sizes(self) -> Markup:
         inner = tables.batch_sizes(self.overview)
@@ -292,7 +264,7 @@ class _Page:
         if len(shown) < len(found):
             link = f"{self.address(frontiers='all')}#frontiers"
             more = tag("p", tag("a", f"Show all {len(found)}", class_="button", href=link))
-        where = tables.gpu_name(self.overview.gpu) if self.overview.gpu else ""
+        where = gpu_name(self.overview.gpu) if self.overview.gpu else ""
         return section(
             "Power limits",
             tag("div", *multiples, class_="multiples"),

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Literal
 
 from zeus.drawing._axes import Axis, Steps, axes
-from zeus.drawing._shapes import Frame, Kind, Mark, Path, Picture, Shape, Text
-from zeus.drawing._units import Unit, energy_unit
+from zeus.drawing._shapes import Anchor, Frame, Kind, Mark, Path, Picture, Shape, Text
+from zeus.drawing._units import Unit, energy_unit, time_unit
 from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.policies._base import ArmStatus
 from zeus.optimizer.batch_size.policies._job_state import Expected
+from zeus.optimizer.batch_size.storage._account import Comparison, CoursePoint, Currency
 from zeus.optimizer.batch_size.storage._history import Span
 from zeus.optimizer.batch_size.storage._overview import Overview
 from zeus.server.pages._outcomes import kind_of, word_of
@@ -223,35 +224,48 @@ def standing_label(standing: ArmStatus) -> str:
 
 
 def spending(
-    points: Sequence[tuple[int, float, float | None]], last: int, width: int, frame: Frame
+    points: Sequence[CoursePoint],
+    currency: Currency,
+    last: int,
+    *,
+    width: int,
+    even: int | None,
+    frame: Frame,
 ) -> Picture:
-    """Draw the cumulative cost, compared with that of always running the default.
+    """Draw what was spent so far, compared with always running the default.
 
     Args:
         points: From `account.course`.
+        currency: What is drawn.
         last: The last recurrence.
         width: Recurrences per segment.
+        even: The break-even recurrence, if there is one.
         frame: Size of the chart.
     """
     plot = frame.plot
     x = _recurrences(frame, last)
-    values = [value for _, *costs in points for value in costs if value is not None]
-    unit = energy_unit(max(values, default=1.0))
-    top = max(values, default=1.0) / unit.size or 1.0
-    y = Axis(unit, 0.0, top * 1.06, plot.bottom, plot.top)
-    shapes: list[Shape] = [*axes(frame, x, y, "recurrence", f"cost so far ({unit.name})")]
+    found: list[Comparison] = [getattr(point, currency) for point in points]
+    most = max([value for each in found for value in (each.spent, each.default or 0.0)], default=0)
+    unit = time_unit(most or 1.0) if currency == "time" else energy_unit(most or 1.0)
+    y = Axis(unit, 0.0, (most or 1.0) / unit.size * 1.06, plot.bottom, plot.top)
+    shapes: list[Shape] = [*axes(frame, x, y, "recurrence", f"{currency} so far ({unit.name})")]
+    if even is not None and even > 1:
+        at = x.place(even)
+        shapes.append(Path(((at, plot.top), (at, plot.bottom)), "axis", 1.2, dashed=True))
+        side: Anchor = "end" if at > plot.middle else "start"
+        shift = -5 if side == "end" else 5
+        shapes.append(Text(at + shift, plot.bottom - 8, "break-even", 11.0, "muted", side))
     start = x.place(0), y.place(0)
-
-    def line(column: int, look: Path) -> Iterator[Shape]:
-        corners = [start]
-        for first, *costs in points:
-            value = costs[column]
-            if value is not None:
-                corners.append((x.place(min(first + width - 1, last)), y.place(value)))
-        if len(corners) > 1:
-            yield replace(look, corners=tuple(corners))
-
-    shapes += line(1, SPENT_BY_DEFAULT)
-    shapes += line(0, SPENT)
-    name = "Cost so far, compared with the default"
+    ends = [x.place(min(point.first + width - 1, last)) for point in points]
+    defaults = [
+        (end, y.place(each.default))
+        for end, each in zip(ends, found, strict=True)
+        if each.default is not None
+    ]
+    spent = [(end, y.place(each.spent)) for end, each in zip(ends, found, strict=True)]
+    if defaults:
+        shapes.append(replace(SPENT_BY_DEFAULT, corners=(start, *defaults)))
+    if spent:
+        shapes.append(replace(SPENT, corners=(start, *spent)))
+    name = f"{currency.title()} so far, compared with the default; the table has the same data"
     return Picture(name, frame.width, frame.height, tuple(shapes))

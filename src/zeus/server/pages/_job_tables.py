@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from zeus.drawing._markup import Content, Markup, join, tag
-from zeus.drawing._pages import note
 from zeus.drawing._table import Column, table
 from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import TrialInfo
 from zeus.optimizer.batch_size.job._events import GpuModel
 from zeus.optimizer.batch_size.policies._base import ArmStatus
 from zeus.optimizer.batch_size.policies._job_state import Expected
-from zeus.optimizer.batch_size.storage._account import Baseline
+from zeus.optimizer.batch_size.storage._account import gpu_name
 from zeus.optimizer.batch_size.storage._history import Total
 from zeus.optimizer.batch_size.storage._overview import Overview
 from zeus.server.pages._job_charts import CROWD, standing_label
@@ -26,7 +25,6 @@ from zeus.server.pages._units import (
     digits,
     instant,
     joules,
-    listed,
     seconds,
     watts,
 )
@@ -38,11 +36,6 @@ ROLES = {
     "sample": "Thompson sampling",
     "retry": "a safe retry",
 }
-
-
-def gpu_name(gpu: GpuModel) -> str:
-    """Return number and model of GPUs, such as "4 × Tesla V100"."""
-    return f"{gpu.number} × {gpu.name}" if gpu.number > 1 else gpu.name
 
 
 def specification(overview: Overview) -> Markup:
@@ -246,36 +239,3 @@ def _ending(trial: TrialInfo) -> Content:
 def _place(trial: TrialInfo) -> Content:
     attempt = f", attempt {trial.attempt + 1}" if trial.attempt else ""
     return join(str(trial.recurrence), aside(attempt) if attempt else None)
-
-
-def baselines(overview: Overview) -> Markup:
-    """Return a note that explains the comparison with the default batch size."""
-    account, default = overview.account, overview.spec.default_batch_size
-    if overview.spec.policy == "default":
-        return note("The policy of this job always runs the default batch size.")
-    if not account.converged:
-        return note("No run has reached the target yet, so there is nothing to compare with.")
-    missing = [gpu_name(gpu) for gpu in account.converged if gpu not in account.baselines]
-    if missing:
-        return note(
-            f"The cost of the default is unknown: on {listed(missing)} no run with batch size "
-            f"{default} has converged, and the policy has no estimate."
-        )
-    rules = (
-        f"The cost of a run with the default, {default}, is counted once per recurrence that "
-        "reached the target; the cost of this job includes all its trials."
-    )
-    entries = [tag("li", _baseline_words(account.baselines[gpu])) for gpu in account.converged]
-    return tag("div", tag("p", rules), tag("ul", *entries), class_="note")
-
-
-def _baseline_words(base: Baseline) -> str:
-    runs = "one run" if base.runs == 1 else f"{base.runs} runs"
-    source = f"the mean of {runs}" if base.runs > 1 else f"measured in {runs}"
-    if not base.runs:
-        source = "expected by the policy, not measured"
-    power = "at the power limits chosen for it, so their savings are not counted"
-    if base.factor is not None:
-        times = f"{digits(base.factor, 3)}\u00a0×"
-        power = f"at full power, {times} that at the chosen power limit"
-    return f"On {gpu_name(base.gpu)} it costs {joules(base.cost)}: {source}, {power}."

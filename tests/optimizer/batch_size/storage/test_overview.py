@@ -10,6 +10,8 @@ from zeus.errors import UnknownJobError
 from zeus.optimizer.batch_size.api._commands import (
     CreateJob,
     Decide,
+    EndTrial,
+    ListJobs,
     ListTrials,
     ReportEpoch,
     ShowJob,
@@ -55,7 +57,8 @@ def test_one_job_in_full(jobs, overviews):
         assert sum(each.cost for each in sums) == pytest.approx(spent)
     assert found.width == 3  # nine recurrences in four stretches at most
     assert {span.first for span in found.spans} == {1, 4, 7}
-    assert found.account.spent == pytest.approx(spent)
+    ended = sum(trial.cost for trial in trials if trial.state != "running")
+    assert found.account.cost.spent == pytest.approx(ended) != spent
     assert sum(each.epochs for each in found.totals) == sum(t.epochs for t in trials)
 
     # What would be decided is told, and nothing was decided by that.
@@ -78,52 +81,62 @@ def test_the_default_is_what_runs_with_it_cost_at_full_power(jobs, overviews):
     trials = jobs[0].do(ListTrials(job="nightly-bert"))
     found = overviews.read("nightly-bert")
     base = found.account.baselines[ON_A40]
-    default = [t.cost for t in trials if t.batch_size == 256 and t.state == "converged"]
+    default = [t for t in trials if t.batch_size == 256 and t.state == "converged"]
     points = {point.knob: point for point in frontier(A40, 256)}
     limit = next(p.power_limit for p in found.profiles if p.batch_size == 256)
-    costs = [spec().cost(p.energy, p.time, MAX_POWER[A40]) for p in (points[300], points[limit])]
-    assert costs[0] > costs[1]
-    assert base.factor == pytest.approx(costs[0] / costs[1])
+    full, chosen = points[300], points[limit]
+    assert base.factor == pytest.approx(full.energy / chosen.energy)
     assert base.runs == len(default)
-    assert base.cost == pytest.approx(base.factor * sum(default) / len(default))
+    energy = present(base.factor) * sum(present(t.energy) for t in default) / len(default)
+    assert base.energy == pytest.approx(energy)
+    times = full.time / chosen.time
+    assert base.time == pytest.approx(times * sum(t.time for t in default) / len(default))
+    costs = [spec().cost(p.energy, p.time, MAX_POWER[A40]) for p in (full, chosen)]
+    mean = sum(t.cost for t in default) / len(default)
+    assert base.cost == pytest.approx(mean * costs[0] / costs[1])
     account = found.account
-    assert account.expected == pytest.approx(8 * base.cost)
-    assert account.saved == pytest.approx(8 * base.cost - sum(t.cost for t in trials))
-    assert account.share == pytest.approx(account.saved / account.expected)
-    *_, last = course(found.spans, account)
-    assert last == (8, pytest.approx(account.spent), pytest.approx(account.expected))
-    assert [first for first, _, _ in course(found.spans, account)] == list(range(1, 9))
+    assert account.energy.default == pytest.approx(8 * energy)
+    assert account.energy.spent == pytest.approx(sum(present(t.energy) for t in trials))
+    assert account.cost.saved == pytest.approx(8 * base.cost - sum(t.cost for t in trials))
+    points_ = course(found.spans, account)
+    assert [point.first for point in points_] == list(range(1, 9))
+    for currency in ("energy", "time", "cost"):
+        last, whole = getattr(points_[-1], currency), getattr(account, currency)
+        assert (last.spent, last.default) == pytest.approx((whole.spent, whole.default))
+    # The list says the same, from what was kept as the trials ended.
+    (info,) = jobs[0].do(ListJobs())
+    assert info.saved_energy == pytest.approx(account.energy.saved)
+    assert info.saved_time == pytest.approx(account.time.saved)
+    assert info.saved_cost == pytest.approx(account.cost.saved)
+    assert (info.basis, info.comparison) == ("measured", account.words)
+    missed = [present(t.energy) for t in trials if t.state != "converged"]
+    assert info.wasted == pytest.approx(sum(missed))
 
 
 def test_what_is_not_known_is_unknown(jobs, overviews):
     empty = Life(jobs[0], jobs[1], spec("empty"))
     found = overviews.read("empty")
     assert (found.gpu, found.next, list(found.beliefs)) == (None, None, [])
-    assert (found.account.expected, found.account.saved, found.account.share) == (None,) * 3
+    energy = found.account.energy
+    assert (energy.default, energy.saved, energy.share) == (None,) * 3
 
     empty.run(most=1)  # nothing has converged
     found = overviews.read("empty")
-    assert found.account.spent > 0
-    assert found.account.expected is None
+    assert found.account.energy.default is None
     assert {each.standing for each in found.beliefs} == {ArmStatus.UNKNOWN}
-    assert course(found.spans, found.account) == [(1, pytest.approx(found.account.spent), None)]
+    assert course(found.spans, found.account) == []  # nothing has ended
 
-    # The default never converges, and this policy says nothing about it then.
-    life = Life(
-        jobs[0], jobs[1], spec("hopeless", default_batch_size=512, policy="paper", max_epochs=3)
-    )
-    life.run()
-    jobs[0].do(
-        ReportEpoch(
-            trial=jobs[0].do(Decide(job="hopeless", gpu=A40, max_power=300.0)).trial,
-            epoch=1,
-            time=1.0,
-            metric=1.0,
-        )
-    )
+    # The default did not converge, and this policy says nothing about it then.
+    Life(jobs[0], jobs[1], spec("hopeless", policy="grid", power_limits=(200.0,)))
+    first = jobs[0].do(Decide(job="hopeless", gpu=A40, max_power=300.0))
+    jobs[0].do(EndTrial(trial=first.trial, outcome="failed"))
+    decision = jobs[0].do(Decide(job="hopeless", gpu=A40, max_power=300.0))
+    assert decision.batch_size != first.batch_size == 256
+    jobs[0].do(ReportEpoch(trial=decision.trial, epoch=1, time=1.0, metric=1.0))
     found = overviews.read("hopeless")
     assert found.account.converged == {ON_A40: 1}
-    assert found.account.expected is None
+    assert found.account.cost.default is None
+    assert "and the policy expects nothing of it" in found.account.words
 
     with pytest.raises(UnknownJobError, match="there is no job 'none'"):
         overviews.read("none")
@@ -167,31 +180,25 @@ def test_beliefs_are_about_what_runs_cost(tmp_path, policy):
         assert ratios[0] > ratios[1]
 
 
-def test_a_list_of_jobs_page_by_page(jobs, overviews):
+def test_a_page_of_the_list(jobs, overviews):
     service_, clock = jobs
     names = [f"job {number:02}" for number in range(7)]
-    for name in [*names, "100% sure", "under_score", "Grün"]:
-        service_.do(CreateJob(spec=spec(name)))
+    for name in names:
+        service_.do(CreateJob(spec=spec(name), tags=("red",) if name == "job 01" else ()))
     Life(service_, clock, spec("job 03")).run(most=1)
 
     def seen(**asked):
-        page = overviews.jobs(asked.pop("text", "job"), most=3, **asked)
-        return [entry.info.name for entry in page.entries], page.earlier, page.later
+        page = overviews.jobs(ListJobs(most=3, **asked))
+        return [info.name for info in page.jobs], page.later
 
-    assert seen() == (names[:3], False, True)
-    assert seen(after=names[2]) == (names[3:6], True, True)
-    assert seen(after=names[5]) == (names[6:], True, False)
-    assert seen(before=names[6]) == (names[3:6], True, True)
-    assert seen(before=names[2]) == (names[:2], False, True)
-    assert seen(text="JOB 05") == (["job 05"], False, False)
-    assert seen(text="%") == (["100% sure"], False, False)  # not a wildcard
-    assert seen(text="_") == (["under_score"], False, False)
-    assert seen(text="", running=True) == (["job 03"], False, False)
-    assert seen(text="none") == ([], False, False)
-    assert seen(text="", only="job 04") == (["job 04"], False, False)
-    assert seen(text="", only="gone") == ([], False, False)
-    page = overviews.jobs(most=100)
-    assert (page.number, page.running) == (10, 1)
-    states = {entry.info.name: (entry.batch_size, entry.state) for entry in page.entries}
-    assert states["job 03"] == (256, "running")
-    assert states["job 04"] == (None, None)
+    assert seen() == (names[:3], True)
+    assert seen(skip=3) == (names[3:6], True)
+    assert seen(skip=6) == (names[6:], False)
+    assert seen(text="none") == ([], False)
+    page = overviews.jobs(ListJobs(most=2, text="job 0"))
+    assert (page.number, page.totals.jobs, page.totals.running) == (7, 7, 1)
+    assert (page.gpus, page.tags) == ([A40], ["red"])
+    alone = overviews.jobs(ListJobs(scope="job 04"))
+    assert [info.name for info in alone.jobs] == ["job 04"]
+    assert (alone.number, alone.totals.jobs, alone.gpus, alone.tags) == (1, 1, [], [])
+    assert overviews.jobs(ListJobs(scope="gone")).number == 0

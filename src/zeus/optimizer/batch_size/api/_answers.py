@@ -6,7 +6,7 @@ All values survive a JSON round trip unchanged.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 
@@ -20,7 +20,7 @@ class _Record:
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Self:
         """Inverse of `to_dict`; unknown fields of a newer server are ignored."""
-        known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+        known = {each.name for each in fields(cls)}  # type: ignore[arg-type]
         return cls(**{name: value for name, value in record.items() if name in known})
 
 
@@ -88,6 +88,22 @@ class JobInfo(_Record):
         running: Number of trials running now.
         damage: Why its record cannot be read, if so: the specification is then empty, and the job
             can only be deleted.
+        tags: Its tags, in alphabetical order.
+        state: "running", or how its latest trial ended; empty if there was none.
+        gpu: Model of the GPUs of its latest trial; `gpus` is their number. Empty and 0 without one.
+        batch_size: Batch size of that trial.
+        energy: Joules of the trials that have ended, like all that follows; `None` if unknown.
+        unmeasured: Number of trials whose energy was not measured: `energy` does not include them.
+        time: Seconds of these trials; `cost` in joules likewise.
+        wasted: Joules of those that did not reach the target; `None` if unknown.
+        saved_energy: Joules saved compared with the default batch size at full power, whatever was
+            spent on runs that missed the target included; negative if the job took more; `None` if
+            there is nothing to compare with. `saved_time` in seconds, `saved_cost` in joules.
+        default_energy: Joules that the default would have taken; `None` if unknown. `default_time`
+            and `default_cost` likewise.
+        basis: Whether the default was "measured" or "predicted"; empty if there is no comparison.
+        comparison: What the comparison rests on, in words, or why there is none.
+        trouble: Why the job needs a person, in words; empty if it does not.
     """
 
     name: str
@@ -98,6 +114,63 @@ class JobInfo(_Record):
     trials: int
     running: int
     damage: str = ""
+    tags: list[str] = field(default_factory=list)
+    state: str = ""
+    gpu: str = ""
+    gpus: int = 0
+    batch_size: int | None = None
+    energy: float | None = None
+    unmeasured: int = 0
+    time: float | None = None
+    cost: float | None = None
+    wasted: float | None = None
+    saved_energy: float | None = None
+    saved_time: float | None = None
+    saved_cost: float | None = None
+    default_energy: float | None = None
+    default_time: float | None = None
+    default_cost: float | None = None
+    basis: str = ""
+    comparison: str = ""
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class JobTotals(_Record):
+    """Sums over several jobs.
+
+    Attributes:
+        jobs: Number of jobs.
+        running: Number of their running trials.
+        trouble: Number of jobs that need a person.
+        energy: Joules of all trials that have ended and were measured; `time` and `cost` are those
+            of all that have ended.
+        unmeasured: Number of trials whose energy was not measured.
+        wasted: Joules of trials that did not reach the target.
+        compared: Number of jobs whose energy can be compared with the default batch size;
+            `predicted` of these with a default that was predicted, not measured.
+        saved_energy: Joules that these saved; `None` if there is none of them. `saved_time` and
+            `saved_cost` likewise.
+        default_energy: Joules that the default would have taken; `None` if there is none of them.
+            `default_time` and `default_cost` likewise.
+    """
+
+    jobs: int
+    running: int
+    trouble: int
+    energy: float
+    time: float
+    cost: float
+    unmeasured: int
+    wasted: float
+    compared: int
+    predicted: int
+    saved_energy: float | None
+    saved_time: float | None
+    saved_cost: float | None
+    default_energy: float | None
+    default_time: float | None
+    default_cost: float | None
 
 
 @dataclass(frozen=True)
@@ -122,6 +195,8 @@ class TrialInfo(_Record):
         cost: Cost in joules.
         metric: Its latest validation metric, if any.
         note: Why it ended, in words.
+        best: Its best validation metric, if any.
+        reason: Why it was decided, in words.
     """
 
     trial: str
@@ -143,6 +218,29 @@ class TrialInfo(_Record):
     cost: float
     metric: float | None
     note: str
+    best: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class EpochInfo(_Record):
+    """An epoch of a trial.
+
+    Attributes:
+        epoch: Its number, from 1.
+        at: When it was reported, in seconds since 1970.
+        time: Duration in seconds, including validation.
+        energy: Joules of all GPUs; `None` if it was not measured.
+        metric: Validation metric after it; `None` if there was no validation.
+        power_limit: Power limit of each GPU in watts; `None` if unknown.
+    """
+
+    epoch: int
+    at: float
+    time: float
+    energy: float | None
+    metric: float | None
+    power_limit: float | None
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,14 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Generic
 
-from zeus._rules import OneOf, Text, Whole
+from zeus._rules import Number, OneOf, Text, Whole
 from zeus.errors import JobSpecError, UnknownJobError
-from zeus.optimizer._stopping import Outcome
+from zeus.optimizer._stopping import TRIAL_OUTCOMES, Outcome
 from zeus.optimizer.batch_size.api._answers import (
     Decision,
+    EpochInfo,
     JobInfo,
+    JobTotals,
     ProfileInfo,
     TrialInfo,
     Verdict,
@@ -23,8 +25,34 @@ from zeus.transport._command import Answer, Command
 MAX_TRIALS = 2**31
 REQUEST = Text(128)  # leaves room for the suffix of skipped trials
 
+SORTS = (
+    "name",
+    "saved",
+    "saved_time",
+    "saved_cost",
+    "wasted",
+    "trouble",
+    "updated",
+    "created",
+    "state",
+    "gpu",
+    "batch_size",
+    "recurrences",
+    "trials",
+    "running",
+    "energy",
+    "time",
+    "cost",
+)
+"""What a list of jobs can be sorted by."""
+
+NEVER_RAN = "new"
+STATES = (Outcome.RUNNING.value, *(each.value for each in TRIAL_OUTCOMES), NEVER_RAN)
+"""States of jobs: whether one runs, how its latest trial ended, or that there was none."""
+
 _Number = Annotated[int, Whole(0, 2**31 - 1)]
 _Most = Annotated[int, Whole(1, 1_000)]
+_Instant = Annotated[float, Number(0.0, 1e12)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +157,38 @@ class ListTrials(_OfJob[list[TrialInfo]]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShowTrial(_OfTrial[TrialInfo]):
+    """Return one trial.
+
+    Raises:
+        UnknownJobError: If there is no such trial.
+    """
+
+    method = "GET"
+    path = "/api/trials/{trial}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListEpochs(_OfTrial[list[EpochInfo]]):
+    """List the reported epochs of a trial, the first one first.
+
+    Attributes:
+        trial: Identifier from a `Decision`.
+        after: Only epochs with numbers above this one.
+        most: Maximum number of epochs.
+
+    Raises:
+        UnknownJobError: If there is no such trial.
+    """
+
+    method = "GET"
+    path = "/api/trials/{trial}/epochs"
+
+    after: _Number = 0
+    most: _Most = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReportEpoch(_OfTrial[Verdict]):
     """Report an epoch. Idempotent: a repeated report counts once.
 
@@ -208,10 +268,12 @@ class CreateJob(JobCommand[JobInfo]):
 
     Attributes:
         spec: Specification of the job.
+        tags: Tags of a job that does not exist yet. They are no part of its identity: those of an
+            existing one are left as they are; see `TagJob`.
 
     Raises:
         JobConflictError: If a job of that name exists with another specification.
-        JobSpecError: If its name is too long, or cannot be part of a URL.
+        JobSpecError: If its name is too long, or cannot be part of a URL, or a tag breaks a rule.
     """
 
     method = "POST"
@@ -219,8 +281,10 @@ class CreateJob(JobCommand[JobInfo]):
     inline = "spec"
 
     spec: JobSpec
+    tags: values.Tags = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "tags", values.TAGS.check("tags", self.tags, JobSpecError))
         name = values.NAME.check("name", self.spec.name, JobSpecError)
         if "/" in name or name in (".", ".."):
             raise JobSpecError(f"`name` must have no / and not be . or .., but got {name!r}")
@@ -231,19 +295,81 @@ class CreateJob(JobCommand[JobInfo]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListJobs(JobCommand[list[JobInfo]]):
-    """List jobs in the order of their names.
+class JobFilter(JobCommand[Answer], Generic[Answer]):
+    """Base class of commands on all jobs with certain properties.
 
     Attributes:
-        after: Only names after this one.
+        text: Text that the names contain, case-insensitive.
+        state: One of `STATES`.
+        gpu: Model of the GPUs of the latest trial.
+        tag: One of the tags.
+        since: Only jobs whose log grew at this time or later, in seconds since 1970.
+        until: Only jobs whose log did not grow after this time, in seconds since 1970.
+        trouble: Whether only jobs that need a person count.
+    """
+
+    text: Annotated[str, Text(values.MAX_NAME, empty=True)] = ""
+    state: Annotated[str, OneOf(STATES)] | None = None
+    gpu: values.Name | None = None
+    tag: values.Name | None = None
+    since: _Instant | None = None
+    until: _Instant | None = None
+    trouble: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListJobs(JobFilter[list[JobInfo]]):
+    """List jobs, in the order of their names or of other properties.
+
+    Attributes:
+        text: See `JobFilter`, also for `state`, `gpu`, `tag`, `since`, `until` and `trouble`.
+        sort: One of `SORTS`. Names, states and GPUs ascend; numbers and times descend, so that the
+            most saved, wasted or recent come first; "trouble" lists jobs that need a person first.
+            Jobs for which it is unknown come last, and equal ones in the order of their names.
+        reverse: Whether to sort the other way round.
+        after: Only names after this one; for lists sorted by name.
+        skip: Number of jobs to leave out at the beginning.
         most: Maximum number of jobs.
     """
 
     method = "GET"
     path = "/api/jobs"
 
+    sort: Annotated[str, OneOf(SORTS)] = "name"
+    reverse: bool = False
     after: Annotated[str, Text(values.MAX_NAME, empty=True)] = ""
+    skip: _Number = 0
     most: _Most = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumJobs(JobFilter[JobTotals]):
+    """Return sums over all jobs, or over those with certain properties; see `JobFilter`."""
+
+    method = "GET"
+    path = "/api/totals"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagJob(_OfJob[JobInfo]):
+    """Replace the tags of a job. Tags are no part of its identity, and may change at any time.
+
+    Attributes:
+        job: Name of the job.
+        tags: All its tags from now on.
+
+    Raises:
+        UnknownJobError: If there is no such job.
+        JobSpecError: If a tag breaks a rule.
+    """
+
+    method = "PUT"
+    path = "/api/jobs/{name}/tags"
+
+    tags: values.Tags
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tags", values.TAGS.check("tags", self.tags, JobSpecError))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,9 +464,13 @@ COMMANDS: tuple[type[JobCommand[Any]], ...] = (
     ReportEpoch,
     EndTrial,
     RenewTrial,
+    ShowTrial,
+    ListEpochs,
     CreateJob,
     ListJobs,
+    SumJobs,
     ShowJob,
+    TagJob,
     DeleteJob,
     ShowLog,
     ShowProfiles,
@@ -351,7 +481,7 @@ COMMANDS: tuple[type[JobCommand[Any]], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(JobCommand[None]):
-    """Expire trials of a job whose lease has passed. Not for clients."""
+    """Expire trials of a job whose lease has passed, and compute its account. Not for clients."""
 
     method = "POST"
 

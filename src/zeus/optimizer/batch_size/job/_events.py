@@ -83,6 +83,7 @@ class Decided(Event):
         expected_epochs: Expected epochs until convergence; `None` if unknown.
         restart_cost: As in `lanes.Choices`; `None` if infinite.
         lease: Seconds after which the trial expires without a report or renewal.
+        reason: Why this batch size, in words; empty if the role says it all.
     """
 
     kind: ClassVar[str] = "decided"
@@ -103,6 +104,7 @@ class Decided(Event):
     expected_epochs: Annotated[float, Number(0.0, 1e308)] | None = None
     restart_cost: _Cost | None = None
     lease: values.Lease = values.DEFAULT_LEASE
+    reason: values.Words = ""
 
     def __post_init__(self) -> None:
         if (self.retry_of is None) != (self.attempt == 0):

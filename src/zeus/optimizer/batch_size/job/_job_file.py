@@ -1,13 +1,15 @@
 """Recurring jobs in TOML files, as `zeus run --job` reads them.
 
-The keys are those of `JobSpec`, plus `server` or `storage` for where the job is kept, and
-`replicas` and `max_local_batch_size` for how its runs share a batch::
+The keys are those of `JobSpec`, plus `server` or `storage` for where the job is kept, `replicas`
+and `max_local_batch_size` for how its runs share a batch, and `tags`, which a job has from its
+creation until they are changed::
 
     name = "digits"
     batch_sizes = [16, 32, 64, 128]
     default_batch_size = 64
     target_metric = 0.97
     storage = "sqlite:///jobs.db"
+    tags = ["vision", "nightly"]
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 from zeus._rules import Whole
 from zeus.errors import JobSpecError
 from zeus.optimizer.batch_size.job._spec import JobSpec
+from zeus.optimizer.batch_size.job._values import TAGS
 
 _SHARES = ("replicas", "max_local_batch_size")
 
@@ -34,6 +37,7 @@ class JobFile:
         storage: URL of the store that keeps it, if one is named.
         replicas: Number of data-parallel replicas of its runs, if stated.
         max_local_batch_size: Maximum samples that one replica trains on at once, if stated.
+        tags: Its tags.
     """
 
     spec: JobSpec
@@ -41,6 +45,7 @@ class JobFile:
     storage: str | None = None
     replicas: int | None = None
     max_local_batch_size: int | None = None
+    tags: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, path: str | Path) -> JobFile:
@@ -61,8 +66,9 @@ class JobFile:
             if all(places.values()):
                 raise JobSpecError("a job is kept by `server` or in `storage`, but got both")
             replicas, most = (_count(name, values.pop(name, None)) for name in _SHARES)
+            tags = TAGS.check("tags", values.pop("tags", ()), JobSpecError)
             spec = JobSpec.from_dict(values)
-            return cls(spec, places["server"], places["storage"], replicas, most)
+            return cls(spec, places["server"], places["storage"], replicas, most, tags)
         except JobSpecError as error:
             raise JobSpecError(f"{path}: {error}") from error
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from zeus.errors import JobLogError
-from zeus.optimizer._stopping import Outcome
+from zeus.optimizer._stopping import Outcome, better
 from zeus.optimizer.batch_size.job._events import (
     Decided,
     Ended,
@@ -40,7 +40,7 @@ class Trial:
         epochs: Number of reported epochs.
         time: Seconds; `energy` in joules, of the epochs where it was measured; `cost` in joules.
         unmeasured: Whether the energy of a part could not be measured.
-        metric: The latest validation metric.
+        metric: The latest validation metric; `best` is the best one.
         streak: Number of evaluations in a row, up to the latest, that met the target.
         first_cost: Cost of the first epoch in joules.
         settled_cost: Moving average of the cost of later epochs in joules, the latest weighing
@@ -59,6 +59,7 @@ class Trial:
     cost: float = 0.0
     metric: float | None = None
     streak: int = 0
+    best: float | None = None
     first_cost: float | None = None
     settled_cost: float | None = None
     load: float | None = None
@@ -71,6 +72,7 @@ class Trial:
         if event.metric is not None:
             self.metric = event.metric
             self.streak = self.streak + 1 if spec.reached(event.metric) else 0
+            self.best = better(self.best, event.metric, higher_is_better=spec.higher_is_better)
         if self.epochs == 1:
             self.first_cost = cost
         if self.epochs > 1 or self.known:

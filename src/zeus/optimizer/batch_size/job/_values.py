@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from zeus._rules import Note, Number, Text, Whole
+from zeus._rules import Note, Number, Text, Texts, Whole
 
 MAX_NAME = 200  # characters of a name: of a job, a GPU model, a request
 MAX_NOTE = 2_000  # characters
@@ -23,11 +23,15 @@ MAX_EPOCHS = 1_000_000
 MIN_LEASE, MAX_LEASE = 1.0, 30 * 86400.0  # seconds
 DEFAULT_LEASE = 600.0
 
+MAX_TAGS, MAX_TAG = 32, 64  # tags of a job; characters of one
+
 NAME = Text(MAX_NAME)
+TAGS = Texts(Text(MAX_TAG), MAX_TAGS)
 BATCH_SIZE = Whole(1, MAX_BATCH_SIZE)
 WATTS = Number(0.0, MAX_WATTS, above=True)
 
 Name = Annotated[str, NAME]
+Tags = Annotated[tuple[str, ...], TAGS]
 Words = Annotated[str, Note(MAX_NOTE, 100_000)]
 Count = Annotated[int, Whole(1, 2**53)]
 Gpus = Annotated[int, Whole(1, MAX_GPUS)]

@@ -120,6 +120,7 @@ class Launcher:
         max_local_batch_size: Maximum samples that one replica trains on at once.
         trust_exit_code: Whether exit code 0 of a program that reports nothing means that the target
             was reached.
+        tags: Tags of a job that does not exist yet.
 
     Raises:
         RunError: If the command has an unknown placeholder, no batch size can be shared equally by
@@ -141,6 +142,7 @@ class Launcher:
         replicas: int | None = None,
         max_local_batch_size: int | None = None,
         trust_exit_code: bool = False,
+        tags: Sequence[str] = (),
     ) -> None:
         check_placeholders(program)
         if trust_exit_code and spec.patience > 1:
@@ -149,6 +151,7 @@ class Launcher:
                 f"must hold, but got patience={spec.patience}"
             )
         self._spec = spec
+        self._tags = tuple(tags)
         self._place = place
         self._monitor = monitor
         self._gpus = Gpus.of(monitor)
@@ -211,6 +214,7 @@ class Launcher:
             replicas=self._replicas,
             max_local_batch_size=self._max_local,
             retry_of=retry_of,
+            tags=self._tags,
         )
         return Reporter(self._place, notes)
 

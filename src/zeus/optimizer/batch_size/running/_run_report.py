@@ -58,6 +58,7 @@ class RunReport:
         profile: Fields of `PutProfile`, until delivered.
         end: Fields of `EndTrial`, until delivered.
         verdict: The latest verdict.
+        tags: Tags of the job, if it does not exist yet.
     """
 
     place: str
@@ -80,6 +81,7 @@ class RunReport:
     profile: dict[str, Any] | None = None
     end: dict[str, Any] | None = None
     verdict: Verdict | None = None
+    tags: tuple[str, ...] = ()
 
     @property
     def default_batch_size(self) -> int:
@@ -136,7 +138,7 @@ class RunReport:
         Raises:
             ZeusError: As documented by the commands.
         """
-        api.do(CreateJob(spec=self.spec))
+        api.do(CreateJob(spec=self.spec, tags=self.tags))
         decision = api.do(
             Decide(
                 job=self.spec.name,
@@ -217,6 +219,7 @@ class RunReport:
             rest = dict(record)
             verdict = rest["verdict"]
             rest["verdict"] = None if verdict is None else Verdict.from_dict(verdict)
+            rest["tags"] = tuple(rest.get("tags", ()))
             notes = cls(**{**rest, "spec": JobSpec.from_dict(rest["spec"])})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not the notes of a run: {error}") from error

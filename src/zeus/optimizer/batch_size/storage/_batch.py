@@ -35,6 +35,7 @@ from zeus.optimizer.batch_size.api._commands import (
     RenewTrial,
     ReportEpoch,
     Sweep,
+    TagJob,
     trial_key,
     trial_name,
 )
@@ -55,7 +56,14 @@ from zeus.optimizer.batch_size.storage._cache import Cache
 from zeus.optimizer.batch_size.storage._job_transaction import JobTransaction
 from zeus.optimizer.batch_size.storage._leases import WatchedLeases
 from zeus.optimizer.batch_size.storage._load import recalled
-from zeus.optimizer.batch_size.storage._rows import decision, how, job_info, lease_until, verdict
+from zeus.optimizer.batch_size.storage._rows import (
+    damaged_account,
+    decision,
+    how,
+    job_info,
+    lease_until,
+    verdict,
+)
 
 _MAX_SKIPPED = 20
 _MAX_POINTS = 1_000  # of a stored frontier
@@ -182,8 +190,12 @@ class Batch:
                 return self._renew(command)
             case PutProfile():
                 return self._put_profile(command)
+            case TagJob():
+                return self._tag(command)
             case DeleteJob():
                 return self._delete(command)
+            case Sweep(job_id=job_id):
+                self._count(job_id)
         return None
 
     def _create(self, command: CreateJob) -> JobInfo:
@@ -197,11 +209,35 @@ class Batch:
                 if not locked:
                     raise JobConflictError(f"job {spec.name!r} is being created and deleted")
                 row = locked[0]
+            else:
+                self._transaction.tag_job(row.id, command.tags)
             self._know(row)
             job_id = row.id
         row = self._rows[job_id]
         _same_job(row.spec, spec)
-        return job_info(row)
+        return self._info(row)
+
+    def _info(self, row: JobRow) -> JobInfo:
+        return job_info(row, self._transaction.about([row])[row.id])
+
+    def _tag(self, command: TagJob) -> JobInfo:
+        command.permit(command.job)
+        if command.job not in self._ids:
+            raise UnknownJobError(f"there is no job {command.job[:80]!r}")
+        row = self._rows[self._ids[command.job]]
+        self._transaction.tag_job(row.id, command.tags)
+        return self._info(row)
+
+    def _count(self, job_id: int) -> None:
+        """Have the account of a job written, if it has none."""
+        stored = self._transaction.account(job_id)
+        if job_id not in self._rows or (stored is not None and stored[1] is not None):
+            return
+        try:
+            self._loaded(job_id).counted = True
+        except DamagedJobError:
+            row = damaged_account(job_id, self._rows[job_id].sequence)
+            self._transaction.write(Changes(accounts=[row]))
 
     def _job(self, command: JobCommand[Any], name: str) -> JobTransaction:
         command.permit(name)

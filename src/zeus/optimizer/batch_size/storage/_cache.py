@@ -6,6 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from zeus.optimizer.batch_size.policies._job_state import JobState
+from zeus.optimizer.batch_size.storage._tally import Tally
 
 
 @dataclass
@@ -14,13 +15,15 @@ class CachedJob:
 
     Attributes:
         brain: The folded log.
-        sequence: Number of the last event that the brain has absorbed.
+        sequence: Number of the last event that the brain has absorbed, and the tally.
+        tally: Sums over its trials.
         size: Approximate size in bytes; 0 until estimated.
         gpus: Number of GPU configurations at that time, on which the size depends most.
     """
 
     brain: JobState
     sequence: int
+    tally: Tally
     size: int = 0
     gpus: int = -1
 

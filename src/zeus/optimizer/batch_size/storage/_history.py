@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Integer, Select, bindparam, func, literal_column, select, tuple_
+from sqlalchemy import (
+    Connection,
+    Integer,
+    Select,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    select,
+)
 
 from zeus.optimizer.batch_size.job._events import GpuModel
 from zeus.store._tables import trials
@@ -19,6 +28,9 @@ class Span:
         first: The first recurrence of the segment.
         batch_size: Batch size of the trials; `state`, `gpu` and `gpus` likewise.
         trials: Number of trials.
+        time: Their total duration in seconds.
+        measured: Number of trials with a measured energy; `energy` is theirs, in joules.
+        bound: Maximum joules of the others.
         cost: Their total cost in joules.
         latest: Number of the last of them.
     """
@@ -29,6 +41,10 @@ class Span:
     gpu: str
     gpus: int
     trials: int
+    time: float
+    measured: int
+    energy: float
+    bound: float
     cost: float
     latest: int
 
@@ -43,7 +59,9 @@ class Total:
         trials: Number of trials.
         epochs: Their total number of epochs.
         time: Their total duration in seconds.
-        measured: Number of trials with a measured energy; `energy` is theirs, in joules.
+        measured: Number of trials with a measured energy; `energy` is theirs, in joules, and
+            `measured_time` in seconds.
+        bound: Maximum joules of the others.
         cost: Their total cost in joules.
         latest: Number of the last of them.
     """
@@ -56,11 +74,16 @@ class Total:
     epochs: int
     time: float
     measured: int
+    measured_time: float
     energy: float
+    bound: float
     cost: float
     latest: int
 
 
+_MEASURED = trials.c.energy.is_not(None)
+_ENERGY = func.coalesce(func.sum(trials.c.energy), 0.0)
+_BOUND = func.sum(case((_MEASURED, 0.0), else_=trials.c.max_power * trials.c.time))
 _TOTALS = (
     select(
         trials.c.gpu,
@@ -71,7 +94,9 @@ _TOTALS = (
         func.sum(trials.c.epochs),
         func.sum(trials.c.time),
         func.count(trials.c.energy),
-        func.coalesce(func.sum(trials.c.energy), 0.0),
+        func.sum(case((_MEASURED, trials.c.time), else_=0.0)),
+        _ENERGY,
+        _BOUND,
         func.sum(trials.c.cost),
         func.max(trials.c.number),
     )
@@ -90,9 +115,6 @@ _COSTS = (
     .order_by(trials.c.number.desc())
     .limit(bindparam("most"))
 )
-_LATEST = select(trials.c.job, trials.c.batch_size, trials.c.state).where(
-    tuple_(trials.c.job, trials.c.number).in_(bindparam("pairs", expanding=True))
-)
 
 
 def spans(connection: Connection, job: int, after: int, width: int) -> list[Span]:
@@ -109,7 +131,16 @@ def _spans(width: int) -> Select[Any]:
     alike = (first, trials.c.batch_size, trials.c.state, trials.c.gpu, trials.c.gpus)
     latest = func.max(trials.c.number)
     return (
-        select(*alike, func.count(), func.sum(trials.c.cost), latest)
+        select(
+            *alike,
+            func.count(),
+            func.sum(trials.c.time),
+            func.count(trials.c.energy),
+            _ENERGY,
+            _BOUND,
+            func.sum(trials.c.cost),
+            latest,
+        )
         .where(trials.c.job == bindparam("job"), trials.c.recurrence > bindparam("after"))
         .group_by(*alike)
         .order_by(first, latest)
@@ -127,11 +158,3 @@ def costs(
     """Return batch size and cost of the latest trials in a state."""
     values = {"job": job, "gpu": gpu.name, "gpus": gpu.number, "state": state, "most": most}
     return [(size, cost) for size, cost in connection.execute(_COSTS, values)]
-
-
-def latest(connection: Connection, pairs: list[tuple[int, int]]) -> dict[int, tuple[int, str]]:
-    """Return batch size and state of trials, by job; `pairs` are jobs and trial numbers."""
-    if not pairs:
-        return {}
-    found = connection.execute(_LATEST, {"pairs": pairs})
-    return {job: (size, state) for job, size, state in found}

@@ -10,7 +10,7 @@ from zeus.optimizer.batch_size.job._log import Trial
 from zeus.optimizer.batch_size.policies._job_state import JobState, fingerprint
 from zeus.optimizer.batch_size.storage import Changes, JobRow
 from zeus.optimizer.batch_size.storage._cache import CachedJob
-from zeus.optimizer.batch_size.storage._rows import new_trial_row, trial_columns
+from zeus.optimizer.batch_size.storage._rows import account_row, new_trial_row, trial_columns
 
 
 @dataclass
@@ -25,6 +25,7 @@ class JobTransaction:
         began: Sequence numbers of the events that began trials, by trial.
         profiles: New rows of profiles, by GPU model, number of GPUs and batch size.
         requests: Numbers of the trials of new requests, by request.
+        counted: Whether the account changed.
     """
 
     row: JobRow
@@ -34,6 +35,7 @@ class JobTransaction:
     began: dict[int, int] = field(default_factory=dict)
     profiles: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
     requests: dict[str, int] = field(default_factory=dict)
+    counted: bool = False
 
     @property
     def brain(self) -> JobState:
@@ -54,6 +56,8 @@ class JobTransaction:
             self.requests[event.request] = event.trial
         if trial is not None:
             self.touched[event.trial] = trial
+        self.counted |= self.known.tally.apply(self.brain.spec, event, trial)
+        self.known.tally.sequence = self.sequence
         return trial
 
     def remembered(self) -> CachedJob:
@@ -73,6 +77,8 @@ class JobTransaction:
             else:
                 columns = trial_columns(trial, now)
                 changes.trials.append({"_job": job, "_number": number, **columns})
+        if self.counted:
+            changes.accounts.append(account_row(job, self.brain, self.known.tally))
         if not self.news:
             return
         changes.jobs.append(

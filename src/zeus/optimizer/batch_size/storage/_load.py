@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from zeus.errors import JobLogError
+from zeus.optimizer.batch_size.job._events import GpuModel
 from zeus.optimizer.batch_size.policies._job_state import JobState, fingerprint
 from zeus.optimizer.batch_size.storage import JobRow, View
 from zeus.optimizer.batch_size.storage._cache import CachedJob
-from zeus.store._values import damaged
+from zeus.optimizer.batch_size.storage._rows import profile_info
+from zeus.optimizer.batch_size.storage._tally import Tally, recent_of
+from zeus.store._values import damaged, parsed
+
+_RECENT = 1_000  # trials in which the last one that reached the target is searched for
 
 
 def recalled(view: View, row: JobRow, known: CachedJob | None = None) -> CachedJob:
@@ -25,11 +32,14 @@ def recalled(view: View, row: JobRow, known: CachedJob | None = None) -> CachedJ
     if known.sequence < row.sequence:
         for sequence, event in view.log(row.id, known.sequence):
             try:
-                known.brain.apply(event)
+                trial = known.brain.apply(event)
             except JobLogError as error:
                 why = f"event {sequence} of its log cannot follow those before it: {error}"
                 raise damaged(row.name, why) from error
             known.sequence = sequence
+            if sequence > known.tally.sequence:
+                known.tally.apply(known.brain.spec, event, trial)
+                known.tally.sequence = sequence
     return known
 
 
@@ -38,7 +48,32 @@ def _restored(view: View, row: JobRow) -> CachedJob:
         found = view.snapshot(row.id, fingerprint())
         if found is not None and found[0] <= row.sequence:
             try:
-                return CachedJob(JobState.restored(row.spec, found[1]), found[0])
+                brain = JobState.restored(row.spec, found[1])
+                return CachedJob(brain, found[0], _tally(view, row, found[0]))
             except JobLogError:
                 pass  # a snapshot only saves time; the log has everything
-    return CachedJob(JobState(row.spec), 0)
+    return CachedJob(JobState(row.spec), 0, _tally(view, row, 0))
+
+
+def _tally(view: View, row: JobRow, least: int) -> Tally:
+    """Return the stored tally, if it has at least the first `least` events in it; else count."""
+    stored = view.account(row.id)
+    if stored is not None and stored[1] is not None and least <= stored[0] <= row.sequence:
+        with contextlib.suppress(ValueError):
+            return Tally.from_dict(parsed(stored[1]), stored[0])
+    totals = view.totals(row.id)
+    last: dict[GpuModel, int] = {}
+    for total in totals:
+        gpu = GpuModel(total.gpu, total.gpus)
+        last[gpu] = max(last.get(gpu, 0), total.latest)
+    power = {gpu: view.max_power(row.id, number) for gpu, number in last.items()}
+    profiles = [profile_info(row.name, each) for each in view.profiles(row.id)]
+    recent = recent_of(row.spec, view.trials(row.id, most=_RECENT))
+    return Tally.recounted(
+        row.spec,
+        totals,
+        profiles=profiles,
+        max_power=power,
+        recent=recent,
+        sequence=row.sequence,
+    )

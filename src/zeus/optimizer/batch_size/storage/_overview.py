@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zeus.errors import UnknownJobError
 from zeus.optimizer._stopping import Outcome
-from zeus.optimizer.batch_size.api._answers import JobInfo, ProfileInfo, TrialInfo
-from zeus.optimizer.batch_size.api._commands import trial_name
+from zeus.optimizer.batch_size.api._answers import JobInfo, JobTotals, ProfileInfo, TrialInfo
+from zeus.optimizer.batch_size.api._commands import ListJobs
 from zeus.optimizer.batch_size.job._events import GpuModel
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.policies._job_state import Choice, Expected
@@ -18,12 +18,20 @@ from zeus.optimizer.batch_size.storage import JobRow, Row, View, reading_jobs
 from zeus.optimizer.batch_size.storage._account import Account, account
 from zeus.optimizer.batch_size.storage._history import Span, Total
 from zeus.optimizer.batch_size.storage._load import recalled
-from zeus.optimizer.batch_size.storage._rows import job_info, listed, profile_info
+from zeus.optimizer.batch_size.storage._rows import (
+    expected_default,
+    job_info,
+    listed,
+    profile_info,
+    trial_info,
+)
+from zeus.optimizer.batch_size.storage._tally import Tally
 from zeus.store import Store
 
 MAX_GPUS = 12  # GPU configurations whose beliefs are computed, the latest used first
 _MAX_RUNNING = 20
 _MAX_COSTS = 400  # latest runs whose cost is listed individually
+_MAX_LABELS = 200  # GPU models and tags to choose from
 _REMEMBERED = 64  # jobs whose beliefs are kept in memory
 
 
@@ -65,39 +73,29 @@ class Overview:
 
 
 @dataclass(frozen=True)
-class JobEntry:
-    """A job in a list.
-
-    Attributes:
-        info: The job and its progress.
-        batch_size: Batch size of its latest trial, as is `state`; `None` if there was none.
-    """
-
-    info: JobInfo
-    batch_size: int | None
-    state: str | None
-
-
-@dataclass(frozen=True)
 class JobPage:
     """A part of a list of jobs.
 
     Attributes:
-        entries: The jobs, in the order of their names.
-        earlier: Whether there are jobs before these; `later`: after these.
-        number: Total number of jobs; `running` is the number of running trials.
+        jobs: The jobs, in their order.
+        later: Whether there are jobs after these.
+        totals: Sums over all jobs that match.
+        number: Total number of jobs, whether they match or not.
+        gpus: GPU models of the latest trials of all jobs; `tags` are all tags.
     """
 
-    entries: Sequence[JobEntry]
-    earlier: bool
+    jobs: Sequence[JobInfo]
     later: bool
+    totals: JobTotals
     number: int
-    running: int
+    gpus: Sequence[str]
+    tags: Sequence[str]
 
 
 @dataclass(frozen=True)
 class _Believed:
     sequence: int
+    tally: Tally
     next: dict[GpuModel, Choice]
     outlooks: dict[GpuModel, list[Expected]]
 
@@ -114,43 +112,27 @@ class Overviews:
         self._lock = threading.Lock()
         self._believed: OrderedDict[int, _Believed] = OrderedDict()
 
-    def jobs(
-        self,
-        text: str = "",
-        *,
-        after: str = "",
-        before: str | None = None,
-        running: bool = False,
-        most: int = 50,
-        only: str | None = None,
-    ) -> JobPage:
-        """Return jobs in the order of their names.
+    def jobs(self, asked: ListJobs) -> JobPage:
+        """Return a page of jobs.
 
         Args:
-            text: Text that the names contain, case-insensitive.
-            after: Only names after this one.
-            before: Only names before this one. If given, the closest ones are returned.
-            running: Only jobs with running trials.
-            most: Maximum number of jobs.
-            only: Name of the only job that the caller may see.
+            asked: Which ones, in which order; its scope limits everything on the page.
 
         Raises:
             StorageError: If the store cannot be read.
         """
         with reading_jobs(self._store) as view:
-            if only is not None:
-                row = view.job(only)
-                rows = [] if row is None else [row]
-                return JobPage(_entries(view, rows), False, False, len(rows), 0)
             # One more than requested shows whether there are more.
-            rows = view.find_jobs(text, after=after, before=before, running=running, most=most + 1)
-            more = len(rows) > most
-            kept = rows[:most] if before is None else rows[-most:]
+            rows = view.find_jobs(replace(asked, most=asked.most + 1))
+            kept = rows[: asked.most]
+            about = view.about(kept)
+            labels = view.labels(_MAX_LABELS) if asked.scope is None else ([], [])
             return JobPage(
-                _entries(view, kept),
-                bool(after) if before is None else more,
-                more if before is None else True,
-                *view.numbers(),
+                [listed(row, about[row.id]) for row in kept],
+                len(rows) > len(kept),
+                view.sums(asked),
+                view.numbers()[0] if asked.scope is None else len(rows),
+                *labels,
             )
 
     def read(
@@ -203,11 +185,14 @@ class Overviews:
             gpu = gpus[0] if gpus else None
         believed = self._beliefs(view, row, gpus)
         profiles = [profile_info(row.name, each) for each in view.profiles(row.id)]
-        power = {each: _max_power(view, row.id, last[each]) for each in believed.outlooks}
+
+        def expected(at: GpuModel) -> float | None:
+            return expected_default(believed.outlooks.get(at, ()), spec)
+
         width = max(1, -(-row.recurrences // stretches))
         running = view.running(row.id, _MAX_RUNNING) if row.running else []
         return Overview(
-            info=job_info(row),
+            info=job_info(row, view.about([row])[row.id]),
             spec=spec,
             gpus=gpus,
             gpu=gpu,
@@ -219,20 +204,21 @@ class Overviews:
             width=width,
             spans=view.spans(row.id, 0, width),
             totals=totals,
-            account=account(spec, totals, believed.outlooks, profiles, power),
+            account=account(spec, believed.tally, expected),
             profiles=profiles,
-            running=[_trial(row.id, each) for each in running],
-            trials=[_trial(row.id, each) for each in listed],
+            running=[trial_info(row.id, each) for each in running],
+            trials=[trial_info(row.id, each) for each in listed],
         )
 
     def _beliefs(self, view: View, row: JobRow, gpus: Sequence[GpuModel]) -> _Believed:
         with self._lock:
             known = self._believed.get(row.id)
         if known is None or known.sequence != row.sequence:
-            brain = recalled(view, row).brain
-            used = gpus[:MAX_GPUS]
+            loaded = recalled(view, row)
+            brain, used = loaded.brain, gpus[:MAX_GPUS]
             known = _Believed(
                 row.sequence,
+                loaded.tally,
                 {gpu: brain.decide(gpu) for gpu in used},
                 {gpu: brain.beliefs(gpu) for gpu in used},
             )
@@ -242,18 +228,3 @@ class Overviews:
             while len(self._believed) > _REMEMBERED:
                 self._believed.popitem(last=False)
         return known
-
-
-def _entries(view: View, rows: Sequence[JobRow]) -> list[JobEntry]:
-    latest = view.latest(rows)
-    return [JobEntry(listed(row), *latest.get(row.id, (None, None))) for row in rows]
-
-
-def _max_power(view: View, job: int, number: int) -> float:
-    trial = view.trial(job, number)
-    assert trial is not None
-    return float(trial["max_power"])
-
-
-def _trial(job: int, row: Row) -> TrialInfo:
-    return TrialInfo.from_dict({**row, "trial": trial_name(job, row["number"])})

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zeus.errors import DamagedJobError
 from zeus.optimizer._stopping import Outcome
-from zeus.optimizer.batch_size.api._answers import Decision, JobInfo, ProfileInfo, Verdict
+from zeus.optimizer.batch_size.api._answers import (
+    Decision,
+    JobInfo,
+    ProfileInfo,
+    TrialInfo,
+    Verdict,
+)
 from zeus.optimizer.batch_size.api._commands import trial_name
 from zeus.optimizer.batch_size.job._events import Decided, Ended, Resumed
 from zeus.optimizer.batch_size.job._job_batch import OPTIMIZED, Role
 from zeus.optimizer.batch_size.job._log import Trial
 from zeus.optimizer.batch_size.job._share import can_share
 from zeus.optimizer.batch_size.job._spec import JobSpec
+from zeus.optimizer.batch_size.policies._base import ArmStatus
+from zeus.optimizer.batch_size.policies._job_state import Expected, JobState
 from zeus.optimizer.batch_size.storage import JobRow, Row
+from zeus.optimizer.batch_size.storage._account import account, columns
+from zeus.optimizer.batch_size.storage._tally import Tally
+from zeus.store._tables import accounts
 from zeus.store._values import damaged, parsed
 
 #: Purpose of trials in words.
@@ -25,9 +38,19 @@ REASONS = {
     Role.RETRY: "a retry, after a trial that did not reach the target",
 }
 
+DAMAGED = "its record in the store is damaged and cannot be read"
 
-def job_info(row: JobRow) -> JobInfo:
-    """Return the response for a job."""
+
+def job_info(row: JobRow, about: Mapping[str, Any]) -> JobInfo:
+    """Return the response for a job.
+
+    Args:
+        row: Its row.
+        about: The rest, from `View.about`.
+
+    Raises:
+        DamagedJobError: If the row cannot be read.
+    """
     return JobInfo(
         name=row.name,
         spec=row.spec.to_dict(),
@@ -36,16 +59,24 @@ def job_info(row: JobRow) -> JobInfo:
         recurrences=row.recurrences,
         trials=row.trials,
         running=row.running,
+        **about,
     )
 
 
-def listed(row: JobRow) -> JobInfo:
+def listed(row: JobRow, about: Mapping[str, Any]) -> JobInfo:
     """Return the entry for a job in a list, even if its record is damaged."""
     try:
-        return job_info(row)
+        return job_info(row, about)
     except DamagedJobError as error:
         name = row.name if row.name.isprintable() else ascii(row.name)[1:-1]
-        return JobInfo(name, {}, 0.0, 0.0, 0, 0, 0, damage=str(error))
+        return JobInfo(name, {}, 0.0, 0.0, 0, 0, 0, damage=str(error), trouble=DAMAGED)
+
+
+def trial_info(job: int, row: Row) -> TrialInfo:
+    """Return the response for a trial."""
+    role = Role[row["role"].upper()] if row["role"].upper() in Role.__members__ else None
+    reason = row["reason"] or (REASONS[role] if role is not None else "")
+    return TrialInfo.from_dict({**row, "trial": trial_name(job, row["number"]), "reason": reason})
 
 
 def profile_info(job: str, row: Row) -> ProfileInfo:
@@ -82,6 +113,8 @@ def decision(row: JobRow, spec: JobSpec, decided: Decided) -> Decision:
 
 
 def _reason(spec: JobSpec, decided: Decided) -> str:
+    if decided.reason:
+        return decided.reason
     if decided.role == Role.DEFAULT and decided.batch_size != spec.default_batch_size:
         replicas = decided.replicas or 1
         if not can_share(spec.default_batch_size, replicas):
@@ -128,6 +161,7 @@ def new_trial_row(job: int, sequence: int, trial: Trial, now: float) -> dict[str
         "role": decided.role.name.lower(),
         "threshold": decided.threshold,
         "began": decided.at,
+        "reason": decided.reason,
         **trial_columns(trial, now),
     }
 
@@ -149,5 +183,55 @@ def trial_columns(trial: Trial, now: float) -> dict[str, Any]:
         "energy": None if trial.unmeasured else trial.energy,
         "cost": trial.cost,
         "metric": trial.metric,
+        "best": trial.best,
         "note": "" if ended is None else ended.note,
     }
+
+
+def account_row(job: int, brain: JobState, tally: Tally) -> dict[str, Any]:
+    """Return the row of `accounts` for a job.
+
+    Args:
+        job: Its number.
+        brain: Its state, which says what the default is expected to cost.
+        tally: Sums over its trials.
+    """
+    sums = tally.gpus.values()
+    trials, missing = sum(each.trials for each in sums), sum(each.unmeasured for each in sums)
+    missed = sum(each.trials - each.converged for each in sums)
+    wasted = sum(each.wasted for each in sums)
+    running = {trial.decided.recurrence for trial in brain.log.open.values()}
+    known = account(brain.spec, tally, lambda gpu: expected_default(brain.beliefs(gpu), brain.spec))
+    return {
+        "job": job,
+        "sequence": tally.sequence,
+        "tally": json.dumps(tally.to_dict(), separators=(",", ":")),
+        "energy": sum(each.energy for each in sums) if trials > missing else None,
+        "time": sum(each.time for each in sums) if trials else None,
+        "cost": sum(each.cost for each in sums) if trials else None,
+        "unmeasured": missing,
+        "wasted": wasted if trials and (wasted or not (missed and missing)) else None,
+        "trouble": tally.recent.trouble(running),
+        **dict(columns(known)),
+    }
+
+
+def damaged_account(job: int, sequence: int) -> dict[str, Any]:
+    """Return the row of `accounts` for a job whose record cannot be read."""
+    unknown = dict.fromkeys(c.name for c in accounts.c)
+    known = {"basis": "", "comparison": DAMAGED, "trouble": DAMAGED, "unmeasured": 0}
+    return {**unknown, **known, "job": job, "sequence": sequence, "tally": "{}"}
+
+
+def expected_default(beliefs: Sequence[Expected], spec: JobSpec) -> float | None:
+    """Return the cost in joules that a policy expects of the default batch size, if any.
+
+    Args:
+        beliefs: Its expectations, from `JobState.beliefs`.
+        spec: The job.
+    """
+    for each in beliefs:
+        if each.batch_size == spec.default_batch_size:
+            believed = each.standing in (ArmStatus.EXPECTED, ArmStatus.PROVEN)
+            return each.cost if believed else None
+    return None

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from zeus.errors import StorageError, UnknownJobError, ZeusError
-from zeus.optimizer.batch_size.api._answers import JobInfo, TrialInfo
+from zeus._rules import enforce
+from zeus.errors import RequestError, StorageError, UnknownJobError, ZeusError
+from zeus.optimizer.batch_size.api._answers import EpochInfo, JobInfo
 from zeus.optimizer.batch_size.api._commands import (
     JobCommand,
+    JobFilter,
+    ListEpochs,
     ListJobs,
     ListTrials,
     ShowJob,
     ShowLog,
     ShowProfiles,
+    ShowTrial,
+    SumJobs,
     Sweep,
-    trial_name,
 )
-from zeus.optimizer.batch_size.storage import JobRow, View, reading_jobs, writing_jobs
+from zeus.optimizer.batch_size.job._events import EpochReported
+from zeus.optimizer.batch_size.storage import JobRow, Row, View, reading_jobs, writing_jobs
 from zeus.optimizer.batch_size.storage._batch import Batch
 from zeus.optimizer.batch_size.storage._cache import Cache
 from zeus.optimizer.batch_size.storage._leases import WatchedLeases
-from zeus.optimizer.batch_size.storage._rows import job_info, listed, profile_info
+from zeus.optimizer.batch_size.storage._rows import job_info, listed, profile_info, trial_info
 from zeus.store import Store
 from zeus.store._engine import may_be_tried_again
 from zeus.transport._command import Answer
@@ -32,6 +38,7 @@ T = TypeVar("T")
 
 _TRIES = 3
 _SWEPT_AT_ONCE = 100  # jobs
+_COUNTED_AT_ONCE = 200  # jobs
 
 
 class Jobs:
@@ -56,6 +63,7 @@ class Jobs:
         self._now = now
         self._leases = leases
         self._cache = Cache()
+        self._all_counted = False  # new jobs are counted from their first trial on
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -66,6 +74,8 @@ class Jobs:
         """Execute a command and return its answer; see `JobsApi`."""
         answer: Any
         if command.method == "GET":
+            if isinstance(command, JobFilter):
+                self.count()
             with reading_jobs(self._store) as view:
                 answer = _read(view, command)
         else:
@@ -145,7 +155,22 @@ class Jobs:
                     lapsed = self._leases.lapsed_jobs()[:_SWEPT_AT_ONCE]
         if lapsed:
             self.execute([Sweep(job_id=job) for job in lapsed])
+        self.count()
         return len(lapsed)
+
+    def count(self) -> None:
+        """Compute the accounts of jobs of an older store, which has none, a part at a time.
+
+        Nothing happens if the store cannot be written.
+        """
+        if self._all_counted:
+            return
+        with reading_jobs(self._store) as view:
+            jobs = view.uncounted(_COUNTED_AT_ONCE)
+        with contextlib.suppress(StorageError):
+            if jobs:
+                self.execute([Sweep(job_id=job) for job in jobs])
+        self._all_counted = not jobs
 
     def numbers(self) -> tuple[int, int]:
         """Return the number of jobs, and of running trials."""
@@ -160,17 +185,24 @@ def _read(view: View, command: JobCommand[Any]) -> Any:
     match command:
         case ListJobs():
             return _list_jobs(view, command)
+        case SumJobs():
+            enforce(command, RequestError)
+            return view.sums(command)
         case ShowJob():
-            return job_info(_found(view, command))
+            row = _found(view, command)
+            return job_info(row, view.about([row])[row.id])
         case ListTrials(before=before, most=most):
             row = _found(view, command)
             rows = view.trials(row.id, most=most, **({} if before is None else {"before": before}))
-            return [
-                TrialInfo.from_dict({**each, "trial": trial_name(row.id, each["number"])})
-                for each in rows
-            ]
-        case ShowProfiles(job=job):
-            return [profile_info(job, each) for each in view.profiles(_found(view, command).id)]
+            return [trial_info(row.id, each) for each in rows]
+        case ShowTrial():
+            job, trial = _trial(view, command)
+            return trial_info(job, trial)
+        case ListEpochs(after=after, most=most):
+            return _epochs(view, *_trial(view, command), after, most)
+        case ShowProfiles(job=job_name):
+            found = view.profiles(_found(view, command).id)
+            return [profile_info(job_name, each) for each in found]
         case ShowLog(after=after, most=most):
             events = view.log(_found(view, command).id, after, most)
             return [{"sequence": sequence, **event.to_dict()} for sequence, event in events]
@@ -178,11 +210,32 @@ def _read(view: View, command: JobCommand[Any]) -> Any:
 
 
 def _list_jobs(view: View, command: ListJobs) -> list[JobInfo]:
-    if command.scope is None:
-        after = command.after if command.after.isprintable() else ""
-        return [listed(row) for row in view.jobs(after, command.most)]
-    row = view.job(command.scope)
-    return [] if row is None else [job_info(row)]
+    enforce(command, RequestError)
+    if command.after and command.sort != "name":
+        raise RequestError(
+            f"`after` is for lists sorted by name, but got sort={command.sort!r}; use `skip`"
+        )
+    rows = view.find_jobs(command)
+    about = view.about(rows)
+    return [listed(row, about[row.id]) for row in rows]
+
+
+def _trial(view: View, command: ShowTrial | ListEpochs) -> tuple[int, Row]:
+    job, number = command.trial_key()
+    row = view.job_numbered(job)
+    if row is None and command.scope is None:
+        raise UnknownJobError(f"there is no trial {command.trial!r}")
+    command.permit("" if row is None else row.name)
+    trial = view.trial(job, number)
+    if trial is None:
+        raise UnknownJobError(f"there is no trial {command.trial!r}")
+    return job, trial
+
+
+def _epochs(view: View, job: int, trial: Row, after: int, most: int) -> list[EpochInfo]:
+    found = view.events_of_trial(job, trial["number"], trial["sequence"])
+    epochs = [event for event in found if isinstance(event, EpochReported) and event.epoch > after]
+    return [EpochInfo(at=event.at, **event.payload()) for event in epochs[:most]]
 
 
 def _found(view: View, command: JobCommand[Any]) -> JobRow:

@@ -18,13 +18,17 @@ from sqlalchemy.dialects import postgresql, sqlite
 from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.job._events import Event
 from zeus.optimizer.batch_size.job._spec import JobSpec
+from zeus.optimizer.batch_size.storage._account import NONE_REACHED
+from zeus.optimizer.batch_size.storage._tally import Tally
 from zeus.optimizer.batch_size.storage._view import JOB_COLUMNS, JobRow, View
 from zeus.store._store import Store
 from zeus.store._tables import (
+    accounts,
     events,
     jobs,
     profiles,
     snapshots,
+    tags,
     trials,
 )
 
@@ -40,6 +44,7 @@ class Changes:
         trials: Rows with the columns that change while a trial runs.
         profiles: Rows of `profiles`.
         snapshots: Rows of `snapshots`.
+        accounts: Rows of `accounts`.
     """
 
     events: list[tuple[int, int, Event]] = field(default_factory=list)
@@ -48,6 +53,7 @@ class Changes:
     trials: list[dict[str, Any]] = field(default_factory=list)
     profiles: list[dict[str, Any]] = field(default_factory=list)
     snapshots: list[dict[str, Any]] = field(default_factory=list)
+    accounts: list[dict[str, Any]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return any(vars(self).values())
@@ -110,6 +116,7 @@ _RUNNING_COLUMNS = (
     "energy",
     "cost",
     "metric",
+    "best",
     "note",
 )
 _UPDATE_TRIAL = (
@@ -129,6 +136,15 @@ _UPDATE_JOB = (
 )
 
 
+# Of a job without trials: its tally is known to be empty, and nothing is compared.
+_NEW_ACCOUNT: dict[str, Any] = {
+    "sequence": 0,
+    "tally": json.dumps(Tally().to_dict(), separators=(",", ":")),
+    "unmeasured": 0,
+    "basis": "",
+    "comparison": NONE_REACHED,
+    "trouble": "",
+}
 # An id that no job can have.
 _REHEARSED = -1
 _REHEARSAL: dict[str, dict[str, Any]] = {
@@ -142,7 +158,7 @@ _REHEARSAL: dict[str, dict[str, Any]] = {
         "attempt": 0, "gpu": "", "gpus": 1, "max_power": 1.0, "batch_size": 1, "role": "default",
         "threshold": None, "began": 0.0, "state": Outcome.RUNNING.value, "lease_until": 0.0,
         "ended": None, "epochs": 0, "time": 0.0, "energy": None, "cost": 0.0, "metric": None,
-        "note": "",
+        "best": None, "note": "", "reason": "",
     },
 }  # fmt: skip
 
@@ -176,7 +192,15 @@ class Transaction(View):
         number = self._connection.execute(added, values).scalar()
         if number is None:
             return None
+        self._connection.execute(accounts.insert(), {"job": number, **_NEW_ACCOUNT})
         return JobRow(number, spec.name, text, at, at, 0, 0, 0, 0)
+
+    def tag_job(self, job: int, texts: Iterable[str]) -> None:
+        """Replace the tags of a job."""
+        self._connection.execute(delete(tags).where(tags.c.job == job))
+        rows = [{"job": job, "tag": text} for text in texts]
+        if rows:
+            self._connection.execute(tags.insert(), rows)
 
     def delete_job(self, job: int) -> None:
         """Delete a job with everything that belongs to it."""
@@ -221,6 +245,8 @@ class Transaction(View):
             self._upsert(profiles, ("job", "gpu", "gpus", "batch_size"), changes.profiles)
         if changes.snapshots:
             self._upsert(snapshots, ("job",), changes.snapshots)
+        if changes.accounts:
+            self._upsert(accounts, ("job",), changes.accounts)
 
     def _insert(self, table: Any) -> Any:
         dialect = sqlite if self._connection.dialect.name == "sqlite" else postgresql

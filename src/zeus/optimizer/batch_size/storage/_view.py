@@ -9,10 +9,13 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, bindparam, func, select
 
 from zeus.errors import ZeusError
+from zeus.optimizer.batch_size.api._answers import JobTotals
+from zeus.optimizer.batch_size.api._commands import JobFilter, ListJobs
 from zeus.optimizer.batch_size.job._events import Event, GpuModel, event_of
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.storage import _history as history
-from zeus.store._tables import events, jobs, profiles, snapshots, trials
+from zeus.optimizer.batch_size.storage import _listing as listing
+from zeus.store._tables import accounts, events, jobs, profiles, snapshots, trials
 from zeus.store._values import damaged, parsed
 
 Row = dict[str, Any]
@@ -92,6 +95,8 @@ JOB_COLUMNS = (
     jobs.c.running,
 )
 _BY_NAME = select(*JOB_COLUMNS).where(jobs.c.name == bindparam("name"))
+_BY_IDS = select(*JOB_COLUMNS).where(jobs.c.id.in_(bindparam("ids", expanding=True)))
+_ACCOUNT = select(accounts.c.sequence, accounts.c.tally).where(accounts.c.job == bindparam("job"))
 _EVENTS = (
     select(events.c.sequence, events.c.kind, events.c.trial, events.c.at, events.c.payload)
     .where(events.c.job == bindparam("job"), events.c.sequence > bindparam("after"))
@@ -174,29 +179,33 @@ class View:
         """Return up to `most` jobs by name, starting after the name `after`."""
         return [JobRow(*r) for r in self._connection.execute(_PAGE, {"after": after, "most": most})]
 
-    def find_jobs(
-        self, text: str, *, after: str, before: str | None, running: bool, most: int
-    ) -> list[JobRow]:
-        """Return jobs in the order of their names.
+    def find_jobs(self, asked: ListJobs) -> list[JobRow]:
+        """Return the requested jobs, in their order."""
+        ids = listing.found(self._connection, asked)
+        found = self._connection.execute(_BY_IDS, {"ids": ids}) if ids else ()
+        rows = {row[0]: JobRow(*row) for row in found}
+        return [rows[each] for each in ids]
 
-        Args:
-            text: Text that the names contain, case-insensitive.
-            after: Only names after this one.
-            before: Only names before this one. If given, the closest ones are returned.
-            running: Only jobs with running trials.
-            most: Maximum number of jobs.
-        """
-        statement = select(*JOB_COLUMNS).where(jobs.c.name > after).limit(most)
-        if text:
-            lower = func.lower(jobs.c.name)
-            statement = statement.where(lower.contains(text.lower(), autoescape=True))
-        if running:
-            busy = select(trials.c.job).where(trials.c.lease_until.is_not(None))
-            statement = statement.where(jobs.c.id.in_(busy))
-        if before is None:
-            return [JobRow(*r) for r in self._connection.execute(statement.order_by(jobs.c.name))]
-        statement = statement.where(jobs.c.name < before).order_by(jobs.c.name.desc())
-        return [JobRow(*r) for r in self._connection.execute(statement)][::-1]
+    def sums(self, asked: JobFilter[Any]) -> JobTotals:
+        """Return sums over the matching jobs."""
+        return listing.sums(self._connection, asked)
+
+    def about(self, rows: Iterable[JobRow]) -> dict[int, dict[str, Any]]:
+        """Return what `JobInfo` says of jobs besides their rows, by the numbers of the jobs."""
+        return listing.about(self._connection, [row.id for row in rows])
+
+    def labels(self, most: int) -> tuple[list[str], list[str]]:
+        """Return the GPU models and the tags of all jobs, up to `most` of each."""
+        return listing.gpus(self._connection, most), listing.all_tags(self._connection, most)
+
+    def uncounted(self, most: int) -> list[int]:
+        """Return jobs whose account was not computed yet."""
+        return listing.uncounted(self._connection, most)
+
+    def account(self, job: int) -> tuple[int, str | None] | None:
+        """Return the number of the last event in the account of a job, and its tally."""
+        row = self._connection.execute(_ACCOUNT, {"job": job}).first()
+        return None if row is None else (row[0], row[1])
 
     def snapshot(self, job: int, fingerprint: str) -> tuple[int, bytes] | None:
         """Return the number of its last event and the snapshot, if made by the same code."""
@@ -215,11 +224,6 @@ class View:
     def costs(self, job: int, gpu: GpuModel, state: str, most: int) -> list[tuple[int, float]]:
         """Return batch size and cost of the latest trials that ended in a state."""
         return history.costs(self._connection, job, gpu, state, most)
-
-    def latest(self, rows: Iterable[JobRow]) -> dict[int, tuple[int, str]]:
-        """Return batch size and state of the latest trial of each job, by the job's number."""
-        pairs = [(row.id, row.trials) for row in rows if row.trials]
-        return history.latest(self._connection, pairs)
 
     def running(self, job: int, most: int) -> list[Row]:
         """Return rows of running trials, the latest first."""
@@ -252,13 +256,25 @@ class View:
             raise damaged(self._name(job), str(error)) from error
 
     def _name(self, job: int) -> str:
-        return str(self._connection.execute(select(jobs.c.name).where(jobs.c.id == job)).scalar())
+        row = self.job_numbered(job)
+        return "" if row is None else row.name
+
+    def job_numbered(self, job: int) -> JobRow | None:
+        """Return a job by its number."""
+        row = self._connection.execute(_BY_IDS, {"ids": [job]}).first()
+        return None if row is None else JobRow(*row)
 
     def trial(self, job: int, number: int) -> Row | None:
         """Return a row of `trials`."""
         found = self._connection.execute(_TRIAL, {"job": job, "number": number})
         row = found.mappings().first()
         return None if row is None else dict(row)
+
+    def max_power(self, job: int, number: int) -> float:
+        """Return the maximum power of the GPUs of a trial in watts."""
+        row = self.trial(job, number)
+        assert row is not None
+        return float(row["max_power"])
 
     def trials(self, job: int, before: int = _EVERY, most: int = _EVERY) -> list[Row]:
         """Return rows of `trials` with numbers below `before`, the latest first."""

@@ -1,0 +1,137 @@
+"""Why a job needs a person: its latest runs failed, missed the target, or were not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from zeus.optimizer._stopping import Outcome, better
+from zeus.optimizer.batch_size.job._events import Ended
+from zeus.optimizer.batch_size.job._log import Trial
+from zeus.optimizer.batch_size.job._spec import JobSpec
+
+_LONGEST = 120  # characters of a run's own note
+_MAX_SIZES = 256
+
+
+@dataclass
+class Recent:
+    """Runs since the target was last reached.
+
+    Attributes:
+        runs: Number of runs, all of which missed it.
+        recurrences: Number of recurrences that they belong to; `recurrence` is the latest.
+        failed: Number of runs that failed before the end of their first epoch; `expired` and
+            `cancelled` likewise.
+        sizes: Their batch sizes.
+        best: The best metric of any of them; `None` if there was none.
+        note: Why the latest one ended, in words.
+        unmeasured: Whether the energy of the latest run was not measured.
+    """
+
+    runs: int = 0
+    recurrences: int = 0
+    recurrence: int = 0
+    failed: int = 0
+    expired: int = 0
+    cancelled: int = 0
+    sizes: list[int] = field(default_factory=list)
+    best: float | None = None
+    note: str = ""
+    unmeasured: bool = False
+
+    def end(self, spec: JobSpec, trial: Trial, event: Ended) -> None:
+        """Add a run that has ended.
+
+        Args:
+            spec: The job.
+            trial: The run.
+            event: How it ended.
+        """
+        self.add(
+            spec,
+            state=event.outcome,
+            recurrence=trial.decided.recurrence,
+            batch_size=trial.decided.batch_size,
+            epochs=trial.epochs,
+            best=trial.best,
+            note=event.note,
+            unmeasured=trial.unmeasured,
+        )
+
+    def add(
+        self,
+        spec: JobSpec,
+        *,
+        state: str,
+        recurrence: int,
+        batch_size: int,
+        epochs: int,
+        best: float | None,
+        note: str,
+        unmeasured: bool,
+    ) -> None:
+        """Add a run that has ended; see the attributes of `TrialInfo`."""
+        if epochs:
+            self.unmeasured = unmeasured
+        if state == Outcome.CONVERGED:
+            vars(self).update(vars(Recent(unmeasured=self.unmeasured)))
+            return
+        self.runs += 1
+        if recurrence > self.recurrence:
+            self.recurrences += 1
+            self.recurrence = recurrence
+        self.failed += state == Outcome.FAILED and not epochs
+        self.expired += state == Outcome.EXPIRED
+        self.cancelled += state == Outcome.CANCELLED
+        if batch_size not in self.sizes and len(self.sizes) < _MAX_SIZES:
+            self.sizes.append(batch_size)
+        if best is not None:
+            self.best = better(self.best, best, higher_is_better=spec.higher_is_better)
+        said = " ".join(note.split())
+        self.note = said if len(said) <= _LONGEST else said[: _LONGEST - 1] + "…"
+
+    def resume(self) -> None:
+        """Take out a run that had expired, and goes on."""
+        self.expired = max(0, self.expired - 1)
+        self.runs = max(0, self.runs - 1)
+        if not self.runs:
+            vars(self).update(vars(Recent(unmeasured=self.unmeasured)))
+
+    def trouble(self, running: Collection[int]) -> str:
+        """Say in words what needs a person; empty if nothing does.
+
+        Args:
+            running: Recurrences with a running trial, whose outcome is open.
+        """
+        said = [self._missed(self.recurrences - (self.recurrence in running))]
+        if self.unmeasured:
+            said.append("the energy of the latest run was not measured")
+        return "; ".join(filter(None, said))
+
+    def _missed(self, recurrences: int) -> str:
+        if recurrences < 1:
+            return ""
+        why = f": {self.note}" if self.note else ""
+        if self.cancelled == self.runs:
+            # A single one may have been interrupted by a person, who knows.
+            return f"the latest {self.runs} runs were cancelled{why}" if self.runs > 1 else ""
+        if self.expired + self.cancelled == self.runs:
+            which = _latest(self.expired)
+            return f"{which} stopped reporting, and {_its(self.expired)} expired"
+        if self.failed and self.failed + self.expired + self.cancelled == self.runs:
+            return f"{_latest(self.failed)} failed before the end of the first epoch{why}"
+        sizes = f"batch size {self.sizes[0]}" if len(self.sizes) == 1 else "any batch size"
+        where = "the latest recurrence"
+        if recurrences > 1:
+            where = f"the latest {recurrences} recurrences"
+        best = "" if self.best is None else f"; best metric {self.best:.6g}"
+        return f"target not reached by {sizes} in {where}{best}"
+
+
+def _latest(runs: int) -> str:
+    return "the latest run" if runs == 1 else f"the latest {runs} runs"
+
+
+def _its(runs: int) -> str:
+    return "its lease" if runs == 1 else "their leases"
