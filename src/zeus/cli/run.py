@@ -1,12 +1,12 @@
 """`zeus run`: run recurrences of a job end to end.
 
 With `--json`, one object with `job` (its name), `recurrences` and `exit_code`. A recurrence has
-`recurrence` (its number; 0 if the server was unreachable), `outcome` (converged, failed, stopped or
-cancelled), `batch_size`, `epochs`, `metric`, `time` (s), `energy` (J, null if unknown), `cost` (J)
-of its last trial, and `trials`: each with `trial`, `recurrence`, `attempt`, `batch_size`, `role`,
-`reason`, `outcome`, `note`, `epochs`, `time`, `energy`, `cost`, `metric`, `exit_code`, `signal`,
-`reported` (whether the program itself reported epochs) and `warning` (what it seems to do wrong
-with its batch size).
+`recurrence` (its number; 0 if the server was unreachable), `outcome` (converged, failed, stopped,
+cancelled, or running if it was preempted), `batch_size`, `epochs`, `metric`, `time` (s), `energy`
+(J, null if unknown), `cost` (J) of its last trial, and `trials`: each with `trial`, `recurrence`,
+`attempt`, `batch_size`, `role`, `reason`, `outcome`, `note`, `epochs`, `time`, `energy`, `cost`,
+`metric`, `exit_code`, `signal`, `reported` (whether the program itself reported epochs) and
+`warning` (what it seems to do wrong with its batch size).
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import Decision
 from zeus.optimizer.batch_size.job._job_file import JobFile
 from zeus.optimizer.batch_size.job._spec import JobSpec
-from zeus.optimizer.batch_size.running._launcher import Launcher, ProgramEnd, TrialEnd
+from zeus.optimizer.batch_size.running._launcher import Launcher
 from zeus.optimizer.batch_size.running._location import Location
+from zeus.optimizer.batch_size.running._trial_end import ProgramEnd, TrialEnd
 
 #: Arguments after `--` belong to the program to run.
 RUNS_A_PROGRAM = True
@@ -116,6 +117,11 @@ exit codes:
         help="maximum samples of one replica at once; larger shares accumulate gradients",
     )
     parser.add_argument(
+        "--run-id",
+        metavar="NAME",
+        help="name of this run; started again under it after an interruption, its trial goes on",
+    )
+    parser.add_argument(
         "--trust-exit-code",
         action="store_true",
         help="exit code 0 of a command that reports nothing means that it reached the target",
@@ -144,7 +150,8 @@ def run(arguments: argparse.Namespace) -> int:
             child = Child(words, files, environment)
             ended = child.run()
             interrupted = bool(_ENDING.intersection(child.signals))
-            return ProgramEnd(ended.exit_code, ended.signal, interrupted)
+            preempted = signal.SIGTERM in child.signals and signal.SIGINT not in child.signals
+            return ProgramEnd(ended.exit_code, ended.signal, interrupted, preempted)
 
         try:
             launcher = Launcher(
@@ -160,6 +167,7 @@ def run(arguments: argparse.Namespace) -> int:
                 max_local_batch_size=arguments.max_local_batch_size or file.max_local_batch_size,
                 trust_exit_code=arguments.trust_exit_code,
                 tags=file.tags,
+                run_id=arguments.run_id,
             )
         except RunError as error:
             raise UsageError(str(error)) from error
@@ -256,6 +264,9 @@ def _explain(file: JobFile, trials: Sequence[TrialEnd]) -> None:
     spec, last = file.spec, trials[-1]
     if last.outcome == Outcome.CANCELLED:
         print_message(f"job {spec.name!r}: {last.note}; this trial is not counted")
+        return
+    if last.outcome == Outcome.RUNNING:
+        print_message(f"job {spec.name!r}: {last.note}")
         return
     known = [trial for trial in trials if trial.metric is not None]
     best = ""

@@ -90,6 +90,9 @@ class ZeusDataLoader(DataLoader[Any]):
         replicas: Number of data-parallel replicas of a recurring job; see `BatchSizeOptimizer`.
         max_local_batch_size: Maximum batch of one process of a recurring job; a larger share takes
             `accumulation_steps` batches, which are one step together.
+        run_id: Name of this run of a recurring job, the same whenever it is started again after an
+            interruption; see `BatchSizeOptimizer`.
+        epochs_done: Number of epochs in the checkpoint that the run continues from.
         **settings: All other arguments of PyTorch's loader.
 
     Raises:
@@ -117,6 +120,8 @@ class ZeusDataLoader(DataLoader[Any]):
         rank_timeout: float = 600.0,
         replicas: int | None = None,
         max_local_batch_size: int | None = None,
+        run_id: str | None = None,
+        epochs_done: int = 0,
         **settings: Any,
     ) -> None:
         self._run: TrainingRun | None = None
@@ -146,10 +151,11 @@ class ZeusDataLoader(DataLoader[Any]):
                 rank_timeout=rank_timeout,
                 replicas=replicas,
                 max_local_batch_size=max_local_batch_size,
+                run_id=run_id,
             )
             batch_size = _agreed(self._recurring, batch_size, given)
             self._optimizer = self._recurring.optimizer
-            self._run = self._recurring.training_run()
+            self._run = self._recurring.training_run(epochs_done)
             self._recurring.leave_with(self)
         elif server_url is not None or storage is not None:
             raise RunError(
@@ -191,6 +197,7 @@ class ZeusDataLoader(DataLoader[Any]):
             eta_knob=eta_knob,
             cost_threshold=cost_threshold,
             rank_timeout=rank_timeout,
+            epochs_done=epochs_done,
         )
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
@@ -204,7 +211,7 @@ class ZeusDataLoader(DataLoader[Any]):
         return _open_runs.runs[-1].evaluation(batches) if _open_runs.runs else batches
 
     def epochs(self) -> Iterator[int]:
-        """Yield epoch numbers from 0, until the run should stop.
+        """Yield epoch numbers from `epochs_done`, until the run should stop.
 
         Raises:
             ValueError: If this is not a loader of training data.

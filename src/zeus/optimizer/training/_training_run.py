@@ -106,6 +106,7 @@ class TrainingRun:
         judge: Called after every epoch, in every process, in place of `own_stop`; returns how the
             run ended, or `None` to continue.
         rank_timeout: Seconds to wait for other processes of the job.
+        epochs_done: Number of epochs that were trained before, by an earlier start of the run.
 
     Attributes:
         history: The epochs so far.
@@ -126,7 +127,9 @@ class TrainingRun:
         cost_threshold: float | None = None,
         judge: Callable[[TrainingRun], Stop | None] | None = None,
         rank_timeout: float = 600.0,
+        epochs_done: int = 0,
     ) -> None:
+        Whole(0).check("epochs_done", epochs_done, RunError)
         if max_epochs != int(max_epochs) or max_epochs < 1:
             raise RunError(f"`max_epochs` must be a whole number from 1, but got {max_epochs!r}")
         if not 0 <= eta_knob <= 1:
@@ -143,6 +146,7 @@ class TrainingRun:
         self.target = target
         self.eta_knob = eta_knob
         self.cost_threshold = cost_threshold
+        self.epochs_done = epochs_done
         self.history: list[EpochRecord] = []
         self.outcome: Outcome | None = None
         self._judge = judge or TrainingRun.own_stop
@@ -160,12 +164,15 @@ class TrainingRun:
     # --- the loop as iterators ------------------------------------------------------------------
 
     def epochs(self) -> Iterator[int]:
-        """Yield epoch numbers from 0 until the run is over. Leaving early ends the run as well."""
+        """Yield epoch numbers until the run is over, from 0 or from the number of epochs done.
+
+        Leaving early ends the run as well.
+        """
         self._check_unused()
         try:
             self.begin()
             while self.outcome is None:
-                yield len(self.history)
+                yield self.epochs_done + len(self.history)
                 self.end_epoch()
         finally:
             self.finish()
@@ -268,7 +275,7 @@ class TrainingRun:
 
     def end_epoch(self) -> None:
         """End an epoch with its evaluation, and begin the next unless the run is over."""
-        self._end_epoch(len(self.history))
+        self._end_epoch(self.epochs_done + len(self.history))
         stop = self._judge(self)
         if stop is None:
             self._begin_epoch()
@@ -300,7 +307,7 @@ class TrainingRun:
         metrics = [record.metric for record in self.history if record.metric is not None]
         return must_stop(
             converged=self.target is not None and self.target.held_by(metrics),
-            epochs=len(self.history),
+            epochs=self.epochs_done + len(self.history),
             max_epochs=self.max_epochs,
             spent=self.cost,
             epoch_cost=self.predicted_cost(),

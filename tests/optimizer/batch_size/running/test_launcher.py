@@ -8,8 +8,9 @@ import pytest
 from tests.optimizer.batch_size.clients import job, trials, watch
 
 from zeus.errors import RunError
-from zeus.optimizer.batch_size.running._launcher import Launcher, ProgramEnd
+from zeus.optimizer.batch_size.running._launcher import Launcher
 from zeus.optimizer.batch_size.running._location import Location
+from zeus.optimizer.batch_size.running._trial_end import ProgramEnd
 from zeus.testing import SimulatedNode, Workload
 
 WORK = Workload("program", gpu_time=10.0)

@@ -86,6 +86,74 @@ def test_a_request_by_replicas_gets_what_they_can_share(jobs):
     assert len(whole_log(jobs, "shared")) == 1
 
 
+# --- runs that are started again -----------------------------------------------------------------
+
+
+def start_run(jobs, resume=True, **changes):
+    return jobs.do(Decide(job="nightly", run="night 17", resume=resume, **{**GPU, **changes}))
+
+
+def report_epoch(jobs, trial, epoch, metric=0.1):
+    return jobs.do(ReportEpoch(trial=trial, epoch=epoch, time=9.0, energy=900.0, metric=metric))
+
+
+def test_a_run_that_is_started_again_goes_on_with_its_trial(jobs, clock):
+    first = start_run(jobs)
+    assert (first.resumed, first.epochs) == (False, 0)
+    report_epoch(jobs, first.trial, 1)
+    report_epoch(jobs, first.trial, 2)
+    clock.now += 500.0
+    again = start_run(jobs)
+    assert (again.trial, again.resumed, again.epochs) == (first.trial, True, 2)
+    assert again.batch_size == first.batch_size
+    # Its lease starts over.
+    clock.now += 500.0
+    assert jobs.sweep() == 0
+    assert [event["kind"] for event in whole_log(jobs)] == ["decided", "epoch", "epoch"]
+    assert report_epoch(jobs, first.trial, 3, 0.95).outcome == "converged"
+    assert start_run(jobs).trial != first.trial  # the next recurrence
+
+
+def test_a_run_whose_trial_has_expired_goes_on_all_the_same(jobs, clock):
+    first = start_run(jobs)
+    report_epoch(jobs, first.trial, 1)
+    clock.now += 10_000.0
+    assert jobs.sweep() == 1
+    assert outcome(jobs, 1) == "expired"
+    again = start_run(jobs)
+    assert (again.trial, again.epochs) == (first.trial, 1)
+    assert [event["kind"] for event in whole_log(jobs)][-1] == "resumed"
+    assert outcome(jobs, 1) == "running"
+
+
+def test_another_run_or_a_first_start_begins_a_trial_of_its_own(jobs):
+    first = start_run(jobs)
+    for other in (start_run(jobs, resume=False), jobs.do(Decide(job="nightly", **GPU))):
+        assert other.trial != first.trial
+        assert not other.resumed
+    other = jobs.do(Decide(job="nightly", run="night 18", resume=True, **GPU))
+    assert not other.resumed
+    ended = start_run(jobs, resume=False)
+    jobs.do(EndTrial(trial=ended.trial, outcome="cancelled"))
+    assert start_run(jobs).trial != ended.trial  # which is over
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_a_run_that_moves_to_other_gpus_is_another_trial_of_the_same_recurrence(
+    jobs, clock, expired
+):
+    first = start_run(jobs)
+    report_epoch(jobs, first.trial, 1)
+    if expired:
+        clock.now += 10_000.0
+        jobs.sweep()
+    moved = start_run(jobs, gpu="Tesla V100", gpus=4, max_power=1000.0)
+    assert (moved.recurrence, moved.attempt, moved.resumed) == (first.recurrence, 1, False)
+    before = jobs.do(ListTrials(job="nightly"))[-1]
+    assert before.state == ("expired" if expired else "cancelled")
+    assert expired or before.note == "its run was started again on 4 x Tesla V100"
+
+
 # --- jobs ---------------------------------------------------------------------------------------
 
 

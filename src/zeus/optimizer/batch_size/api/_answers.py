@@ -42,6 +42,8 @@ class Decision(_Record):
         role: Purpose of the trial: default, explore, exploit, sample or retry.
         reason: The purpose in words.
         lease: Seconds after which it expires, unless it reports or is renewed.
+        epochs: Number of epochs that were reported by earlier starts of the same run.
+        resumed: Whether an earlier start of the same run began the trial.
     """
 
     trial: str
@@ -57,6 +59,8 @@ class Decision(_Record):
     role: str
     reason: str
     lease: float
+    epochs: int = 0
+    resumed: bool = False
 
 
 @dataclass(frozen=True)

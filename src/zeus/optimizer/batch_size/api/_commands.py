@@ -108,6 +108,10 @@ class Decide(_OfJob[Decision]):
             gradients, if there is such a bound.
         request: Idempotency key: a repeated key returns the same trial, so that all processes of
             a run, and a repeated call, begin only one. By default a new key.
+        run: Name of a run that may be interrupted and started again, if it has one.
+        resume: The run may have been started before: if a trial of it is running or has expired,
+            that one goes on, and the answer says how many epochs were reported. On other GPUs
+            it is cancelled, and another trial of the same recurrence begins.
         retry_of: The previous trial of the same recurrence, which did not converge.
         lease: Seconds after which the trial expires without a report or renewal.
         default: The run uses the default batch size in any case, because it started before it
@@ -131,6 +135,8 @@ class Decide(_OfJob[Decision]):
     replicas: values.Gpus | None = None
     max_local_batch_size: values.BatchSize | None = None
     request: Annotated[str, REQUEST] = field(default_factory=lambda: uuid.uuid4().hex)
+    run: values.Name | None = None
+    resume: bool = False
     retry_of: Annotated[str, Text(40, empty=True)] | None = None
     lease: values.Lease = values.DEFAULT_LEASE
     default: bool = False

@@ -66,6 +66,7 @@ class Decided(Event):
 
     Attributes:
         request: Idempotency key of the client; a repeated key returns the same trial.
+        run: Name of the client's run, under which it may be started again; `None` if it has none.
         recurrence: Number of the job's recurrence, from 1.
         attempt: 0 for the recurrence's first trial.
         retry_of: Number of the previous trial, if this is a retry.
@@ -88,6 +89,7 @@ class Decided(Event):
 
     kind: ClassVar[str] = "decided"
     request: values.Name
+    run: values.Name | None = None
     recurrence: values.Count
     attempt: _Number = 0
     retry_of: values.Count | None = None

@@ -63,6 +63,9 @@ class BatchSizeOptimizer(Callback):
             process is one; give it where several processes share one replica of the model.
         max_local_batch_size: Maximum samples that one replica trains on at once. A larger share is
             reached by accumulating gradients over `accumulation_steps` local batches.
+        run_id: Name of this run, the same whenever its scheduler starts it again after an
+            interruption: then its trial goes on. By default `ZEUS_RUN_ID`; a Slurm job that was
+            requeued and workers that `torchrun` has restarted are recognized.
 
     Raises:
         ValueError: If a value breaks its rule, or there is no job.
@@ -84,6 +87,7 @@ class BatchSizeOptimizer(Callback):
         rank_timeout: float = 600.0,
         replicas: int | None = None,
         max_local_batch_size: int | None = None,
+        run_id: str | None = None,
     ) -> None:
         self.monitor = monitor
         self._recurring = RecurringRun(
@@ -98,6 +102,7 @@ class BatchSizeOptimizer(Callback):
             rank_timeout=rank_timeout,
             replicas=replicas,
             max_local_batch_size=max_local_batch_size,
+            run_id=run_id,
         )
         self._run: TrainingRun | None = None
         self._training = False  # between the begin and the end of an epoch's steps
@@ -159,6 +164,11 @@ class BatchSizeOptimizer(Callback):
         return self._recurring.decision.learning_rate_scale
 
     @property
+    def resumed(self) -> bool:
+        """Whether an earlier start of this run began the trial: continue from its checkpoint."""
+        return self._recurring.decision.resumed
+
+    @property
     def power_limit(self) -> GlobalPowerLimitOptimizer | FixedPowerLimit:
         """Optimizer of the power limit: its choice, its frontier, its report."""
         return self._recurring.optimizer
@@ -185,15 +195,19 @@ class BatchSizeOptimizer(Callback):
 
     # --- hooks of the training loop ---------------------------------------------------------
 
-    def on_train_begin(self) -> None:
+    def on_train_begin(self, epochs_done: int = 0) -> None:
         """Begin training: time and energy count from here.
+
+        Args:
+            epochs_done: Number of epochs in the checkpoint that the run continues from; 0 if it
+                starts from scratch. Epochs that an earlier start has reported count once.
 
         Raises:
             RunError: If it has already begun, or is over.
         """
         if self._run is not None or self._closed:
             raise RunError("a trial is trained once: make another optimizer for another run")
-        self._run = self._recurring.training_run()
+        self._run = self._recurring.training_run(epochs_done)
         self._run.begin()
 
     def on_evaluate(self, metric: float | None) -> None:
@@ -259,6 +273,15 @@ class BatchSizeOptimizer(Callback):
         run = self._going()
         if run is not None and self._training:
             run.resume_training()
+
+    def suspend(self) -> None:
+        """Leave because the run is being interrupted: restore the power limit, and keep the trial.
+
+        The trial goes on when the run is started again under its `run_id`, or else expires. A
+        process that SIGTERM or SIGKILL ends need not call this.
+        """
+        self._closed = True
+        self._recurring.suspend()
 
     def close(self) -> None:
         """Restore the power limit and deliver or save pending reports. May be called twice."""

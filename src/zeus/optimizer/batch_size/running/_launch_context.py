@@ -71,6 +71,7 @@ class LaunchContext:
         }
         return {
             **{f"ZEUS_{name.upper()}": value for name, value in values.items()},
+            "ZEUS_EPOCHS_REPORTED": str(self.decision.epochs),
             VARIABLE: json.dumps(machine),
             **place.variables(),
         }

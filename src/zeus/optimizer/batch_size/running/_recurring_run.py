@@ -12,6 +12,7 @@ import os
 import sys
 import time
 import weakref
+from dataclasses import replace
 
 from zeus._rules import Whole
 from zeus.errors import ProfileError, RunError, ZeusError
@@ -32,6 +33,7 @@ from zeus.optimizer.batch_size.running._launch_context import (
 from zeus.optimizer.batch_size.running._location import Location
 from zeus.optimizer.batch_size.running._processes import launched_processes, launched_rank
 from zeus.optimizer.batch_size.running._reporter import Reporter, default_decision
+from zeus.optimizer.batch_size.running._run_id import RunId
 from zeus.optimizer.batch_size.running._run_report import RunReport
 from zeus.optimizer.batch_size.running._spool import REFUSALS
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
@@ -70,6 +72,7 @@ class RecurringRun:
             process is one; give it where several processes share one replica of the model.
         max_local_batch_size: Maximum samples that one replica trains on at once; larger shares
             accumulate gradients.
+        run_id: Name of this run, under which it may be started again; see `RunId.find`.
 
     Attributes:
         spec: The job.
@@ -93,6 +96,7 @@ class RecurringRun:
         rank_timeout: float = 600.0,
         replicas: int | None = None,
         max_local_batch_size: int | None = None,
+        run_id: str | None = None,
     ) -> None:
         stated = {"replicas": replicas, "max_local_batch_size": max_local_batch_size}
         for name, value in stated.items():
@@ -113,6 +117,7 @@ class RecurringRun:
         self._lease = lease
         self._rank = rank or launched_rank()
         self._rank_timeout = rank_timeout
+        self._run_id = RunId.find(run_id)
         self._replicas = replicas
         self._max_local = max_local_batch_size
         self._decision: Decision | None = None
@@ -250,13 +255,21 @@ class RecurringRun:
                 memory=gpus.memory,
                 replicas=replicas,
                 max_local_batch_size=self._max_local,
+                run=None if self._run_id is None else self._run_id.name,
+                resume=self._run_id is not None and self._run_id.restarted,
                 lease=self._lease,
             )
         )
         decided = None if given is None else given.decision
         self._reporter = Reporter(self._place, notes, decided)
         decision = self._reporter.decision
+        earlier = None if given is None else Answer.read(given.answer)
+        if earlier is not None:  # its launcher has started the program again
+            self._reporter.resume(earlier.trial, earlier.epochs)
+            decision = replace(decision, epochs=self._reporter.notes.recorded, resumed=True)
         logger.info("job %r: batch size %d, %s", spec.name, decision.batch_size, decision.reason)
+        if decision.resumed:
+            logger.info("it goes on: %d epochs were reported before", decision.epochs)
         return decision
 
     # --- running --------------------------------------------------------------------------------
@@ -279,8 +292,13 @@ class RecurringRun:
                 self._optimizer = FixedPowerLimit(self.monitor, decision.power_limit)
         return self._optimizer
 
-    def training_run(self) -> TrainingRun:
-        """Return the run, which ends by the job's verdicts."""
+    def training_run(self, epochs_done: int = 0) -> TrainingRun:
+        """Return the run, which ends by the job's verdicts.
+
+        Args:
+            epochs_done: Number of epochs that were trained by earlier starts of the run, as far as
+                they are in the checkpoint that it continues from.
+        """
         spec = self.spec
         self._run = TrainingRun(
             self.monitor,
@@ -291,6 +309,7 @@ class RecurringRun:
             cost_threshold=self.decision.threshold,
             judge=self._judge,
             rank_timeout=self._rank_timeout,
+            epochs_done=epochs_done,
         )
         return self._run
 
@@ -298,14 +317,7 @@ class RecurringRun:
         verdict: Verdict | None = None
         if self._reporter is not None:
             self._note_profile(run, self._reporter)
-            record = run.history[-1]
-            verdict = self._reporter.report(
-                time=record.total.time,
-                # Without the maximum power, energy cannot be weighed against time.
-                energy=record.total.energy if self._gpus and self._gpus.known else None,
-                metric=record.metric,
-                power_limit=self._limit(),
-            )
+            verdict = self._report(run, self._reporter)
         heard: Verdict | None = run.share(verdict)[0]
         if heard is None or heard.go_on:
             # No verdict makes a run continue beyond its target and its epochs.
@@ -316,17 +328,53 @@ class RecurringRun:
         self._answer(run, stop)
         return stop
 
+    def _report(self, run: TrainingRun, reporter: Reporter) -> Verdict | None:
+        """Report the latest epoch, unless an earlier start of the run has reported it."""
+        recorded = reporter.notes.recorded
+        missing = run.history[-1].number - recorded
+        new = run.history[-1:]
+        if missing < 0:
+            stop = run.own_stop(by_cost=False)
+            if stop is None or stop.outcome is not Outcome.CONVERGED:
+                return None
+            # Trained again, it has reached the target earlier: that is what comes next.
+            new, missing = run.history[-self.spec.patience :], 0
+        verdict: Verdict | None = None
+        for record in new:
+            verdict = reporter.report(
+                missing=missing,
+                time=record.total.time,
+                # Without the maximum power, energy cannot be weighed against time.
+                energy=record.total.energy if self._gpus and self._gpus.known else None,
+                metric=record.metric,
+                power_limit=self._limit(),
+            )
+        return verdict
+
+    def suspend(self) -> None:
+        """Finish the run here, and leave its trial open until it is started again or expires."""
+        self._finish_run()
+        reporter, self._reporter = self._reporter, None
+        if reporter is not None:
+            reporter.close()
+
+    def _finish_run(self) -> None:
+        if self._run is not None:
+            self._run.finish()
+        elif self._optimizer is not None:
+            self._optimizer.close()
+
     def leave(self, error: BaseException | None = None) -> None:
         """Finish the run, or abandon it. May be called twice.
 
         Args:
             error: The exception that ended the run, if any.
         """
+        if self._goes_on(error):
+            self.suspend()
+            return
         run = self._run
-        if run is not None:
-            run.finish()
-        elif self._optimizer is not None:
-            self._optimizer.close()
+        self._finish_run()
         reporter, self._reporter = self._reporter, None
         if reporter is None:
             return
@@ -342,6 +390,12 @@ class RecurringRun:
                 Outcome.CANCELLED, note="stopped early while server or store was unreachable"
             )
         reporter.close()
+
+    def _goes_on(self, error: BaseException | None) -> bool:
+        """Whether the run is expected to be started again, so that its trial must stay open."""
+        if self._over or self._handover is not None or self._run_id is None or error is None:
+            return False
+        return not _memory_ended(self._run, error) and self._run_id.outlives(error)
 
     def leave_with(self, owner: object) -> None:
         """Leave when the owner is gone or the program ends, unless already left."""
@@ -439,7 +493,7 @@ class RecurringRun:
         answer = Answer(
             outcome=None if stop is None or stop.outcome is Outcome.LEFT else stop.outcome.of_trial,
             reason="" if stop is None else stop.reason,
-            epochs=len(run.history),
+            epochs=notes.recorded,
             time=spent,
             energy=energy,
             cost=self.spec.cost(most * spent if energy is None else energy, spent, most),

@@ -109,6 +109,7 @@ class Reporter:
         self.notes.trial = decision.trial
         self.notes.batch_size = decision.batch_size
         self.notes.lease = decision.lease
+        self.notes.done = decision.epochs
         return decision
 
     def _deliver(self, api: JobsApi, job: str | None = None) -> int:
@@ -147,11 +148,12 @@ class Reporter:
             found = None
         return [trial for trial in found or () if trial.trial != self.notes.trial]
 
-    def resume(self, trial: str = "") -> None:
+    def resume(self, trial: str = "", epochs: int = 0) -> None:
         """Take over undelivered reports of the same run from another process.
 
         Args:
             trial: Identifier of the trial that the run has become there, if any.
+            epochs: Number of epochs that were reported there, delivered or not.
         """
         with self._lock:
             kept = self._spool.find(self.notes.request)
@@ -159,6 +161,7 @@ class Reporter:
                 self.notes, self._spooled = kept, True
             if trial and self.notes.trial is None:
                 self.notes.trial = trial
+            self.notes.done += max(epochs - self.notes.recorded, 0)
             if self.notes.pending:
                 self._tell()
 
@@ -181,13 +184,20 @@ class Reporter:
             "power_limit": power_limit,
         }
 
-    def report(self, **epoch: Any) -> Verdict | None:
-        """Report an epoch; the arguments are those of `RunReport.note_epoch`.
+    def report(self, *, missing: int = 0, **epoch: Any) -> Verdict | None:
+        """Report an epoch.
+
+        Args:
+            missing: Number of epochs before it that were trained but never reported, because the
+                run was interrupted; each is taken to have cost as much as this one.
+            epoch: Arguments of `RunReport.note_epoch`.
 
         Returns:
             Whether to go on; `None` if there is no answer.
         """
         with self._lock:
+            for _ in range(missing):
+                self.notes.note_epoch(**{**epoch, "metric": None})
             self.notes.note_epoch(**epoch)
             if clock() >= self._resting_until:
                 self._tell()

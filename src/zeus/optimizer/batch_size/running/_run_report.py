@@ -49,6 +49,9 @@ class RunReport:
         replicas: Number of data-parallel replicas that share a batch, if known.
         max_local_batch_size: Maximum samples of one replica at once, if bounded.
         request: Idempotency key of the request for a trial.
+        run: Name of the run, under which it may be started again, if it has one.
+        resume: Whether the run may have been started before.
+        done: Number of epochs that earlier starts of the run have reported.
         retry_of: The previous trial of the same recurrence, if any.
         lease: Seconds after which the trial expires without a report or renewal.
         trial: Identifier of its trial, once known.
@@ -72,6 +75,9 @@ class RunReport:
     replicas: int | None = None
     max_local_batch_size: int | None = None
     request: str = field(default_factory=lambda: uuid.uuid4().hex)
+    run: str | None = None
+    resume: bool = False
+    done: int = 0
     retry_of: str | None = None
     lease: float = values.DEFAULT_LEASE
     trial: str | None = None
@@ -105,13 +111,18 @@ class RunReport:
         known = metric is not None and abs(metric) <= values.MAX_METRIC
         self.epochs.append(
             {
-                "epoch": len(self.epochs) + 1,
+                "epoch": self.recorded + 1,
                 "time": max(time, 1e-9),
                 "energy": None if energy is None else max(energy, 0.0),
                 "metric": metric if known else None,
                 **more,
             }
         )
+
+    @property
+    def recorded(self) -> int:
+        """Number of epochs of the run so far, with those of earlier starts."""
+        return self.done + len(self.epochs)
 
     @property
     def over(self) -> bool:
@@ -149,6 +160,8 @@ class RunReport:
                 replicas=self.replicas,
                 max_local_batch_size=self.max_local_batch_size,
                 request=self.request,
+                run=self.run,
+                resume=self.resume,
                 retry_of=self.retry_of,
                 lease=self.lease,
                 default=default,
@@ -196,6 +209,9 @@ class RunReport:
         decision = self.ask(api, default=self.batch_size == self.default_batch_size)
         if decision.batch_size == self.batch_size:
             self.trial = decision.trial
+            # Epochs that an earlier start of the run has reported count once.
+            self.epochs = [each for each in self.epochs if each["epoch"] > decision.epochs]
+            self.done = max(self.done, decision.epochs)
             return
         note = _RENAMED.format(ran=self.batch_size, decided=decision.batch_size)
         api.do(EndTrial(trial=decision.trial, outcome=Outcome.CANCELLED, note=note))
@@ -253,6 +269,8 @@ def checked_decision(decision: Decision, spec: JobSpec, replicas: int = 1) -> De
         and said["batch_size"] in spec.batch_sizes
         and can_share(said["batch_size"], replicas)
         and isinstance(said["optimize_power"], bool)
+        and isinstance(said["epochs"], int)
+        and said["epochs"] >= 0
         and all(_positive(said[name]) for name in ("learning_rate_scale", "lease"))
         and all(
             said[name] is None or _positive(said[name]) for name in ("threshold", "power_limit")

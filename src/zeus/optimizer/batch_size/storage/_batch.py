@@ -266,7 +266,14 @@ class Batch:
             "replicas": command.replicas,
             "max_local_batch_size": command.max_local_batch_size,
             "lease": command.lease,
+            "run": command.run,
         }
+        if command.run is not None and command.resume and retry_of is None:
+            trial = self._of_run(job, command.run)
+            if trial is not None and trial.decided.model == gpu:
+                return self._resume(job, trial)
+            if trial is not None:
+                retry_of = self._moved(job, trial, gpu)
         return self._begin(job, gpu, request, retry_of, common, default=command.default)
 
     def _begin(
@@ -304,6 +311,33 @@ class Batch:
             self._stop(job, decided.trial, stop.outcome, stop.reason)
             before = decided
         raise AssertionError("the last one is not skipped")
+
+    def _of_run(self, job: JobTransaction, run: str) -> Trial | None:
+        """Return the latest trial of a run that may go on, if any."""
+        log = job.brain.log
+        expired = (
+            trial
+            for trial in log.over.values()
+            if trial.ended is not None and trial.ended.outcome == Outcome.EXPIRED
+        )
+        found = [each for each in (*log.open.values(), *expired) if each.decided.run == run]
+        return max(found, key=lambda trial: trial.decided.trial, default=None)
+
+    def _resume(self, job: JobTransaction, trial: Trial) -> Decision:
+        """Let a trial go on that an earlier start of its run began."""
+        number = trial.decided.trial
+        self._alive(job, number)
+        job.touched[number] = trial  # its lease starts over
+        row, spec = job.row, job.brain.spec
+        return decision(row, spec, trial.decided, epochs=trial.epochs, resumed=True)
+
+    def _moved(self, job: JobTransaction, trial: Trial, gpu: GpuModel) -> int:
+        """End a trial whose run goes on with other GPUs, where its epochs cost something else."""
+        number = trial.decided.trial
+        if trial.ended is None:
+            note = f"its run was started again on {gpu.number} x {gpu.name}"
+            job.take(Ended(trial=number, at=self._now, outcome=Outcome.CANCELLED, note=note))
+        return number
 
     def _given_before(self, job: JobTransaction, command: Decide, number: int) -> Decision:
         """Return the answer that this request got earlier."""

@@ -93,8 +93,18 @@ def profile_info(job: str, row: Row) -> ProfileInfo:
     return ProfileInfo.from_dict({**row, "frontier": frontier})
 
 
-def decision(row: JobRow, spec: JobSpec, decided: Decided) -> Decision:
-    """Return the response to a request for a trial."""
+def decision(
+    row: JobRow, spec: JobSpec, decided: Decided, *, epochs: int = 0, resumed: bool = False
+) -> Decision:
+    """Return the response to a request for a trial.
+
+    Args:
+        row: The job as stored.
+        spec: The job.
+        decided: The event that began the trial.
+        epochs: Number of epochs that were reported so far.
+        resumed: Whether an earlier start of the same run began it.
+    """
     return Decision(
         trial=trial_name(row.id, decided.trial),
         job=row.name,
@@ -109,6 +119,8 @@ def decision(row: JobRow, spec: JobSpec, decided: Decided) -> Decision:
         role=decided.role.name.lower(),
         reason=_reason(spec, decided),
         lease=decided.lease,
+        epochs=epochs,
+        resumed=resumed,
     )
 
 
