@@ -196,11 +196,15 @@ class PaperPolicy(Policy):
         return spread
 
     def beliefs(self, state: PaperState, rows: Rows, gpu: Ints) -> Beliefs:  # noqa: ARG002
-        """Return the mean observed cost, with its 95 % interval."""
+        """Return the mean observed cost, with its 95 % interval.
+
+        What runs cost that missed the target says nothing about the cost of reaching it: it is
+        unknown for a batch size that never did.
+        """
         seen = state.count[rows] > 0
-        mean = np.where(seen, state.mean[rows], np.nan)
+        proven = seen & np.isfinite(state.least[rows])
+        mean = np.where(proven, state.mean[rows], np.nan)
         reach = WITHIN * self._spread(state, rows)
-        proven = np.isfinite(state.least[rows])
         missed = ~proven & (seen | (state.tried[rows] & ~state.converged[rows]))
         standing = np.where(proven, ArmStatus.PROVEN, ArmStatus.UNKNOWN)
         standing = np.where(missed, ArmStatus.MISSED, standing)
