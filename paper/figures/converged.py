@@ -138,9 +138,9 @@ def _readings(lab: Lab) -> dict[str, Reading]:
     runs = list(lab.runs("paper").values())
     found = {}
     for jobs in _JOBS:
-        bar = "one job" if jobs == 1 else f"mean of {jobs} jobs"
-        found[f"{bar}, default drawn"] = ends_of(runs, jobs, drawn_default=True)
-        found[f"{bar}, default expected"] = ends_of(runs, jobs, drawn_default=False)
+        bar = "one job" if jobs == 1 else f"a mean of {jobs} jobs"
+        found[f"{bar} against a drawn default"] = ends_of(runs, jobs, drawn_default=True)
+        found[f"{bar} against an expected default"] = ends_of(runs, jobs, drawn_default=False)
     return found
 
 

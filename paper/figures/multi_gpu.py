@@ -184,7 +184,7 @@ def _variants(lab: Lab, own: Application) -> dict[str, Data]:
             follow_goodput(table, own, least=default),
         ),
         "efficiency is known exactly": (table, follow_goodput(table, own, informed=True)),
-        f"goodput with Zeus's power limit, {watts}": (
+        f"the goodput-driven run has Zeus's power limit, {watts}": (
             table,
             follow_goodput(table, own, limit=limit),
         ),

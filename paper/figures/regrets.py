@@ -162,7 +162,7 @@ def _worst_case(lab: Lab, data: Data) -> Fact:
     ours = ", ".join(f"{title} {ratio:.0f}×" for title, ratio in ratios.items())
     by_epochs = _by_max_epochs(lab, worst)
     data["ratio_by_max_epochs"] = {worst: by_epochs}
-    shorter = ", ".join(f"{epochs} {ratio:,.0f}×" for epochs, ratio in by_epochs.items())
+    shorter = ", ".join(f"{epochs} epochs {ratio:,.0f}×" for epochs, ratio in by_epochs.items())
     note = (
         f"{worst}: {100 * share:.0f} % of grid search's regret are recurrences in which a run of "
         "some batch size missed the target. It has no stopping rule, so such a run takes the "
