@@ -39,6 +39,7 @@ from zeus.optimizer.batch_size.api._commands import (
     ShowJob,
     ShowLog,
     ShowProfiles,
+    ShowSharedProfiles,
 )
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
 from zeus.optimizer.batch_size.storage import reading_jobs, writing_jobs
@@ -405,6 +406,7 @@ def test_tokens_open_their_own_job_and_no_other(file):
             lambda: mine.do(ShowLog(job="other")),
             lambda: mine.do(ListTrials(job="other")),
             lambda: mine.do(ShowProfiles(job="other")),
+            lambda: mine.do(ShowSharedProfiles(job="other")),
             lambda: mine.do(PutProfile(job="other", gpu="A40", batch_size=64)),
             lambda: mine.do(RenewTrial(trial=theirs)),
             lambda: mine.do(EndTrial(trial=theirs, outcome="failed")),

@@ -379,5 +379,6 @@ def profile_row(job: int, **changed) -> dict:
         "load": None,
         "power_limit": None,
         "frontier": None,
+        "key": None,
         **changed,
     }

@@ -158,6 +158,13 @@ profiles = Table(
     Column("load", Double),
     Column("power_limit", Double),
     Column("frontier", Text),  # JSON of `Frontier.to_dict`
+    Column("key", Text),  # of jobs that share their profiles; absent if this job does not
+    Index(
+        "zeus_profiles_key",
+        "key",
+        sqlite_where=text("key IS NOT NULL"),
+        postgresql_where=text("key IS NOT NULL"),
+    ),
 )
 
 tokens = Table(

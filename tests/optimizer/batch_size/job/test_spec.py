@@ -74,6 +74,7 @@ def test_it_survives_json(batch_sizes, data):
         ({"power_limits": (0,)}, r"`0 < power_limits <= 1e\+09` must hold, but got 0"),
         ({"seed": 2**63}, "`0 <= seed <= 9223372036854775807` must hold"),
         ({"higher_is_better": 1}, "must be true or false, but got 1"),
+        ({"profile_key": ""}, "`profile_key` must"),
         ({"learning_rate_rule": "cubic"}, "must be one of none, square_root, linear"),
     ],
 )

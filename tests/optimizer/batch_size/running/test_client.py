@@ -155,6 +155,32 @@ def test_a_search_for_hyperparameters_leaves_only_the_power_limit_to_choose(stor
     assert profiled == [True, False, False]
 
 
+def test_jobs_that_share_their_profiles_profile_once(storage):
+    def search(name, **changes):
+        return job(name, batch_sizes=(32,), **changes)
+
+    done = {
+        spec.name: run(storage, spec, needed={32: 3})
+        for spec in (
+            search("lr 0.1", profile_key="search"),
+            search("lr 0.2", profile_key="search", eta_knob=1.0),
+            search("another model", profile_key="other"),
+            search("lr 0.3"),
+        )
+    }
+    profiled = {name: each.power_limit.profiling_steps > 0 for name, each in done.items()}
+    assert profiled == {
+        "lr 0.1": True, "lr 0.2": False, "another model": True, "lr 0.3": True,
+    }  # fmt: skip
+    # Each weighs time and energy by its own objective.
+    limits = [done[name].power_limit.selection.point.knob for name in ("lr 0.1", "lr 0.2")]
+    assert limits[1] < limits[0]
+    with opened(storage) as jobs:
+        first, second = (jobs.do(ShowProfiles(job=name))[0] for name in ("lr 0.1", "lr 0.2"))
+    assert second.frontier is not None
+    assert [second.power_limit, first.power_limit] == [limits[1], limits[0]]
+
+
 def test_the_learning_rate_follows_by_the_rule(node, storage):
     spec = job(batch_sizes=(128,), default_batch_size=128, learning_rate_rule="linear")
     assert make(node, storage, spec=spec).learning_rate_scale == 1.0

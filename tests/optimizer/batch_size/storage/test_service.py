@@ -28,6 +28,7 @@ from zeus.optimizer.batch_size.api._commands import (
     ShowJob,
     ShowLog,
     ShowProfiles,
+    ShowSharedProfiles,
 )
 from zeus.optimizer.batch_size.job._events import GpuModel, event_from
 from zeus.optimizer.batch_size.policies._job_state import JobState
@@ -490,6 +491,36 @@ def test_a_lease_has_bounds(jobs):
 FRONTIER = Frontier(
     [Point(100.0, 2.0, 150.0), Point(200.0, 1.5, 200.0)], "a step", max_power=300.0
 ).to_dict()
+
+
+def test_profiles_are_shared_by_jobs_with_the_same_key(jobs, clock):
+    keys = {"a": "search", "b": "search", "c": "search", "d": "other", "e": None}
+    for name, key in keys.items():
+        jobs.do(CreateJob(spec=spec(name, profile_key=key)))
+
+    def put(name, load, gpus=1):
+        clock.now += 1
+        jobs.do(PutProfile(job=name, gpu="NVIDIA A40", gpus=gpus, batch_size=64, load=load))
+
+    def shared(name):
+        return [(each.gpus, each.load) for each in jobs.do(ShowSharedProfiles(job=name))]
+
+    put("a", 0.1)
+    put("b", 0.2, gpus=4)
+    put("d", 0.4)
+    put("e", 0.5)
+    assert shared("a") == [(4, 0.2)]
+    assert shared("c") == [(4, 0.2), (1, 0.1)]
+    put("b", 0.3)  # newer than that of a
+    assert sorted(shared("c")) == [(1, 0.3), (4, 0.2)]
+    assert shared("d") == shared("e") == shared("nightly") == []
+    assert jobs.do(ShowProfiles(job="c")) == []
+    jobs.do(DeleteJob(job="b"))
+    assert shared("c") == [(1, 0.1)]
+    with pytest.raises(UnknownJobError, match="b"):
+        shared("b")
+    only = ShowSharedProfiles(job="c", scope="c")  # as with a token for this job
+    assert jobs.do(only) == []
 
 
 def test_profiles_are_kept_by_gpu_and_batch_size(jobs):

@@ -435,6 +435,20 @@ class ShowProfiles(_OfJob[list[ProfileInfo]]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShowSharedProfiles(_OfJob[list[ProfileInfo]]):
+    """List the latest measurements of other jobs with the same `profile_key`.
+
+    A token for one job gives no access to those of others: it gets an empty list.
+
+    Raises:
+        UnknownJobError: If there is no such job.
+    """
+
+    method = "GET"
+    path = "/api/jobs/{name}/profiles/shared"
+
+
+@dataclass(frozen=True, kw_only=True)
 class PutProfile(_OfJob[ProfileInfo]):
     """Store the measurements at a batch size; they replace earlier ones.
 
@@ -480,6 +494,7 @@ COMMANDS: tuple[type[JobCommand[Any]], ...] = (
     DeleteJob,
     ShowLog,
     ShowProfiles,
+    ShowSharedProfiles,
     PutProfile,
 )
 """All commands that a server accepts, the most frequent first."""

@@ -47,6 +47,9 @@ class JobSpec:
             adaptive optimizers such as Adam, "linear" for SGD, or "none".
         patience: Number of evaluations in a row in which the target must be met, for metrics that
             fluctuate.
+        profile_key: Jobs with the same key share their power profiles. It is for jobs that differ
+            only in what leaves the time and power of a step as they are, such as the trials of a
+            hyperparameter search. `None` shares with no job.
 
     Raises:
         JobSpecError: If a value breaks its rule.
@@ -67,6 +70,7 @@ class JobSpec:
     power_limits: Annotated[tuple[float, ...], Numbers(values.WATTS, 0, 256)] = ()
     learning_rate_rule: Annotated[str, OneOf(LEARNING_RATE_RULES)] = "none"
     patience: values.Epochs = 1
+    profile_key: values.Name | None = None
 
     def __post_init__(self) -> None:
         name: Any = self.name

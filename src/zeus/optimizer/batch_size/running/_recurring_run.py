@@ -428,9 +428,12 @@ class RecurringRun:
         if self._reporter is None:
             return  # rank 0 does this
         frontier = self._reporter.saved_frontier()
+        # That of another job is kept as one of this job, too, after its first epoch.
+        self._profile_is_kept = frontier is not None
+        if frontier is None and self.spec.profile_key is not None:
+            frontier = self._reporter.saved_frontier(shared=True)
         if frontier is None:
             return
-        self._profile_is_kept = True
         notes = self._reporter.notes
         key = ProfileKey(
             notes.gpu, notes.gpus, "power_limit", self.spec.name, self.decision.batch_size

@@ -18,7 +18,12 @@ from zeus.errors import JobConflictError, JobSpecError, MissingExtraError, Serve
 from zeus.frontier import Frontier
 from zeus.optimizer.batch_size.api._answers import Decision, TrialInfo, Verdict
 from zeus.optimizer.batch_size.api._api import JobsApi
-from zeus.optimizer.batch_size.api._commands import ListTrials, RenewTrial, ShowProfiles
+from zeus.optimizer.batch_size.api._commands import (
+    ListTrials,
+    RenewTrial,
+    ShowProfiles,
+    ShowSharedProfiles,
+)
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.running._location import Location
 from zeus.optimizer.batch_size.running._run_report import RunReport
@@ -120,12 +125,19 @@ class Reporter:
 
     # --- while it runs --------------------------------------------------------------------------
 
-    def saved_frontier(self) -> Frontier | None:
-        """Return the stored frontier of this batch size on these GPUs, if any."""
+    def saved_frontier(self, *, shared: bool = False) -> Frontier | None:
+        """Return the stored frontier of this batch size on these GPUs, if any.
+
+        Args:
+            shared: Whether to search the jobs that share their profiles with this one, instead of
+                its own.
+        """
+        name = self.spec.name
+        command = ShowSharedProfiles(job=name) if shared else ShowProfiles(job=name)
 
         def find(api: JobsApi) -> Frontier | None:
             notes = self.notes
-            for profile in api.do(ShowProfiles(job=self.spec.name)):
+            for profile in api.do(command):
                 key = (profile.gpu, profile.gpus, profile.batch_size)
                 if key == (notes.gpu, notes.gpus, notes.batch_size) and profile.frontier:
                     return Frontier.from_dict(profile.frontier)

@@ -460,7 +460,8 @@ class Batch:
         job.take(event)
         info = ProfileInfo(at=event.at, **event.payload())
         text = None if frontier is None else json.dumps(frontier, separators=(",", ":"))
-        row = {**info.to_dict(), "job": job.row.id, "frontier": text}
+        key = job.row.spec.profile_key
+        row = {**info.to_dict(), "job": job.row.id, "frontier": text, "key": key}
         job.profiles[event.gpu, event.gpus, event.batch_size] = row
         return info
 

@@ -20,6 +20,7 @@ from zeus.optimizer.batch_size.api._commands import (
     ShowJob,
     ShowLog,
     ShowProfiles,
+    ShowSharedProfiles,
     ShowTrial,
     SumJobs,
     Sweep,
@@ -203,6 +204,12 @@ def _read(view: View, command: JobCommand[Any]) -> Any:
         case ShowProfiles(job=job_name):
             found = view.profiles(_found(view, command).id)
             return [profile_info(job_name, each) for each in found]
+        case ShowSharedProfiles(job=job_name):
+            row = _found(view, command)
+            key = row.spec.profile_key
+            if key is None or command.scope is not None:
+                return []
+            return [profile_info(job_name, each) for each in view.shared_profiles(key, row.id)]
         case ShowLog(after=after, most=most):
             events = view.log(_found(view, command).id, after, most)
             return [{"sequence": sequence, **event.to_dict()} for sequence, event in events]

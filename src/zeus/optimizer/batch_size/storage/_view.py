@@ -144,6 +144,11 @@ _PROFILES = (
     .where(profiles.c.job == bindparam("job"))
     .order_by(profiles.c.gpu, profiles.c.gpus, profiles.c.batch_size)
 )
+_SHARED_PROFILES = (
+    select(profiles)
+    .where(profiles.c.key == bindparam("key"), profiles.c.job != bindparam("job"))
+    .order_by(profiles.c.at.desc(), profiles.c.job)
+)
 _PAGE = (
     select(*JOB_COLUMNS)
     .where(jobs.c.name > bindparam("after"))
@@ -285,6 +290,14 @@ class View:
         """Return the rows of `profiles` of a job."""
         found = self._connection.execute(_PROFILES, {"job": job})
         return [dict(row) for row in found.mappings()]
+
+    def shared_profiles(self, key: str, job: int) -> list[Row]:
+        """Return rows of `profiles` of other jobs with a key: the latest of each configuration."""
+        found = self._connection.execute(_SHARED_PROFILES, {"key": key, "job": job})
+        latest: dict[tuple[Any, ...], Row] = {}
+        for row in found.mappings():
+            latest.setdefault((row["gpu"], row["gpus"], row["batch_size"]), dict(row))
+        return list(latest.values())
 
     def leases(self, job: int | None = None) -> list[Lease]:
         """Return the leases of all running trials, or of those of one job."""
