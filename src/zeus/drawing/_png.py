@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from zeus.drawing import _looks as looks
 from zeus.drawing._colors import DAY, in_table
-from zeus.drawing._shapes import Anchor, Bar, Mark, Path, Picture, Shape, Text
+from zeus.drawing._shapes import Anchor, Bar, Mark, Path, Picture, Shape, Spot, Text
 from zeus.drawing._text import IMAGE_FONT, Measure, printable
 from zeus.errors import MissingExtraError
 
@@ -67,7 +67,8 @@ def png(picture: Picture) -> bytes:
     axes.set_xlim(0, picture.width)
     axes.set_ylim(picture.height, 0)
     # Consecutive shapes of the same style are drawn in one call: there may be thousands.
-    for depth, (_, shapes) in enumerate(groupby(picture.shapes, _look)):
+    visible = (shape for shape in picture.shapes if not isinstance(shape, Spot))
+    for depth, (_, shapes) in enumerate(groupby(visible, _look)):
         _draw(axes, list(shapes), depth)
     file = io.BytesIO()
     with _missing_glyphs_are_no_news():

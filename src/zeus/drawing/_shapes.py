@@ -64,7 +64,17 @@ class Mark:
     plain: bool = False
 
 
-Shape = Text | Path | Bar | Mark
+@dataclass(frozen=True)
+class Spot:
+    """An invisible place, such as a corner of a line, whose tooltip is shown on hover."""
+
+    x: float
+    y: float
+    tooltip: str
+    radius: float = 7.0
+
+
+Shape = Text | Path | Bar | Mark | Spot
 
 
 @dataclass(frozen=True)

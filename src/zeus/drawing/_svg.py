@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from zeus.drawing import _looks as looks
 from zeus.drawing._colors import DAY, in_table
-from zeus.drawing._shapes import Bar, Mark, Path, Picture, Shape, Text
+from zeus.drawing._shapes import Bar, Mark, Path, Picture, Shape, Spot, Text
 from zeus.drawing._text import FONT, safe
 
 
@@ -41,6 +41,9 @@ def element(shape: Shape, colors: Mapping[str, str]) -> str:
         return _path(shape, colors)
     if isinstance(shape, Bar):
         return _bar(shape, colors)
+    if isinstance(shape, Spot):
+        place = f'cx="{shape.x:.1f}" cy="{shape.y:.1f}" r="{shape.radius:g}"'
+        return f'<circle {place} fill="transparent">{_title(shape.tooltip)}</circle>'
     return _mark(shape, colors)
 
 

@@ -11,9 +11,9 @@ from tests.server.child import Server
 # What an element of ours may be; anything else came in with a text.
 OURS = {
     *("html", "head", "meta", "title", "link", "script", "body", "header", "nav", "main", "footer"),
-    *("div", "section", "h1", "h2", "h3", "p", "a", "span", "bdi", "time", "pre", "code"),
+    *("div", "section", "h1", "h2", "h3", "p", "a", "span", "strong", "bdi", "time", "pre", "code"),
     *("dl", "dt", "dd", "ul", "li", "table", "thead", "tbody", "tr", "th", "td"),
-    *("details", "summary", "form", "input", "label", "button", "select", "option"),
+    *("details", "summary", "form", "input", "label", "button", "select", "option", "datalist"),
     *("figure", "figcaption", "svg", "path", "circle", "polyline", "text"),
 }
 

@@ -192,3 +192,56 @@ def test_signing_in_and_out(guarded, open_page):
     page.wait_for_url("**/sign-in")
     page.goto(f"{guarded.server.url}/jobs/mine")
     assert page.get_by_role("heading", level=1).inner_text() == "Sign in"
+
+
+CHARTS = ("#choices", "#costs", "#spending", "#frontiers")
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_pointing_at_a_chart_shows_its_values(site, open_page, chart):
+    page = open_page(site.url(JOB), **DESK)
+    drawing = page.locator(f"{chart} svg[role=img]").first
+    words = drawing.locator("title").all_text_contents()
+    assert words
+    drawing.scroll_into_view_if_needed()
+    target = drawing.locator(":has(> title)").last
+    target.hover(force=True)
+    tip = page.locator(".tip")
+    assert tip.is_visible()
+    assert tip.inner_text() in words
+    page.mouse.move(2, 2)
+    assert not tip.is_visible()
+
+
+def test_keys_go_from_value_to_value_of_a_chart(site, open_page):
+    page = open_page(site.url(f"{JOB}/trials/5"), **DESK)
+    chart = page.locator("#curve svg.wide")
+    chart.focus()
+    tip = page.locator(".tip")
+    seen = []
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+        seen.append(tip.inner_text())
+    assert len(set(seen)) == 3
+    page.keyboard.press("ArrowLeft")
+    assert tip.inner_text() == seen[1]
+    page.keyboard.press("Escape")
+    assert not tip.is_visible()
+
+
+def test_a_finger_on_a_chart_shows_its_values(site, open_page):
+    page = open_page(site.url(f"{JOB}/trials/5?with=2"), **PHONE)
+    assert fits(page)
+    chart = page.locator("#energy svg.narrow")
+    chart.scroll_into_view_if_needed()
+    box = chart.locator(":has(> title)").last.bounding_box()
+    page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert "epoch" in page.locator(".tip").inner_text()
+
+
+def test_two_jobs_are_picked_from_a_page(site, open_page):
+    page = open_page(site.url("/jobs/empty"), **DESK)
+    page.get_by_label("Name of another job").fill("nightly-bert")
+    follow(page, page.get_by_role("button", name="Compare"))
+    assert page.url.endswith("/jobs/empty/compare/nightly-bert")
+    assert fits(page)

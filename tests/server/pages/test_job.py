@@ -114,7 +114,7 @@ def test_costs_are_those_of_the_gpu_that_is_asked_for(site):
 
 def _recurrences(site, query):
     section = ask(site.server, f"{JOB}{query}").text.partition('<section id="trials"')[2]
-    return [int(number) for number in re.findall(r'<tr[^>]*><th scope="row">(\d+)', section)]
+    return [int(number) for number in re.findall(r'<th scope="row"><a [^>]*>(\d+)', section)]
 
 
 def test_trials_page_by_page(site):

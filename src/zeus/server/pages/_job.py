@@ -15,6 +15,7 @@ from zeus.errors import FrontierError, TokenError
 from zeus.frontier import Frontier, Point
 from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import ProfileInfo
+from zeus.optimizer.batch_size.api._commands import ListJobs
 from zeus.optimizer.batch_size.job._events import GpuModel
 from zeus.optimizer.batch_size.storage._account import CURRENCIES, gpu_name
 from zeus.optimizer.batch_size.storage._overview import Overview, Overviews
@@ -51,6 +52,7 @@ from zeus.server.pages._units import (
 _REFRESH = 5.0  # seconds, while a trial runs
 _TRIALS = 25  # per page
 _STRETCHES = 120  # segments of recurrences in a chart
+_OTHERS = 50  # names of other jobs to choose from
 _FRONTIERS = 12  # unless all are requested
 _SHOWN = ("knob", "time", "energy", "time-change", "energy-change")  # columns of a frontier
 _BELIEFS: tuple[tuple[Kind, str], ...] = (
@@ -80,6 +82,9 @@ def show(request: Request) -> Response:
     every = request.query_params.get("frontiers") == "all"
     savings = Savings(overview, request.query_params.get("of", ""))
     page = _Page(overview, savings, request.app.state.now(), before, every=every)
+    if request.state.scope is None:
+        recent = request.app.state.jobs.do(ListJobs(sort="updated", most=_OTHERS + 1))
+        page.others = [each.name for each in recent if each.name != name][:_OTHERS]
     refresh = _REFRESH if overview.running else 0
     return respond(request, name, page.content(), at="/jobs", refresh=refresh)
 
@@ -100,6 +105,7 @@ class _Page:
         self.info, self.spec = overview.info, overview.spec
         self.before = before
         self.every = every
+        self.others: list[str] = []  # names of jobs to compare with
 
     def address(self, *, gpu: GpuModel | None = None, **query: object) -> str:
         """Return the URL of this page with other query parameters."""
@@ -121,6 +127,8 @@ class _Page:
                 notice("No trial has run yet. The first one will use the default batch size.")
             )
         parts.append(section("Specification", tables.specification(self.overview)))
+        if self.others:
+            parts.append(self.comparison())
         return join(*parts)
 
     # --- at a glance ----------------------------------------------------------------------------
@@ -156,7 +164,8 @@ class _Page:
         for profile in overview.profiles:
             if (profile.gpu, profile.gpus) == overview.gpu and profile.batch_size == size:
                 limit = profile.power_limit
-        said = REASONS[overview.next.role] + (f", at {watts(limit)}" if limit else "")
+        why = getattr(overview.next, "reason", "") or REASONS[overview.next.role]
+        said = why + (f", at {watts(limit)}" if limit else "")
         return "Batch size chosen next", str(size), said
 
     def recurrences(self) -> tuple[str, Content, Content]:
@@ -313,8 +322,33 @@ class _Page:
         if not found:
             listed: Content = tag("p", "There are no earlier trials.", class_="about")
         else:
-            listed = tables.trials(found, gpus=len(self.overview.gpus) > 1)
+            name, several = self.info.name, len(self.overview.gpus) > 1
+            listed = tables.trials(name, found, gpus=several)
         return section("Trials", listed, self.pager(), export, name="trials")
+
+    def comparison(self) -> Markup:
+        """Return the form that leads to the comparison with another job."""
+        names = (tag("option", value=each) for each in self.others)
+        field = tag(
+            "input",
+            type="text",
+            name="with",
+            list="others",
+            placeholder="Name of another job",
+            aria_label="Name of another job",
+            maxlength=200,
+            required=True,
+        )
+        action = f"{job_address(self.info.name)}/compare"
+        form = tag(
+            "form",
+            field,
+            tag("datalist", *names, id="others"),
+            tag("button", "Compare"),
+            action=action,
+            class_="inline",
+        )
+        return section("Compare with another job", form, name="comparison")
 
     def pager(self) -> Markup | None:
         found = self.overview.trials

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from zeus.drawing._axes import Axis, Steps, axes
-from zeus.drawing._shapes import Anchor, Frame, Kind, Mark, Path, Picture, Shape, Text
+from zeus.drawing._shapes import Anchor, Frame, Kind, Mark, Path, Picture, Shape, Spot, Text
 from zeus.drawing._units import Unit, energy_unit, time_unit
 from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.policies._base import ArmStatus
@@ -17,7 +17,7 @@ from zeus.optimizer.batch_size.storage._account import Comparison, CoursePoint, 
 from zeus.optimizer.batch_size.storage._history import Span
 from zeus.optimizer.batch_size.storage._overview import Overview
 from zeus.server.pages._outcomes import kind_of, word_of
-from zeus.server.pages._units import joules
+from zeus.server.pages._units import joules, seconds
 
 _PLAIN = Unit("", 1.0)
 _ROW = 22.0  # pixels per batch size
@@ -142,6 +142,11 @@ def _curves(overview: Overview, x: Steps, y: Axis) -> Iterator[Shape]:
             for index, each in enumerate(overview.beliefs)
             if (value := getattr(each, pick)) is not None
         ]
+        if pick == "cost":
+            for each, corner in zip(
+                (each for each in overview.beliefs if each.cost is not None), corners, strict=True
+            ):
+                yield Spot(*corner, f"batch size {each.batch_size}: {standing_words(each)}")
         if len(corners) > 1:
             yield replace(EXPECTED, corners=tuple(corners), dashed=pick != "cost")
 
@@ -155,7 +160,8 @@ def _runs(overview: Overview, x: Steps, y: Axis) -> Iterator[Shape]:
         number = numbers[size] = numbers.get(size, -1) + 1
         # The golden ratio spreads any number of them evenly.
         aside = room * (2 * ((number * 0.618034 + 0.25) % 1.0) - 1)
-        yield Mark(x.place(index[size]) + aside, y.place(cost), 1.7, "other", plain=True)
+        said = f"batch size {size}: a run that cost {joules(cost)}"
+        yield Mark(x.place(index[size]) + aside, y.place(cost), 1.7, "other", said, plain=True)
 
 
 def belief_kinds(overview: Overview) -> set[Kind | Literal["unknown"]]:
@@ -267,5 +273,15 @@ def spending(
         shapes.append(replace(SPENT_BY_DEFAULT, corners=(start, *defaults)))
     if spent:
         shapes.append(replace(SPENT, corners=(start, *spent)))
+    for point, end, (_, at), each in zip(points, ends, spent, found, strict=True):
+        where = f"recurrence {min(point.first + width - 1, last)}"
+        said = f"{where}: {_quantity(each.spent, currency)} so far"
+        if each.default is not None:
+            said += f", {_quantity(each.default, currency)} with the default"
+        shapes.append(Spot(end, at, said))
     name = f"{currency.title()} so far, compared with the default; the table has the same data"
     return Picture(name, frame.width, frame.height, tuple(shapes))
+
+
+def _quantity(value: float, currency: Currency) -> str:
+    return seconds(value) if currency == "time" else joules(value)

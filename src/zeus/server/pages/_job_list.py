@@ -47,6 +47,11 @@ def job_address(name: str, **query: object) -> str:
     return f"{_PATH}/{quote(name, safe='')}" + (f"?{text}" if text else "")
 
 
+def trial_address(job: str, number: int) -> str:
+    """Return the URL of the page of a trial."""
+    return f"{job_address(job)}/trials/{number}"
+
+
 def link(name: str) -> Markup:
     """Return the name of a job, linked to its page."""
     return tag("a", tag("bdi", name), href=job_address(name))

@@ -15,7 +15,9 @@ from zeus.optimizer.batch_size.policies._job_state import Expected
 from zeus.optimizer.batch_size.storage._account import gpu_name
 from zeus.optimizer.batch_size.storage._history import Total
 from zeus.optimizer.batch_size.storage._overview import Overview
+from zeus.optimizer.batch_size.storage._rows import REASONS
 from zeus.server.pages._job_charts import CROWD, standing_label
+from zeus.server.pages._job_list import trial_address
 from zeus.server.pages._layout import aside, details, properties, unbroken
 from zeus.server.pages._outcomes import outcome
 from zeus.server.pages._units import (
@@ -171,7 +173,7 @@ def running(trials: Sequence[TrialInfo], overview: Overview) -> Markup:
     target = aside(f" of {digits(overview.spec.target_metric, 6)}")
 
     columns: Sequence[Column[TrialInfo]] = (
-        Column("trial", _place),
+        Column("trial", _place(overview.info.name)),
         Column("batch size", lambda trial: trial.batch_size, number=True),
         Column("epochs", lambda trial: trial.epochs, number=True),
         Column("metric", lambda t: unbroken(_metric(t, UNKNOWN), target), number=True),
@@ -184,18 +186,19 @@ def running(trials: Sequence[TrialInfo], overview: Overview) -> Markup:
     return table("Running trials", columns, trials)
 
 
-def trials(found: Sequence[TrialInfo], *, gpus: bool) -> Markup:
+def trials(job: str, found: Sequence[TrialInfo], *, gpus: bool) -> Markup:
     """Return the table of trials and their outcomes.
 
     Args:
+        job: Name of the job.
         found: The trials.
         gpus: Whether to show the GPUs of each.
     """
     columns: list[Column[TrialInfo]] = [
-        Column("recurrence", _place),
+        Column("recurrence", _place(job)),
         Column("batch size", lambda trial: trial.batch_size, number=True),
         Column("outcome", _ending),
-        Column("role", lambda trial: unbroken(ROLES.get(trial.role, trial.role)), optional=True),
+        Column("role", _role, optional=True),
         Column("epochs", lambda trial: trial.epochs, number=True, optional=True),
         Column("metric", _metric, number=True, optional=True),
         Column("time", _if_begun(lambda trial: seconds(trial.time)), number=True, optional=True),
@@ -236,6 +239,19 @@ def _ending(trial: TrialInfo) -> Content:
     return join(outcome(trial.state), why)
 
 
-def _place(trial: TrialInfo) -> Content:
-    attempt = f", attempt {trial.attempt + 1}" if trial.attempt else ""
-    return join(str(trial.recurrence), aside(attempt) if attempt else None)
+def _place(job: str) -> Callable[[TrialInfo], Content]:
+    """Return the cell with the recurrence of a trial, linked to the page of the trial."""
+
+    def cell(trial: TrialInfo) -> Content:
+        attempt = f", attempt {trial.attempt + 1}" if trial.attempt else ""
+        number = tag("a", str(trial.recurrence), href=trial_address(job, trial.number))
+        return join(number, aside(attempt) if attempt else None)
+
+    return cell
+
+
+def _role(trial: TrialInfo) -> Content:
+    """Return the role, with the reason of the decision unless it says the same."""
+    role = unbroken(ROLES.get(trial.role, trial.role))
+    plain = not trial.reason or trial.reason in REASONS.values()
+    return role if plain else join(role, tag("span", trial.reason, class_="why below"))

@@ -22,8 +22,12 @@ SMALL = Frame(350, 270, 58, 12, 12, 54, (5, 5))
 
 
 def drawn(picture: Picture, kind: str = "") -> Markup:
-    """Return a picture as an SVG element; its name is the label for screen readers."""
+    """Return a picture as an SVG element; its name is the label for screen readers.
+
+    If it has tooltips, it can be focused, and the arrow keys go from one to the next.
+    """
     shapes = (element(shape, VARIABLES) for shape in picture.shapes)
+    hover = any(getattr(shape, "tooltip", "") for shape in picture.shapes)
     return tag(
         "svg",
         trusted("\n".join(shapes)),
@@ -31,6 +35,7 @@ def drawn(picture: Picture, kind: str = "") -> Markup:
         viewBox=view_box(picture),
         role="img",
         aria_label=picture.name,
+        tabindex=0 if hover else None,
     )
 
 

@@ -71,6 +71,90 @@
   localize(document);
   soon();
 
+  // --- values of charts: under the pointer, a finger, or by the arrow keys -----------------------
+
+  const near = 36; // pixels within which a place of a chart is found
+  const tip = document.createElement("div");
+  tip.className = "tip";
+  tip.hidden = true;
+  tip.setAttribute("role", "status");
+  document.body.append(tip);
+  let lit = null;
+
+  const chartOf = (target) => target.closest?.("main svg[role='img']") ?? null;
+
+  function placesOf(chart) {
+    // A browser would show the titles as well, and much later.
+    for (const title of chart.querySelectorAll("title")) {
+      title.parentNode.dataset.tip = title.textContent;
+      title.remove();
+    }
+    return [...chart.querySelectorAll("[data-tip]")];
+  }
+
+  function center(place) {
+    const box = place.getBoundingClientRect();
+    return [box.x + box.width / 2, box.y + box.height / 2];
+  }
+
+  function hide() {
+    lit?.classList.remove("lit");
+    lit = null;
+    tip.hidden = true;
+  }
+
+  function light(place) {
+    if (place === lit) return;
+    hide();
+    if (!place) return;
+    lit = place;
+    place.classList.add("lit");
+    tip.textContent = place.dataset.tip;
+    tip.hidden = false;
+    const [x, y] = center(place);
+    const room = document.documentElement.clientWidth - tip.offsetWidth - 8;
+    tip.style.left = `${Math.max(8, Math.min(x - tip.offsetWidth / 2, room))}px`;
+    const above = y - tip.offsetHeight - 14;
+    tip.style.top = `${above > 4 ? above : y + 16}px`;
+  }
+
+  function point(event) {
+    const chart = chartOf(event.target);
+    if (!chart) return hide();
+    const over = event.target.closest("[data-tip]");
+    if (over && event.target.tagName === "rect") return light(over); // a bar is as large as it is
+    let best = null; // of places at the same distance, the one drawn last
+    let least = near;
+    for (const place of placesOf(chart)) {
+      const [x, y] = center(place);
+      const distance = Math.hypot(event.clientX - x, event.clientY - y);
+      if (distance <= least) [best, least] = [place, distance];
+    }
+    light(best);
+  }
+
+  function step(event) {
+    if (event.key === "Escape") return hide();
+    const chart = chartOf(event.target);
+    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!chart || !by) return;
+    const places = placesOf(chart)
+      .map((place) => [place, ...center(place)])
+      .sort((one, other) => one[1] - other[1] || one[2] - other[2])
+      .map(([place]) => place);
+    if (!places.length) return;
+    event.preventDefault();
+    const at = places.indexOf(lit);
+    const next = at < 0 ? (by > 0 ? 0 : places.length - 1) : at + by;
+    light(places[Math.max(0, Math.min(next, places.length - 1))]);
+  }
+
+  document.addEventListener("pointermove", point);
+  document.addEventListener("pointerdown", point);
+  document.addEventListener("keydown", step);
+  document.addEventListener("focusout", hide);
+  document.addEventListener("scroll", hide, { passive: true });
+
   // --- sign-in link: browsers do not send the fragment after the # ------------------------------
 
   const form = document.getElementById("sign-in");
