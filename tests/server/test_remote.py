@@ -36,6 +36,7 @@ from zeus.optimizer.batch_size.api._commands import (
     ShowJob,
     ShowLog,
     ShowProfiles,
+    ShowSharedProfiles,
 )
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
 from zeus.optimizer.batch_size.running._connect import open_jobs
@@ -55,7 +56,9 @@ def life_of_a_job(jobs: JobsApi) -> list:
             ask()
         said.append((type(found.value), str(found.value)))
 
-    job = spec("nightly bert é", policy="paper", learning_rate_rule="square_root")
+    job = spec(
+        "nightly bert é", policy="paper", learning_rate_rule="square_root", profile_key="search é"
+    )
     name = job.name
     jobs.do(CreateJob(spec=job))
     jobs.do(CreateJob(spec=job))
@@ -103,6 +106,10 @@ def life_of_a_job(jobs: JobsApi) -> list:
     )
     (profile,) = jobs.do(ShowProfiles(job=name))
     note({**profile.to_dict(), "at": 0})
+    assert jobs.do(ShowSharedProfiles(job=name)) == []
+    jobs.do(CreateJob(spec=spec("trial", profile_key=job.profile_key)))
+    assert jobs.do(ShowSharedProfiles(job="trial")) == [profile]
+    jobs.do(DeleteJob(job="trial"))
     info = jobs.do(ShowJob(job=name))
     note({**info.to_dict(), "created": 0, "updated": 0})
     assert jobs.do(ListJobs()) == [info]
