@@ -36,7 +36,8 @@ def storage(tmp_path):
     url = f"sqlite:///{tmp_path}/jobs.db"
     with opened(url) as jobs:
         for name in ("nightly", "never", "=cmd() %41 é"):
-            jobs.do(CreateJob(spec=job(name)))
+            shared = "search" if name == "never" else None
+            jobs.do(CreateJob(spec=job(name, profile_key=shared)))
         for number in range(3):
             decision = jobs.do(
                 Decide(job="nightly", gpu="V100", max_power=250, request=str(number))
@@ -108,7 +109,10 @@ def test_everything_can_be_seen_exported_and_deleted(zeus, place, tmp_path):
     record = json.loads(zeus("jobs", "show", "nightly", "--json", *place).stdout)
     assert [trial["number"] for trial in record["latest"]] == [5, 4, 3, 2, 1]
     assert record["profiles"][0]["power_limit"] == 175
-    assert "No trials yet." in zeus("jobs", "show", "never", *place).stdout
+    assert "profiles shared" not in shown
+    never = zeus("jobs", "show", "never", *place).stdout
+    assert "No trials yet." in never
+    assert "  power profiles shared by jobs with the key search\n" in never
 
     exported = json.loads(zeus("jobs", "export", "nightly", *place).stdout)
     assert set(exported) == {"job", "trials", "profiles", "log"}

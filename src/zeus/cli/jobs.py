@@ -211,6 +211,7 @@ def _summary(job: JobInfo) -> list[str]:
     spec = job.spec
     sign = ">=" if spec["higher_is_better"] else "<="
     sizes = ", ".join(map(str, spec["batch_sizes"]))
+    key = clean(spec.get("profile_key") or "")  # absent from older servers
     about = [clean(job.name)]
     if job.trouble:
         about.append(f"  needs a person: {clean(job.trouble)}")
@@ -230,6 +231,7 @@ def _summary(job: JobInfo) -> list[str]:
         f"  target: metric {sign} {spec['target_metric']:g} within {spec['max_epochs']} epochs",
         f"  policy {spec['policy']}, eta {spec['eta_knob']:g}, beta {spec['beta']}, "
         f"window {spec['window']}, learning rate rule {spec['learning_rate_rule']}",
+        *([f"  power profiles shared by jobs with the key {key}"] if key else ()),
     ]
 
 

@@ -66,6 +66,7 @@ def test_odd_values_are_shown_too(site, policy):
                 policy=policy,
                 power_limits=limits,
                 beta=None,
+                profile_key="<b>search",
             )
         )
     )
@@ -98,6 +99,7 @@ def test_odd_values_are_shown_too(site, policy):
     answer = ask(site.server, path)
     assert answer.status == 200
     assert {tag for tag, _ in answer.page().elements} <= OURS
+    assert "Power profiles shared by jobs with the key '<b>search'" in answer.page().text
 
 
 def test_costs_are_those_of_the_gpu_that_is_asked_for(site):

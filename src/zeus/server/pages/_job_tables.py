@@ -10,6 +10,7 @@ from zeus.drawing._table import Column, table
 from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import TrialInfo
 from zeus.optimizer.batch_size.job._events import GpuModel
+from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.policies._base import ArmStatus
 from zeus.optimizer.batch_size.policies._job_state import Expected
 from zeus.optimizer.batch_size.storage._account import gpu_name
@@ -59,11 +60,17 @@ def specification(overview: Overview) -> Markup:
             ("Pruning rounds", str(spec.pruning_rounds)),
             ("Learning rate", spec.learning_rate_rule.replace("_", " ")),
             ("Power limits to try", limits or "chosen by the optimizer"),
+            ("Power profiles", _sharing(spec)),
             ("Seed", str(spec.seed)),
             ("Created", instant(info.created)),
             ("Last activity", instant(info.updated)),
         ]
     )
+
+
+def _sharing(spec: JobSpec) -> str:
+    key = spec.profile_key
+    return "of this job only" if key is None else f"shared by jobs with the key {key!r}"
 
 
 # --- batch sizes --------------------------------------------------------------------------------
