@@ -16,7 +16,7 @@ from tests.present import present
 from tests.server.child import Server
 
 from zeus.cli import main
-from zeus.optimizer.batch_size.api._commands import ListTrials
+from zeus.optimizer.batch_size.api._commands import ListTrials, ShowJob
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
 
 JOB = """
@@ -227,6 +227,26 @@ def test_a_program_that_reports_but_never_asks_for_its_batch_size_is_warned_of(h
     assert "warning: the batch size may be ignored" in done.stderr
     assert "warning" not in here.run().stderr
     assert "warning" not in here.run(program="deaf.py", words=("{batch_size}",)).stderr
+
+
+def test_a_program_whose_sizes_behave_alike_is_warned_of(here):
+    # It asks for its batch size, and trains with another all the same.
+    deaf = TRAIN.replace("128 // size", "20").replace("0.02 * size", "0.6")
+    here.write("deaf.py", deaf)
+    done = here.run("--recurrences", "3", program="deaf.py", needed={"16": 3, "64": 3})
+    assert done.returncode == 0, done.stderr
+    first, second, _ = here.trials()
+    assert "warning" not in first.note
+    said = f"with batch size {second.batch_size} as with 32: the program may ignore its batch size"
+    assert "; warning: an epoch takes as many steps (20) and as much time and energy" in second.note
+    assert second.note.endswith(said)
+    assert said in done.stderr  # of the command, and in the log of the program
+    info = RemoteJobs(here.url, timeout=60).do(ShowJob(job=here.name))
+    assert "the program may ignore its batch size" in info.trouble
+    # The next run that follows its batch size is not warned of.
+    here.run(needed={"16": 3, "64": 3})
+    info = RemoteJobs(here.url, timeout=60).do(ShowJob(job=here.name))
+    assert "ignore" not in info.trouble
 
 
 @pytest.mark.parametrize("size", [32, 16])

@@ -102,3 +102,12 @@ def test_a_run_that_goes_on_after_all():
     assert "expired" in recent.trouble(())
     recent.resume()
     assert recent == Recent()
+
+
+def test_a_program_that_seems_to_ignore_its_batch_size_needs_a_person():
+    warned = {"note": "the target was reached in epoch 3; warning: an epoch takes as many steps"}
+    assert after({**REACHED, **warned}) == "an epoch takes as many steps"
+    assert after({**REACHED, **warned}, REACHED) == ""
+    # A run without an epoch says nothing about it.
+    crashed = {"state": "cancelled", "epochs": 0}
+    assert after({**REACHED, **warned}, crashed) == "an epoch takes as many steps"

@@ -72,11 +72,14 @@ class Verdict(_Record):
         outcome: How the trial ended: converged, stopped, failed, expired or cancelled; `None` if it
             continues.
         reason: Why, in words.
+        warning: What the program seems to do wrong, if the trial has ended; it is also a part of
+            the reason.
     """
 
     go_on: bool
     outcome: str | None
     reason: str
+    warning: str = ""
 
 
 @dataclass(frozen=True)
@@ -237,6 +240,7 @@ class EpochInfo(_Record):
         energy: Joules of all GPUs; `None` if it was not measured.
         metric: Validation metric after it; `None` if there was no validation.
         power_limit: Power limit of each GPU in watts; `None` if unknown.
+        steps: Number of training steps; `None` if they were not counted.
     """
 
     epoch: int
@@ -245,6 +249,7 @@ class EpochInfo(_Record):
     energy: float | None
     metric: float | None
     power_limit: float | None
+    steps: int | None = None
 
 
 @dataclass(frozen=True)

@@ -207,6 +207,8 @@ class ReportEpoch(_OfTrial[Verdict]):
         energy: Joules of all GPUs; `None` if it could not be measured.
         metric: Validation metric after it; `None` if there was no validation.
         power_limit: Power limit of each GPU in watts, if known.
+        steps: Number of training steps, if they were counted. With it, a program that ignores its
+            batch size is found out.
 
     Raises:
         UnknownJobError: If there is no such trial.
@@ -223,6 +225,7 @@ class ReportEpoch(_OfTrial[Verdict]):
     energy: values.Joules | None = None
     metric: values.Metric | None = None
     power_limit: values.Watts | None = None
+    steps: values.Steps | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -144,6 +144,7 @@ class EpochReported(Event):
         energy: Joules of all GPUs; `None` if it could not be measured.
         metric: Validation metric after it; `None` if there was no validation.
         power_limit: Power limit of each GPU in watts; `None` if unknown.
+        steps: Number of training steps; `None` if they were not counted.
     """
 
     kind: ClassVar[str] = "epoch"
@@ -152,6 +153,7 @@ class EpochReported(Event):
     energy: values.Joules | None = None
     metric: values.Metric | None = None
     power_limit: values.Watts | None = None
+    steps: values.Steps | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

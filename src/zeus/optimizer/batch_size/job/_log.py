@@ -11,6 +11,7 @@ from typing import Any
 
 from zeus.errors import JobLogError
 from zeus.optimizer._stopping import Outcome, better
+from zeus.optimizer.batch_size.job._alike import EpochFigures
 from zeus.optimizer.batch_size.job._events import (
     Decided,
     Ended,
@@ -46,6 +47,7 @@ class Trial:
         settled_cost: Moving average of the cost of later epochs in joules, the latest weighing
             most. The first epoch may have profiled power limits, unless they were known.
         load: Average power of the latest epoch as a fraction of the power limit.
+        latest: What the latest epoch took.
         ended: The event that ended it.
     """
 
@@ -63,12 +65,14 @@ class Trial:
     first_cost: float | None = None
     settled_cost: float | None = None
     load: float | None = None
+    latest: EpochFigures | None = None
     ended: Ended | None = None
 
     def add_epoch(self, spec: JobSpec, event: EpochReported) -> None:
         """Add a reported epoch."""
         cost = self._spend(spec, event.time, event.energy)
         self.epochs = event.epoch
+        self.latest = EpochFigures(event.steps, event.time, event.energy)
         if event.metric is not None:
             self.metric = event.metric
             self.streak = self.streak + 1 if spec.reached(event.metric) else 0
@@ -116,6 +120,7 @@ class Trial:
         decided, ended = event_from(rest["decided"]), rest["ended"]
         rest |= {"decided": decided, "role": Role(rest["role"])}
         rest["ended"] = None if ended is None else event_from(ended)
+        rest["latest"] = None if rest["latest"] is None else EpochFigures(*rest["latest"])
         return cls(**rest)
 
 

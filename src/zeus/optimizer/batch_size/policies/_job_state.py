@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from zeus.errors import JobLogError
 from zeus.optimizer._stopping import Outcome, Stop, exceeds, must_stop
+from zeus.optimizer.batch_size.job._alike import EpochFigures, alike
 from zeus.optimizer.batch_size.job._events import (
     Decided,
     Ended,
@@ -97,6 +98,8 @@ class JobState:
         # By GPU and arm: cost of an epoch in joules, and its load.
         self._epoch_costs: dict[tuple[int, int], float] = {}
         self._loads: dict[tuple[int, int], float] = {}
+        # By GPU and arm: what an epoch of the latest trial took.
+        self._figures: dict[tuple[int, int], EpochFigures] = {}
         # One for all GPUs if the policy transfers knowledge between them, else one for each.
         self._states: list[State] = []
 
@@ -237,6 +240,24 @@ class JobState:
         )
         return None if stop is None else replace(stop, outcome=stop.outcome.of_trial)
 
+    def warning(self, number: int) -> str:
+        """Return a warning if the program of a running trial seems to ignore its batch size.
+
+        Args:
+            number: Number of the trial.
+
+        Raises:
+            JobLogError: If the trial does not run.
+        """
+        trial = self.log.running(number)
+        decided, sizes = trial.decided, self.spec.batch_sizes
+        if trial.latest is None:
+            return ""
+        here = self.gpus.index(decided.model)
+        others = {sizes[arm]: each for (gpu, arm), each in self._figures.items() if gpu == here}
+        others.pop(decided.batch_size, None)
+        return alike(decided.batch_size, trial.latest, others)
+
     def epoch_cost(self, trial: Trial) -> float | None:
         """Expected cost of a trial's next epoch in joules; `None` if nothing is known."""
         if trial.settled_cost is not None:
@@ -307,6 +328,8 @@ class JobState:
             self._epoch_costs[gpu, arm] = epoch_cost
         if trial.load is not None:
             self._loads[gpu, arm] = trial.load
+        if trial.latest is not None:
+            self._figures[gpu, arm] = trial.latest
         void = event.outcome in (Outcome.EXPIRED, Outcome.CANCELLED)
         trials = Trials(
             arm=np.array([arm]),
@@ -333,6 +356,7 @@ class JobState:
             "replicas": self._replicas,
             "costs": [[*at, cost] for at, cost in self._epoch_costs.items()],
             "loads": [[*at, load] for at, load in self._loads.items()],
+            "figures": [[*at, *each] for at, each in self._figures.items()],
             "trials": self.log.trials,
             "recurrences": self.log.recurrences,
             "open": [trial.to_dict() for trial in self.log.open.values()],
@@ -361,6 +385,9 @@ class JobState:
                 brain._meet(GpuModel(*gpu), replicas)
             brain._epoch_costs = {(gpu, arm): cost for gpu, arm, cost in header["costs"]}
             brain._loads = {(gpu, arm): load for gpu, arm, load in header["loads"]}
+            brain._figures = {
+                (gpu, arm): EpochFigures(*each) for gpu, arm, *each in header["figures"]
+            }
             log = brain.log
             log.trials, log.recurrences = header["trials"], header["recurrences"]
             for kept, records in ((log.open, header["open"]), (log.over, header["over"])):

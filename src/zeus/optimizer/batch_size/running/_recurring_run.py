@@ -318,6 +318,8 @@ class RecurringRun:
         if self._reporter is not None:
             self._note_profile(run, self._reporter)
             verdict = self._report(run, self._reporter)
+        if verdict is not None and verdict.warning:
+            logger.warning("job %r: %s", self.spec.name, verdict.warning)
         heard: Verdict | None = run.share(verdict)[0]
         if heard is None or heard.go_on:
             # No verdict makes a run continue beyond its target and its epochs.
@@ -348,6 +350,7 @@ class RecurringRun:
                 energy=record.total.energy if self._gpus and self._gpus.known else None,
                 metric=record.metric,
                 power_limit=self._limit(),
+                steps=record.steps or None,
             )
         return verdict
 

@@ -39,6 +39,7 @@ from zeus.optimizer.batch_size.api._commands import (
     trial_key,
     trial_name,
 )
+from zeus.optimizer.batch_size.job._alike import WARNING
 from zeus.optimizer.batch_size.job._events import (
     Decided,
     Ended,
@@ -405,11 +406,14 @@ class Batch:
         stop = job.brain.must_stop(number)
         if stop is None:
             return Verdict(True, None, "")
-        return self._stop(job, number, stop.outcome, stop.reason)
+        warning = job.brain.warning(number)
+        reason = f"{stop.reason}; {WARNING}{warning}" if warning else stop.reason
+        return self._stop(job, number, stop.outcome, reason)
 
     def _stop(self, job: JobTransaction, number: int, outcome: str, reason: str) -> Verdict:
-        job.take(Ended(trial=number, at=self._now, outcome=outcome, note=reason))
-        return Verdict(False, outcome, reason)
+        event = Ended(trial=number, at=self._now, outcome=outcome, note=reason)
+        job.take(event)
+        return verdict(event)
 
     def _reported_before(self, job: JobTransaction, number: int, event: EpochReported) -> Verdict:
         """Return the answer to an epoch that is already in the log."""

@@ -16,6 +16,7 @@ from zeus.optimizer.batch_size.api._answers import (
     Verdict,
 )
 from zeus.optimizer.batch_size.api._commands import trial_name
+from zeus.optimizer.batch_size.job._alike import WARNING
 from zeus.optimizer.batch_size.job._events import Decided, Ended, Resumed
 from zeus.optimizer.batch_size.job._job_batch import OPTIMIZED, Role
 from zeus.optimizer.batch_size.job._log import Trial
@@ -140,7 +141,7 @@ def verdict(event: Ended | Resumed | None) -> Verdict:
     # A trial whose lease has expired goes on as soon as it reports.
     if not isinstance(event, Ended) or event.outcome == Outcome.EXPIRED:
         return Verdict(True, None, "")
-    return Verdict(False, event.outcome, event.note)
+    return Verdict(False, event.outcome, event.note, event.note.partition(WARNING)[2])
 
 
 def how(ended: Ended) -> str:

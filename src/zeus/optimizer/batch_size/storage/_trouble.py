@@ -1,4 +1,4 @@
-"""Why a job needs a person: its latest runs failed, missed the target, or were not measured."""
+"""Why a job needs a person: its latest runs failed, missed the target or have a warning."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from zeus.optimizer._stopping import Outcome, better
+from zeus.optimizer.batch_size.job._alike import WARNING
 from zeus.optimizer.batch_size.job._events import Ended
 from zeus.optimizer.batch_size.job._log import Trial
 from zeus.optimizer.batch_size.job._spec import JobSpec
@@ -27,6 +28,7 @@ class Recent:
         best: The best metric of any of them; `None` if there was none.
         note: Why the latest one ended, in words.
         unmeasured: Whether the energy of the latest run was not measured.
+        warning: What the program of the latest run seems to do wrong; empty if nothing.
     """
 
     runs: int = 0
@@ -39,6 +41,7 @@ class Recent:
     best: float | None = None
     note: str = ""
     unmeasured: bool = False
+    warning: str = ""
 
     def end(self, spec: JobSpec, trial: Trial, event: Ended) -> None:
         """Add a run that has ended.
@@ -74,8 +77,9 @@ class Recent:
         """Add a run that has ended; see the attributes of `TrialInfo`."""
         if epochs:
             self.unmeasured = unmeasured
+            self.warning = note.partition(WARNING)[2]
         if state == Outcome.CONVERGED:
-            vars(self).update(vars(Recent(unmeasured=self.unmeasured)))
+            self._forget()
             return
         self.runs += 1
         if recurrence > self.recurrence:
@@ -96,7 +100,11 @@ class Recent:
         self.expired = max(0, self.expired - 1)
         self.runs = max(0, self.runs - 1)
         if not self.runs:
-            vars(self).update(vars(Recent(unmeasured=self.unmeasured)))
+            self._forget()
+
+    def _forget(self) -> None:
+        latest = {"unmeasured": self.unmeasured, "warning": self.warning}
+        vars(self).update({**vars(Recent()), **latest})
 
     def trouble(self, running: Collection[int]) -> str:
         """Say in words what needs a person; empty if nothing does.
@@ -105,6 +113,7 @@ class Recent:
             running: Recurrences with a running trial, whose outcome is open.
         """
         said = [self._missed(self.recurrences - (self.recurrence in running))]
+        said.append(self.warning)
         if self.unmeasured:
             said.append("the energy of the latest run was not measured")
         return "; ".join(filter(None, said))
