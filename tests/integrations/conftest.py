@@ -7,6 +7,8 @@ import sys
 import pytest
 from tests.integrations.support import Recorder
 
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer import BatchSizeOptimizer, JobSpec
 from zeus.testing import SimulatedNode
 
 
@@ -34,3 +36,16 @@ def node():
 def recorder():
     """Told by an integration, tells the story."""
     return Recorder()
+
+
+@pytest.fixture
+def shared_batch(node, tmp_path):
+    """A recurring job's optimizer: batches of 4, in two local batches of 2 for each step."""
+    spec = JobSpec("shared", (2, 4, 8), default_batch_size=4, target_metric=0.9)
+    storage = f"sqlite:///{tmp_path}/jobs.db"
+    monitor = ZeusMonitor(cpu_indices=[], node=node, sync_execution_with=None)
+    with BatchSizeOptimizer(
+        monitor, job=spec, storage=storage, max_local_batch_size=2
+    ) as optimizer:
+        assert (optimizer.local_batch_size, optimizer.accumulation_steps) == (2, 2)
+        yield optimizer

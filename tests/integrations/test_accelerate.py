@@ -21,6 +21,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
 from accelerate.tracking import GeneralTracker, on_main_process
 
+from zeus.errors import RunError
 from zeus.integrations.accelerate import ZeusCallback
 
 pytestmark = pytest.mark.usefixtures("node")
@@ -305,3 +306,15 @@ def test_two_processes_log_once_and_add_up(tmp_path):
     assert all(values["zeus/epoch_time"] > 0.4 for values in logged)
     energy = sum(values["zeus/epoch_energy"] for values in logged)
     assert max(first["mine"], second["mine"]) < energy < 1.1 * (first["mine"] + second["mine"])
+
+
+@pytest.mark.parametrize(("accumulated", "right"), [(4, True), (2, False)])
+def test_a_recurring_job_trains_with_the_share_that_it_decided(shared_batch, accumulated, right):
+    job = Job(batches=8, gradient_accumulation_steps=accumulated)  # batches of 1
+    zeus = ZeusCallback(job.accelerator, shared_batch)
+    if right:
+        for batch in zeus.steps(job.loader):
+            job.step(batch)
+        return
+    with pytest.raises(RunError, match=r"2 \* 2` for each process, but .* trains with 2 samples"):
+        zeus.steps(job.loader)

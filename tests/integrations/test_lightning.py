@@ -22,6 +22,7 @@ from lightning import pytorch as lightning
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
+from zeus.errors import RunError
 from zeus.integrations.lightning import ZeusCallback
 
 pytestmark = [
@@ -226,3 +227,16 @@ def test_the_package_pytorch_lightning(recorder, monkeypatch):
 def test_the_example_in_the_document(capsys):
     run_example("Lightning")
     assert "zeus/epoch_energy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("accumulated", "right"), [(2, True), (1, False)])
+def test_a_recurring_job_trains_with_the_share_that_it_decided(shared_batch, accumulated, right):
+    data = torch.utils.data.DataLoader(cast(Any, torch.ones(8, 4)), batch_size=2)
+    trainer = make_trainer(
+        ZeusCallback(shared_batch), accumulate_grad_batches=accumulated, max_epochs=1
+    )
+    if right:
+        trainer.fit(make_model(), data)
+        return
+    with pytest.raises(RunError, match=r"2 \* 2` for each process, but .* trains with 2 samples"):
+        trainer.fit(make_model(), data)

@@ -20,6 +20,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from zeus.errors import RunError
 from zeus.integrations.transformers import ZeusCallback
 
 BATCH_SIZE = 2
@@ -231,3 +232,10 @@ def test_the_example_in_the_document(node, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run_example("Transformers")
     assert "zeus/epoch_energy" in capsys.readouterr().out
+
+
+def test_a_recurring_job_trains_with_the_share_that_it_decided(make_trainer, shared_batch):
+    make_trainer(ZeusCallback(shared_batch), gradient_accumulation_steps=2, max_steps=2).train()
+    wrong = make_trainer(ZeusCallback(shared_batch), gradient_accumulation_steps=1, max_steps=2)
+    with pytest.raises(RunError, match=r"2 \* 2` for each process, but .* trains with 2 samples"):
+        wrong.train()

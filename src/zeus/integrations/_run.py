@@ -97,6 +97,28 @@ class Run:
         if frame is not None:
             self._resources.watch(frame)
 
+    def check_batch(self, samples: object) -> None:
+        """Check that a framework trains with the share of a batch that a recurring job decided.
+
+        Args:
+            samples: Samples of this process in one step of the optimizer; anything but a whole
+                number if the framework does not say.
+
+        Raises:
+            RunError: If it is another number.
+        """
+        for callback in self.callbacks:
+            local = getattr(callback, "local_batch_size", None)
+            if local is None or not isinstance(samples, int):
+                continue
+            steps = getattr(callback, "accumulation_steps", 1)
+            if samples != local * steps:
+                raise RunError(
+                    "the job decided `local_batch_size * accumulation_steps == "
+                    f"{local} * {steps}` for each process, but the framework trains with {samples} "
+                    "samples in a step"
+                )
+
     def epoch_begin(self) -> None:
         """Begin an epoch. An epoch that is still open ends first."""
         if not self.open:

@@ -78,7 +78,15 @@ class ZeusCallback(Integration):
 
         Args:
             loader: A data loader that `accelerator.prepare` returned.
+
+        Raises:
+            RunError: If it has another batch size than the one that a `BatchSizeOptimizer` among
+                the callbacks has decided.
         """
+        total = getattr(loader, "total_batch_size", None)
+        if isinstance(total, int):
+            share = total // self._accelerator.num_processes
+            self._run.check_batch(share * self._accelerator.gradient_accumulation_steps)
         return iterate_steps(self._run, loader, lambda: bool(self._accelerator.sync_gradients))
 
     def paused(self) -> AbstractContextManager[None]:

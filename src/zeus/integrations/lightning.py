@@ -43,6 +43,9 @@ class ZeusCallback(Integration, LightningCallback):
     """
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        batch_size = getattr(trainer.train_dataloader, "batch_size", None)
+        if isinstance(batch_size, int) and pl_module.automatic_optimization:
+            self._run.check_batch(batch_size * trainer.accumulate_grad_batches)
         self._run.begin()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:

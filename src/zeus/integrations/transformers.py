@@ -38,6 +38,7 @@ class ZeusCallback(Integration, TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:
         self._trainer = _calling_trainer()
+        self._run.check_batch(args.train_batch_size * args.gradient_accumulation_steps)
         frame = None if self._trainer is None else calling_method(self._trainer)
         self._run.begin(frame)
 
