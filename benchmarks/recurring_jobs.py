@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import FOLDER, QUICK, Bench, say
+from recurring_jobs_lists import lists
 from rows import Row, percentile, row
 from tools import OURS, PEER_FOLDER, PEERS, ROOT, Tool, pip, version_of, why
 
@@ -57,6 +58,7 @@ class Amount:
     kills: int = 25  # on each kind of store
     reports: int = 1_000
     jobs: int = 100_000
+    listed: int = 10_000  # jobs in a list
     trials: int = 100
     decisions: int = 300
     cases: int = 250  # `python -m tests.server.fuzz 2000 SEED` sends more
@@ -68,6 +70,7 @@ _QUICK = Amount(
     kills=2,
     reports=100,
     jobs=500,
+    listed=200,
     trials=20,
     decisions=40,
     cases=25,
@@ -90,6 +93,8 @@ def bench_recurring_jobs(bench: Bench) -> Iterator[Row]:
         yield from _throughput(Path(scratch), server, peer, amount)
         yield from _kills(Path(scratch), server, amount)
         yield from _large(Path(scratch), server, amount)
+        stores = {"SQLite": f"sqlite:///{scratch}/lists.db", "PostgreSQL": server.new_storage()}
+        yield from lists(stores, amount.listed, 9)
         yield from _fuzzed(Path(scratch), amount)
 
 
@@ -404,7 +409,7 @@ def _fill(storage: str, count: int, trials: int) -> list[str]:
     return names
 
 
-_BELONGINGS = ("zeus_events", "zeus_trials", "zeus_snapshots")
+_BELONGINGS = ("zeus_events", "zeus_trials", "zeus_snapshots", "zeus_accounts")
 
 
 @contextlib.contextmanager

@@ -213,13 +213,15 @@ def test_a_trial_and_its_epochs(jobs):
 
 def test_an_older_store_is_counted_when_it_is_listed(storage, several, clock):
     listed = several.do(ListJobs())
-    with writing(open_engine(storage)) as connection:
+    engine = open_engine(storage)
+    with writing(engine) as connection:
         connection.execute(
             text(
                 "UPDATE zeus_accounts SET tally = NULL, energy = NULL, saved_energy = NULL, "
                 "wasted = NULL, trouble = '', comparison = ''"
             )
         )
+    engine.dispose()
     again = Jobs(Store(storage), clock)
     assert again.do(ListJobs()) == listed
     again.close()

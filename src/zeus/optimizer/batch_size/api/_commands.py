@@ -326,6 +326,10 @@ class JobFilter(JobCommand[Answer], Generic[Answer]):
     trouble: bool = False
 
 
+FILTERS = ("text", "state", "gpu", "tag", "since", "until", "trouble")
+"""Fields of `JobFilter`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ListJobs(JobFilter[list[JobInfo]]):
     """List jobs, in the order of their names or of other properties.

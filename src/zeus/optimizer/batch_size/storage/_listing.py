@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, case,
 
 from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import JobTotals
-from zeus.optimizer.batch_size.api._commands import NEVER_RAN, JobFilter, ListJobs
+from zeus.optimizer.batch_size.api._commands import FILTERS, NEVER_RAN, JobFilter, ListJobs
 from zeus.store._tables import accounts, jobs, tags, trials
 
 # The latest trial of each job; none has the number 0.
@@ -77,6 +77,7 @@ _UNCOUNTED = (
     .order_by(accounts.c.job)
     .limit(bindparam("most"))
 )
+_RUNNING = select(func.count()).select_from(trials).where(trials.c.lease_until.is_not(None))
 _UNKNOWN = "not computed yet"
 
 
@@ -106,9 +107,14 @@ def sums(connection: Connection, asked: JobFilter[Any]) -> JobTotals:
     def over_compared(name: str) -> ColumnElement[Any]:
         return func.sum(case((compared, accounts.c[name])))
 
+    # Without filters, rows of jobs, which have their long specifications, need not be read.
+    every = not any(asked.content().get(each) for each in FILTERS) and asked.scope is None
+    running: ColumnElement[Any] = func.coalesce(func.sum(jobs.c.running), 0)
+    if every:
+        running = _RUNNING.scalar_subquery()
     columns = (
         func.count(),
-        func.coalesce(func.sum(jobs.c.running), 0),
+        running,
         func.count(case((_IN_TROUBLE, 1))),
         *(func.coalesce(func.sum(accounts.c[name]), 0.0) for name in ("energy", "time", "cost")),
         func.coalesce(func.sum(accounts.c.unmeasured), 0),
@@ -118,7 +124,9 @@ def sums(connection: Connection, asked: JobFilter[Any]) -> JobTotals:
         *(over_compared(f"saved_{name}") for name in ("energy", "time", "cost")),
         *(over_compared(f"default_{name}") for name in ("energy", "time", "cost")),
     )
-    return JobTotals(*connection.execute(_matching(select(*columns), asked, "")).one())
+    statement = select(*columns)
+    statement = statement.select_from(accounts) if every else _matching(statement, asked, "")
+    return JobTotals(*connection.execute(statement).one())
 
 
 def gpus(connection: Connection, most: int) -> list[str]:

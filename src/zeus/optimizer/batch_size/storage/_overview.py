@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ MAX_GPUS = 12  # GPU configurations whose beliefs are computed, the latest used 
 _MAX_RUNNING = 20
 _MAX_COSTS = 400  # latest runs whose cost is listed individually
 _MAX_LABELS = 200  # GPU models and tags to choose from
+_LABELS_KEPT = 10.0  # seconds
 _REMEMBERED = 64  # jobs whose beliefs are kept in memory
 
 
@@ -111,6 +113,7 @@ class Overviews:
         self._store = store
         self._lock = threading.Lock()
         self._believed: OrderedDict[int, _Believed] = OrderedDict()
+        self._choices: tuple[float, tuple[list[str], list[str]] | None] = (0.0, None)
 
     def jobs(self, asked: ListJobs) -> JobPage:
         """Return a page of jobs.
@@ -126,7 +129,7 @@ class Overviews:
             rows = view.find_jobs(replace(asked, most=asked.most + 1))
             kept = rows[: asked.most]
             about = view.about(kept)
-            labels = view.labels(_MAX_LABELS) if asked.scope is None else ([], [])
+            labels = self._labels(view) if asked.scope is None else ([], [])
             return JobPage(
                 [listed(row, about[row.id]) for row in kept],
                 len(rows) > len(kept),
@@ -134,6 +137,16 @@ class Overviews:
                 view.numbers()[0] if asked.scope is None else len(rows),
                 *labels,
             )
+
+    def _labels(self, view: View) -> tuple[list[str], list[str]]:
+        """Return GPU models and tags to choose from; all jobs are read for them, so not always."""
+        with self._lock:
+            at, known = self._choices
+        if known is None or time.monotonic() - at > _LABELS_KEPT:
+            known = view.labels(_MAX_LABELS)
+            with self._lock:
+                self._choices = time.monotonic(), known
+        return known
 
     def read(
         self,

@@ -7,7 +7,7 @@ jobs are sorted by what each saved without reading their trials.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from zeus.errors import FrontierError
@@ -183,8 +183,8 @@ class Tally:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        gpus = [[*gpu, asdict(known)] for gpu, known in self.gpus.items()]
-        return {"gpus": gpus, "recent": asdict(self.recent)}
+        gpus = [[*gpu, dict(vars(known))] for gpu, known in self.gpus.items()]
+        return {"gpus": gpus, "recent": dict(vars(self.recent))}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any], sequence: int) -> Tally:

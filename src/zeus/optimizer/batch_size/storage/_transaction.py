@@ -10,6 +10,7 @@ import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from sqlalchemy import bindparam, delete, select, tuple_, update
@@ -249,15 +250,21 @@ class Transaction(View):
             self._upsert(accounts, ("job",), changes.accounts)
 
     def _insert(self, table: Any) -> Any:
-        dialect = sqlite if self._connection.dialect.name == "sqlite" else postgresql
-        return dialect.insert(table)
+        return _insert(self._connection.dialect.name, table)
 
     def _upsert(self, table: Any, key: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-        insert = self._insert(table)
-        others = {c.name: insert.excluded[c.name] for c in table.c if c.name not in key}
-        self._connection.execute(
-            insert.on_conflict_do_update(index_elements=list(key), set_=others), rows
-        )
+        self._connection.execute(_upsert(self._connection.dialect.name, table, key), rows)
+
+
+def _insert(dialect: str, table: Any) -> Any:
+    return (sqlite if dialect == "sqlite" else postgresql).insert(table)
+
+
+@cache  # making the statement takes longer than executing it
+def _upsert(dialect: str, table: Any, key: tuple[str, ...]) -> Any:
+    insert = _insert(dialect, table)
+    others = {c.name: insert.excluded[c.name] for c in table.c if c.name not in key}
+    return insert.on_conflict_do_update(index_elements=list(key), set_=others)
 
 
 def _event_row(job: int, sequence: int, event: Event) -> dict[str, Any]:
