@@ -174,6 +174,17 @@ def test_a_program_may_bring_the_job_itself_if_it_is_the_same(here):
     assert "target_metric is 0.9, not 0.8" in done.stderr
 
 
+def test_processes_that_cannot_share_what_was_decided_are_told_the_cure(here, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "3")  # as a launcher would say to each of its processes
+    done = here.run()
+    assert done.returncode == 1
+    said = "but got (batch_size=32, replicas=3); start it by `zeus run --replicas 3`"
+    assert said in done.stderr
+    (trial,) = here.trials()
+    assert trial.state == "cancelled"  # the batch size is not to blame
+    assert said in trial.note
+
+
 def test_a_job_file_states_how_its_runs_share_a_batch(here):
     here.write("JOB.toml", (here.path / "JOB.toml").read_text() + "max_local_batch_size = 5")
     shares = "optimizer.local_batch_size, optimizer.accumulation_steps, optimizer.replicas"
@@ -224,9 +235,10 @@ def test_a_program_that_reports_but_never_asks_for_its_batch_size_is_warned_of(h
     here.write("deaf.py", TRAIN.replace("optimizer.get_batch_size()", "32"))
     done = here.run(program="deaf.py")
     assert done.returncode == 0, done.stderr
-    assert "warning: the batch size may be ignored" in done.stderr
-    assert "warning" not in here.run().stderr
-    assert "warning" not in here.run(program="deaf.py", words=("{batch_size}",)).stderr
+    said = "warning: the batch size may be ignored: there is no {batch_size}"
+    assert said in done.stderr
+    assert said not in here.run().stderr
+    assert said not in here.run(program="deaf.py", words=("{batch_size}",)).stderr
 
 
 def test_a_program_whose_sizes_behave_alike_is_warned_of(here):

@@ -80,6 +80,8 @@ def nearest_shared(batch_size: int, batch_sizes: Sequence[int], replicas: int) -
     Raises:
         RunError: If none of them can be shared equally.
     """
+    if batch_size in batch_sizes and can_share(batch_size, replicas):
+        return batch_size
     shared = [each for each in batch_sizes if can_share(each, replicas)]
     if not shared:
         raise RunError(

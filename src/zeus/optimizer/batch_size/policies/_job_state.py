@@ -166,7 +166,7 @@ class JobState:
             return Choice(size, Role.DEFAULT, power, None, None, None)
         told = np.array([self.gpus.index(gpu) if self._policy.crosses_gpus else 0])
         state = self._state(gpu)
-        if not lanes.valid.all():
+        if lanes is not self._lanes:
             state = replace(state, lanes=lanes)
         choices = self._policy.choose(state, ALL, told, np.array([attempt]))
         batch_size = spec.batch_sizes[int(choices.arm[0])]
@@ -282,6 +282,8 @@ class JobState:
     def _shared_lanes(self, replicas: int) -> JobBatch:
         """Return the job restricted to the batch sizes that replicas can share equally."""
         sizes = self.spec.batch_sizes
+        if all(can_share(size, replicas) for size in sizes):
+            return self._lanes
         default = nearest_shared(self.spec.default_batch_size, sizes, replicas)
         valid = np.array([[can_share(size, replicas) for size in sizes]])
         return replace(self._lanes, valid=valid, default=np.array([self._arm(default)]))
