@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from zeus.optimizer.batch_size.job._job_batch import Ints, Role, Rows, Trials
+from zeus.optimizer.batch_size.policies._valuation import valued
 from zeus.optimizer.batch_size.policies._zeus import ZeusPolicy
 from zeus.optimizer.batch_size.policies._zeus_state import ZeusState
 from zeus.replay._jobs import Job, replay
@@ -52,7 +53,7 @@ class KnowsEpochs(ZeusPolicy):
         super()._fit(state, rows, gpu)
         state.belief.mean[rows] = self._truth
         state.belief.covariance[rows] = 1e-6 * np.eye(len(self._truth))
-        self._look(state, rows, gpu).store(state.view, rows)
+        valued(self.assume, state, rows, gpu).store(state.view, rows)
 
 
 class Recorder(ZeusPolicy):

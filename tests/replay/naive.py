@@ -124,6 +124,7 @@ def story(spec, tables, seed, *, start=None, stretch=None, slots=None):
                 arm=choices.arm, role=choices.role, power=choices.power, gpu=known(job),
                 converged=ran.converged, void=nothing, unfit=nothing, epochs=ran.epochs,
                 cost=ran.cost, epoch_cost=ran.epoch_cost, load=ran.load,
+                full_cost=ran.full_cost,
             ),
         )  # fmt: skip
         if ran.epochs[0] > 0:

@@ -27,6 +27,7 @@ from zeus.optimizer.batch_size.job._job_batch import (
     JobBatch,
     Rows,
     Trials,
+    any_arm,
 )
 from zeus.optimizer.batch_size.policies._base import FirstEpochs, Policy
 from zeus.replay._table import JobTable
@@ -52,6 +53,8 @@ class Submissions:
             default a recurrence is submitted as soon as there is a free slot.
         stretch: Seconds that pass for each recorded second, by recurrence; by default 1.
         slots: Maximum number of recurrences of a job that run at the same time; by default any.
+        measure_sizes: Whether the first trial on each GPU model measures for some seconds what an
+            epoch costs at every batch size, as programs can that offer it.
     """
 
     jobs: JobBatch
@@ -62,6 +65,7 @@ class Submissions:
     start: Floats | None = None
     stretch: Floats | None = None
     slots: int = sys.maxsize
+    measure_sizes: bool = False
 
 
 class Columns:
@@ -99,6 +103,7 @@ class RunningTrials(Columns):
     cost: Floats
     epoch_cost: Floats
     load: Floats
+    full_cost: Floats
     final: Floats
 
 
@@ -152,6 +157,7 @@ class _EventLoop:
     ) -> None:
         self.world = World.of(tables)
         self.policy, self.accounts = policy, accounts
+        self.measures_sizes = submissions.measure_sizes
         count, total = len(submissions.seed), int(submissions.first[-1])
         self.slots = submissions.slots
         self.limited = self.slots < sys.maxsize
@@ -283,7 +289,9 @@ class _EventLoop:
         trial.arm[cell], trial.role[cell], trial.power[cell] = arm, choices.role, choices.power
         trial.converged[cell], trial.epochs[cell] = ran.converged, ran.epochs
         trial.cost[cell], trial.epoch_cost[cell] = ran.cost, ran.epoch_cost
-        trial.load[cell] = ran.load
+        trial.load[cell], trial.full_cost[cell] = ran.load, ran.full_cost
+        if self.measures_sizes:
+            ran = self.world.with_sizes_measured(ran, table, ~any_arm(self.profiled[rows, gpu]))
         self.accounts.began(self.origin[rows], cell, recurrence, ran)
         now, stretch = self.clock[rows], self.stretch[recurrence]
         end = now + ran.time * stretch
@@ -329,8 +337,11 @@ class _EventLoop:
             cost=trial.cost[cell],
             epoch_cost=trial.epoch_cost[cell],
             load=trial.load[cell],
+            full_cost=trial.full_cost[cell],
         )
         self.policy.ended(self.state, self._rows(rows, gpu), trials)
+        if self.measures_sizes:
+            self._learn_sizes(rows, cell, gpu, model)
         self.profiled[rows, gpu, arm] |= epochs > 0
         self._advance(rows)
         over = converged | (trial.attempt[cell] >= MAX_ATTEMPTS)
@@ -340,6 +351,28 @@ class _EventLoop:
             self._await(done, self.next[done], self.flying[done])
         self.accounts.finished(self.origin[done], left, trial)
         return rows[~over], cell[~over]
+
+    def _learn_sizes(self, rows: Ints, cell: Ints, gpu: Ints, model: Ints) -> None:
+        """Pass on what the first trial on a GPU model has measured at every batch size.
+
+        That is the cost at the highest power limit; lower ones are assumed to save as much as at
+        the batch size of the trial.
+        """
+        first = ~any_arm(self.profiled[rows, gpu])
+        rows, cell, gpu, model = rows[first], cell[first], gpu[first], model[first]
+        if not len(rows):
+            return
+        world, trial = self.world, self.trial
+        table = self.table[trial.recurrence[cell]].astype(np.int64)
+        best = trial.epoch_cost[cell] / trial.full_cost[cell]
+        valid = self.state.lanes.valid[self._rows(rows, gpu)]
+        for arm in range(self.profiled.shape[2]):
+            offered = valid[:, arm] & (arm != trial.arm[cell])
+            arms = np.full(int(offered.sum()), arm)
+            at = table[offered], arms, world.highest[table[offered]]
+            cost = world.cost[at] * best[offered]
+            notes = FirstEpochs(arms, model[offered], cost, world.load[at])
+            self.policy.noted(self.state, self._rows(rows[offered], gpu[offered]), notes)
 
     def _note(self, rows: Ints) -> None:
         """Handle the end of the first epoch of new batch sizes; their trials continue."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -91,6 +91,7 @@ def replay(
     history: bool = False,
     policy: Policy | None = None,
     progress: Callable[[float], None] | None = None,
+    measure_sizes: bool = False,
 ) -> Result:
     """Replay jobs that all have the same policy.
 
@@ -100,8 +101,11 @@ def replay(
         history: Whether to record every recurrence.
         policy: Used instead of the policy that the first job names.
         progress: Called from time to time with the fraction that is done.
+        measure_sizes: Whether the first run on each GPU model measures for some seconds what an
+            epoch costs at every batch size.
     """
     submissions, tables = _submissions(jobs, slots)
+    submissions = replace(submissions, measure_sizes=measure_sizes)
     accounts = _JobAccounts(submissions.first, submissions.slots, history)
     work = max(int(submissions.first[-1]), 1)
     run(

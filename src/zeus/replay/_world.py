@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from zeus.optimizer.batch_size.job._job_batch import (
 from zeus.optimizer.batch_size.policies._randomness import uniform
 from zeus.replay._table import JobTable
 
+# A batch size is measured for so many seconds, or for this fraction of its epoch if that is less.
+_MEASURED_SECONDS, _MEASURED_FRACTION = 5.0, 0.05
 # Draws of outcomes must be independent of draws of policies with the same seed.
 _OUTCOMES = 0x6F7574636F6D65
 
@@ -40,6 +42,8 @@ class World:
         expected_epochs: Expected epochs until convergence, by table and batch size.
         runs: Number of recorded runs.
         oracle: Expected cost of the best configuration, by table.
+        measuring: Seconds, joules and cost of measuring all batch sizes for some seconds at the
+            highest power limit, by table.
     """
 
     time: Floats
@@ -56,6 +60,7 @@ class World:
     runs: Ints
     max_epochs: Floats
     oracle: Floats
+    measuring: Floats
 
     @classmethod
     def of(cls, tables: Sequence[JobTable]) -> World:
@@ -99,6 +104,7 @@ class World:
             ),
             max_epochs=np.array([table.max_epochs for table in tables], dtype=np.float64),
             oracle=np.array([table.optimum.cost for table in tables]),
+            measuring=np.array([_measuring(table) for table in tables]),
         )
 
     def run(
@@ -167,8 +173,22 @@ class World:
             epoch_cost=cost,
             load=self.load[cell],
             expected=self.expected_epochs[at] * cost,
+            full_cost=self.cost[table, arm, self.highest[table]],
             oracle=self.oracle[table],
         )
+
+    def with_sizes_measured(self, ran: TrialResults, table: Ints, first: Bools) -> TrialResults:
+        """Add what it takes to measure all batch sizes to the trials that do so."""
+        time, energy, cost = np.where(first[:, None], self.measuring[table], 0.0).T
+        return replace(ran, time=ran.time + time, energy=ran.energy + energy, cost=ran.cost + cost)
+
+
+def _measuring(table: JobTable) -> tuple[float, float, float]:
+    time, energy, cost = (
+        _filled(part)[:, -1] for part in (table.time, table.energy, table.epoch_cost)
+    )
+    part = np.minimum(_MEASURED_SECONDS / time, _MEASURED_FRACTION)
+    return float(part @ time), float(part @ energy), float(part @ cost)
 
 
 @dataclass
@@ -185,6 +205,7 @@ class TrialResults:
         epoch_cost: Cost of one epoch at that power limit, in joules.
         load: Average power as a fraction of that power limit.
         expected: Expected cost of this configuration in joules; infinite if it never converges.
+        full_cost: Cost of one epoch at the highest power limit, in joules.
         oracle: Expected cost of the best configuration in joules.
     """
 
@@ -198,6 +219,7 @@ class TrialResults:
     epoch_cost: Floats
     load: Floats
     expected: Floats
+    full_cost: Floats
     oracle: Floats
 
 

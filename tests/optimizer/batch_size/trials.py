@@ -57,9 +57,15 @@ class Lane:
         unfit: bool = False,
         epoch_cost: float = 10.0,
         load: float = 1.0,
+        full_power: float = 1.0,
+        profiling: float = 0.0,
         gpu: int = 0,
     ) -> None:
-        """Let it end."""
+        """Let it end.
+
+        An epoch at the highest power limit costs `full_power` times as much, and profiling costs
+        so many epochs.
+        """
         trials = Trials(
             arm=choices.arm,
             role=choices.role,
@@ -69,9 +75,10 @@ class Lane:
             void=np.array([void]),
             unfit=np.array([unfit]),
             epochs=np.array([float(epochs)]),
-            cost=np.array([epochs * epoch_cost]),
+            cost=np.array([(epochs + profiling) * epoch_cost]),
             epoch_cost=np.array([epoch_cost if epochs else np.nan]),
             load=np.array([load]),
+            full_cost=np.array([(epoch_cost if epochs else np.nan) * full_power]),
         )
         self.policy.ended(self.state, ALL, trials)
 

@@ -10,6 +10,7 @@ from zeus.drawing._pages import note
 from zeus.drawing._table import Column, table
 from zeus.optimizer.batch_size.storage._account import (
     CURRENCIES,
+    PREDICTED,
     Account,
     Baseline,
     Comparison,
@@ -54,10 +55,11 @@ class Savings:
         if not account.basis:
             yield "Energy saved", UNKNOWN, account.words
             return
+        predicted = "predicted: " if account.basis == PREDICTED else ""
         if account.energy.default is None:
             yield "Energy saved", UNKNOWN, account.words
         else:
-            yield self._figure("energy", account.words)
+            yield self._figure("energy", f"{predicted}{account.words}")
         for currency in ("time", "cost"):
             comparison: Comparison = getattr(account, currency)
             if comparison.default is not None:

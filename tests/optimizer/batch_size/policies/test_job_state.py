@@ -320,6 +320,16 @@ def run_trial(brain: JobState, world: JobTable, trial) -> None:
                     batch_size=decision.batch_size,
                     epoch_cost=world.epoch_cost[arm, power],
                     load=world.power[arm, power] / limit,
+                    power_limit=limit,
+                    frontier={
+                        "max_power": world.max_power,
+                        "points": [
+                            {"knob": knob, "time": time, "energy": energy}
+                            for knob, time, energy in zip(
+                                world.power_limits, world.time[arm], world.energy[arm], strict=True
+                            )
+                        ],
+                    },
                 )
             )
         brain.apply(

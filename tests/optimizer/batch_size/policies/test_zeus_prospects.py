@@ -136,4 +136,4 @@ def test_in_drifting_data_nothing_is_due():
     job = Lane("zeus", (32, 64), 64, window=10)
     for turn in range(60):
         job.run((4, 4, 5, 4, 7)[turn % 5], epoch_cost=100.0)
-    assert np.isinf(job.state.view.look_after).all()
+    assert np.isinf(job.state.view.again_after).all()

@@ -72,6 +72,7 @@ class JobBatch(Arrays):
         default: Arm of the default batch size, by lane.
         max_epochs: By lane, as are `beta` (infinite if none), `window`, `rounds` and `seed`.
         power_limits: Number of power limits that grid search tries, by lane.
+        budget: Exploration budget as a part of the default's cost, infinite if none, by lane.
     """
 
     batch_sizes: Floats
@@ -83,6 +84,7 @@ class JobBatch(Arrays):
     rounds: Ints
     seed: Ints
     power_limits: Ints
+    budget: Floats
 
     def __len__(self) -> int:
         return len(self.default)
@@ -109,6 +111,10 @@ class JobBatch(Arrays):
             rounds=np.array([spec.pruning_rounds for spec in specs], dtype=np.int64),
             seed=np.array([spec.seed for spec in specs], dtype=np.int64),
             power_limits=np.array([len(spec.power_limits) for spec in specs], dtype=np.int64),
+            budget=np.array(
+                [np.inf if s.exploration_budget is None else s.exploration_budget for s in specs],
+                dtype=np.float64,
+            ),
         )
 
 
@@ -156,6 +162,7 @@ class Trials(Arrays):
         cost: Cost in joules.
         epoch_cost: Cost of one epoch in joules at the chosen power limit; NaN if unknown.
         load: Average power as a fraction of the power limit; NaN if unknown.
+        full_cost: Cost of one epoch in joules at the highest power limit; NaN if unknown.
     """
 
     arm: Ints
@@ -169,3 +176,4 @@ class Trials(Arrays):
     cost: Floats
     epoch_cost: Floats
     load: Floats
+    full_cost: Floats

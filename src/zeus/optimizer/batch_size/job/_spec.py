@@ -37,6 +37,9 @@ class JobSpec:
         beta: A run is stopped before it costs more than `beta` times the cost of the best;
             `None` never stops a run.
         window: Number of latest observations that count, for data that drift; 0 counts all.
+        exploration_budget: Part of what the default batch size would have cost that exploring
+            may cost in addition to what was saved; 0 leaves the batch size alone and optimizes
+            only the power limit, `None` sets no bound. For the policy "zeus".
         pruning_rounds: Rounds of exploration before the paper's policy samples.
         policy: "zeus"; "paper", as its authors published it, or "paper-repaired"; "grid" search; or
             "default", which changes nothing.
@@ -64,6 +67,7 @@ class JobSpec:
     eta_knob: Annotated[float, Number(0, 1)] = 0.5
     beta: Annotated[float, Number(1, 1e6, above=True)] | None = 2.0
     window: Annotated[int, Whole(0, 1_000)] = 0
+    exploration_budget: Annotated[float, Number(0, 1e6)] | None = 0.05
     pruning_rounds: Annotated[int, Whole(0, 1_000)] = 2
     policy: Annotated[str, OneOf(POLICIES)] = "zeus"
     seed: Annotated[int, Whole(0, 2**63 - 1)] = 0

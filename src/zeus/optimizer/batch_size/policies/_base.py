@@ -85,6 +85,31 @@ class FirstEpochs(Arrays):
     load: Floats
 
 
+@dataclass
+class Appraisals(Arrays):
+    """What choices were worth when they were made, one entry for each requested job.
+
+    Attributes:
+        against: Arm that the choice is compared with: the best known one for an exploration, the
+            default otherwise.
+        saving: Expected saving compared with it, as a fraction of its cost; `low` and `high` are
+            the ends of its 95 % interval. NaN if unknown.
+        worth: What an exploration is expected to save over `horizon` later runs beyond what it
+            costs, in runs of the best known batch size; NaN if it is none.
+        horizon: Number of later runs over which it must pay off; NaN if it is none.
+        risk: What the trial is expected to cost beyond a run of the best known, in such runs; NaN
+            if it is none.
+    """
+
+    against: Ints
+    saving: Floats
+    low: Floats
+    high: Floats
+    worth: Floats
+    horizon: Floats
+    risk: Floats
+
+
 WITHIN = 1.96  # half width of a 95 % interval in standard deviations
 
 
@@ -150,6 +175,23 @@ class Policy(ABC):
         nothing = np.full(state.lanes.valid[rows].shape, np.nan)
         standing = np.full(nothing.shape, ArmStatus.UNKNOWN, dtype=np.int64)
         return Beliefs(nothing, nothing, nothing, standing)
+
+    def appraise(
+        self,
+        state: Any,  # noqa: ARG002
+        rows: Rows,  # noqa: ARG002
+        gpu: Ints,  # noqa: ARG002
+        choices: Choices,  # noqa: ARG002
+    ) -> Appraisals | None:
+        """Return what choices are worth, before they are carried out; `None` if it is not known.
+
+        Args:
+            state: The state of all jobs that the choices were made from; it is not changed.
+            rows: The jobs.
+            gpu: GPU model that each will run on.
+            choices: As returned by `choose`.
+        """
+        return None
 
 
 def simple_choices(arm: Ints, role: Role | Ints, threshold: Floats | float = np.inf) -> Choices:

@@ -100,6 +100,8 @@ class JobState:
         self._loads: dict[tuple[int, int], float] = {}
         # By GPU and arm: what an epoch of the latest trial took.
         self._figures: dict[tuple[int, int], EpochFigures] = {}
+        # Cost of an epoch at the highest power limit, as a multiple of that.
+        self._full_power: dict[tuple[int, int], float] = {}
         # One for all GPUs if the policy transfers knowledge between them, else one for each.
         self._states: list[State] = []
 
@@ -132,6 +134,9 @@ class JobState:
                 self._epoch_costs[at] = event.epoch_cost
             if event.load is not None:
                 self._loads[at] = event.load
+            full = full_power_cost(self.spec, event)
+            if full is not None:
+                self._full_power[at] = full
         elif trial is not None:
             if isinstance(event, Decided):
                 trial.known = self._recorded_cost(trial) is not None
@@ -345,6 +350,7 @@ class JobState:
             cost=np.array([trial.cost]),
             epoch_cost=np.array([epoch_cost or math.nan]),
             load=np.array([self._loads.get((gpu, arm), math.nan)]),
+            full_cost=np.array([(epoch_cost or math.nan) * self._full_power.get((gpu, arm), 1.0)]),
         )
         self._policy.ended(self._state(decided.model), ALL, trials)
 
@@ -359,6 +365,7 @@ class JobState:
             "costs": [[*at, cost] for at, cost in self._epoch_costs.items()],
             "loads": [[*at, load] for at, load in self._loads.items()],
             "figures": [[*at, *each] for at, each in self._figures.items()],
+            "full": [[*at, ratio] for at, ratio in self._full_power.items()],
             "trials": self.log.trials,
             "recurrences": self.log.recurrences,
             "open": [trial.to_dict() for trial in self.log.open.values()],
@@ -390,6 +397,7 @@ class JobState:
             brain._figures = {
                 (gpu, arm): EpochFigures(*each) for gpu, arm, *each in header["figures"]
             }
+            brain._full_power = {(gpu, arm): ratio for gpu, arm, ratio in header["full"]}
             log = brain.log
             log.trials, log.recurrences = header["trials"], header["recurrences"]
             for kept, records in ((log.open, header["open"]), (log.over, header["over"])):
@@ -406,6 +414,28 @@ class JobState:
             array[...] = part.reshape(array.shape)
             offset += array.nbytes
         return brain
+
+
+def full_power_cost(spec: JobSpec, profile: Profiled) -> float | None:
+    """Return the cost at the highest power limit as a multiple of that at the chosen one.
+
+    Args:
+        spec: The job, whose objective is used.
+        profile: A profile of power limits; `None` is returned if it has no measurements.
+    """
+    record = profile.frontier
+    if record is None or not record.get("max_power"):
+        return None
+    costs = {
+        point["knob"]: spec.cost(point["energy"], point["time"], record["max_power"])
+        for point in record["points"]
+        if isinstance(point["knob"], int | float)
+    }
+    if not costs:
+        return None
+    least = min(costs.values())
+    chosen = least if profile.power_limit is None else costs.get(profile.power_limit, least)
+    return max(costs[max(costs)] / chosen, 1.0) if chosen > 0 else None
 
 
 @cache

@@ -63,9 +63,6 @@ def learn_prices(assume: Assumptions, state: ZeusState, every: Ints, notes: Firs
     loose = LEVEL**2 + assume.transfer * (covariance - LEVEL**2)
     loose = loose + price.covariance[lanes, other]
     covariance = np.where(moved[:, :, None], loose, covariance)
-    error = (value - mean[each, arm]) ** 2 / (covariance[each, arm, arm] + 1e-4)
-    state.price_fit[lanes, gpu, 0] += np.where(here, np.minimum(error, 9.0), 0.0)
-    state.price_fit[lanes, gpu, 1] += here
     update = Belief(mean, covariance)
     update.observe(each, arm, value, 1e-6)
     price.mean[lanes, gpu], price.covariance[lanes, gpu] = update.mean, update.covariance

@@ -1,14 +1,37 @@
-"""The `zeus` policy: learn only what is uncertain, and stop a trial that can no longer win.
+"""The `zeus` policy: explore what is worth it, within a budget, and never lock in.
 
-The cost of a run is Epochs(b) x EpochCost(b). EpochCost is known exactly once a batch size has been
-profiled on a GPU; Epochs does not depend on the GPU. Both are smooth in log b, and their product is
-unimodal. So two curves over log b are learned: log Epochs from noisy runs (some of them censored:
-"more than n") and log EpochCost from one profile for each batch size and GPU.
+**Model.** The cost of a run is Epochs(b) x EpochCost(b). EpochCost is known exactly once a batch
+size has been profiled on a GPU; Epochs does not depend on the GPU. Two smooth curves over log b are
+learned, as Gaussian processes: log Epochs from noisy runs, some of them censored ("more than n")
+and all of them whole numbers (`_learning.py`), and log EpochCost from one profile for each batch
+size and GPU (`_prices.py`).
 
-A batch size is explored if its expected saving over future recurrences exceeds the expected waste
-of the trial. Nothing is ever ruled out: as a job recurs, ever smaller savings are worth exploring,
-and batch sizes that may have been unlucky are sampled again. Overlapping jobs learn from each other
-as soon as one has measured the cost of an epoch.
+**Rule.** Let r be the *reference*, the batch size with the least expected cost of those that have
+converged. For every other one, `_valuation.py` computes in units of r's cost
+
+    gain_m(b)   what m trials of b are expected to save in each later run
+    waste(b)    what a trial of b is expected to cost beyond a run of r
+
+and what exploring b is worth is, over a horizon of H later runs,
+
+    worth(b) = max over m of  H gain_m(b) - m waste(b) risk(b),      H = horizon + per_run x trials
+    risk(b)  = 1 + caution x max(0, a(b) - 1)
+
+where a(b) is how far b is away from the nearest one that has converged, in doublings. The batch
+size of the highest worth is chosen, r itself if none is worth more than 0 (its own runs also show
+whether another one is better; that is r's worth). Those that the exploration budget does not allow
+are left out (`_budget.py`).
+
+**Guarantee.** After n runs of b its gain is at least mistrust / 2^n, its waste is bounded, and H
+grows with every trial. So every batch size is tried again and again, on the other side of every
+hill as well: none is ruled out forever, and if another one is better, the belief follows in the
+end. And once the belief is right, wrong choices get ever rarer: trial n + 1 of b comes no sooner
+than the gain justifies it, so that their number grows with the logarithm of the number of runs. The
+budget grows with every run, too: it delays trials, but never forbids them.
+
+**Stopping.** A run of a new batch size is stopped after its first epoch if its expected rest costs
+more than starting over; later as soon as another epoch costs more than the chance to converge in
+it is worth. Overlapping runs of a job learn from each other once one has measured an epoch.
 """
 
 from __future__ import annotations
@@ -29,42 +52,34 @@ from zeus.optimizer.batch_size.job._job_batch import (
     any_arm,
 )
 from zeus.optimizer.batch_size.policies._assumptions import Assumptions
-from zeus.optimizer.batch_size.policies._base import WITHIN, ArmStatus, Beliefs, FirstEpochs, Policy
-from zeus.optimizer.batch_size.policies._belief import (
-    Belief,
-    fitted,
-    likely_gain,
-    lower_bound_shift,
-    matern,
-    relative,
-    tail_probability,
+from zeus.optimizer.batch_size.policies._base import (
+    WITHIN,
+    Appraisals,
+    ArmStatus,
+    Beliefs,
+    FirstEpochs,
+    Policy,
 )
+from zeus.optimizer.batch_size.policies._belief import Belief, matern, tail_probability
+from zeus.optimizer.batch_size.policies._budget import affordable
+from zeus.optimizer.batch_size.policies._convergence import search
+from zeus.optimizer.batch_size.policies._learning import FADED, fit_epochs, learn
 from zeus.optimizer.batch_size.policies._prices import learn_prices
-from zeus.optimizer.batch_size.policies._prospects import (
-    another_look,
-    hoped_for,
-    most_gain,
-    never_converges,
-    within_reach,
-)
+from zeus.optimizer.batch_size.policies._valuation import TRIALS, valued
 from zeus.optimizer.batch_size.policies._zeus_state import LEVEL, View, ZeusState
 
 # Grid of the log cost that a run may take beyond its expected cost.
 _PATIENCE = np.linspace(0.0, 1.0, 11)
-# Numbers of trials whose gain is evaluated together; one may be too few to change the choice.
-_TRIALS = np.array([1.0, 4.0, 16.0])[:, None]
 # Log-cost advantage at which a batch size in flight leads others in its direction.
 _BETTER = 0.12
-# Jobs that begin until the result of a new batch size is known, for each trial in flight.
+# Doublings to a batch size that others may go on to before anything has converged.
+_STEP = 1.01
+# Runs that begin until the result of a new batch size is known, for each trial in flight.
 _MEANWHILE = 2.0
-# Change of a batch size's mean, as a logarithm, that requires a new fit.
-_MOVED = 0.02
 # Number of retries with a batch size that has converged before, if data do not drift.
 _PATIENT = 6
 # After this many retries the cost of a run is unbounded.
 _LAST_BOUNDED = 8
-# Runs that have faded to this weight prove nothing anymore.
-_FADED = 0.3
 
 
 class ZeusPolicy(Policy):
@@ -87,7 +102,6 @@ class ZeusPolicy(Policy):
             position, assume.price_bend, assume.price_length, assume.price_tilt, assume.price_rough
         )
         real, whole = np.zeros((jobs, arms)), np.zeros((jobs, gpus, arms), dtype=np.int64)
-        blank = View.blank(jobs, arms, len(_TRIALS))
         state = ZeusState(
             lanes=lanes,
             decisions=np.zeros(jobs, dtype=np.int64),
@@ -102,18 +116,20 @@ class ZeusPolicy(Policy):
             squares=np.zeros(jobs),
             freedom=np.zeros(jobs),
             belief=Belief(assume.trend * position, LEVEL**2 + kernel),
-            fit=np.zeros((jobs, 2)),
             price=Belief(np.zeros((jobs, gpus, arms)), np.repeat(price[:, None], gpus, axis=1)),
-            price_fit=np.zeros((jobs, gpus, 2)),
             profiled=whole > 0,
             tentative=whole > 0,
             unfit=whole,
             flying=np.zeros((jobs, arms), dtype=np.int64),
             ended=np.zeros(jobs, dtype=np.int64),
             fitted=np.zeros(jobs, dtype=np.int64),
-            view=blank,
+            spent=np.zeros(jobs),
+            nights=np.zeros(jobs),
+            full=np.zeros((jobs, gpus)),
+            overhead=np.zeros((jobs, 2)),
+            view=View.blank(jobs, arms, len(TRIALS)),
         )
-        self._look(state, ALL, np.zeros(jobs, dtype=np.int64)).store(state.view, ALL)
+        valued(assume, state, ALL, np.zeros(jobs, dtype=np.int64)).store(state.view, ALL)
         return state
 
     def add_gpu(self, state: ZeusState) -> None:
@@ -122,140 +138,149 @@ class ZeusPolicy(Policy):
         price, added = state.price, fresh.price
         price.mean = np.concatenate((price.mean, added.mean), axis=1)
         price.covariance = np.concatenate((price.covariance, added.covariance), axis=1)
-        for name in ("price_fit", "profiled", "tentative", "unfit"):
+        for name in ("profiled", "tentative", "unfit", "full"):
             both = (getattr(state, name), getattr(fresh, name))
             setattr(state, name, np.concatenate(both, axis=1))
 
     # --- deciding ---------------------------------------------------------------------------------
 
     def choose(self, state: ZeusState, rows: Rows, gpu: Ints, attempt: Ints) -> Choices:
-        """Choose the batch size whose trial has the highest value, and its cost threshold."""
-        view = state.view.take(rows)
-        if state.profiled.shape[1] > 1 and (view.gpu != gpu).any():
-            view = self._look(state, rows, gpu)
+        """Choose the batch size whose trial is worth most, and its cost threshold."""
+        view = self.view(state, rows, gpu)
         each = np.arange(len(gpu))
-        reference, some = view.reference, view.some
-        horizon = self.assume.horizon + self.assume.per_run * state.ended[rows]
-        # Where data drift, knowledge is useful no longer than the window.
-        window = state.lanes.window[rows]
-        horizon = np.where(window > 0, np.minimum(horizon, 2.0 * window), horizon)
-        flying = state.flying[rows] > 0
-        soon = horizon
-        if flying.any():
-            # New batch sizes in flight will soon have results. Exploring elsewhere at the same
-            # time must pay for itself until then.
-            new = flying & (state.weight[rows] == 0)
-            new[each, reference] = False
-            meanwhile = _MEANWHILE * state.flying[rows].sum(axis=1)
-            soon = np.where(some & any_arm(new), np.minimum(horizon, meanwhile), horizon)
-        worth = (soon[:, None, None] * view.gain - _TRIALS * view.waste[:, None]).max(axis=1)
-        # A batch size in flight is already explored; another trial of it must pay for itself.
-        open_ = view.open
-        if flying.any():
-            # Where costs are likely to fall, others may follow, or explore a step further.
-            onward = flying & ~view.proven & (view.deficit < -_BETTER)
-            worth = np.where(flying, np.where(onward, -view.waste, -np.inf), worth)
-            # A step further only from where the cost of an epoch is known.
-            onward &= state.profiled[np.arange(len(state.lanes))[rows], gpu]
-            open_ = open_.copy()
-            open_[:, 1:] |= onward[:, :-1]
-            open_[:, :-1] |= onward[:, 1:]
-            open_ &= view.allowed
-        worth = np.where(open_, worth, -np.inf)
+        reference, some, lanes = view.reference, view.some, state.lanes
         # Before anything has converged, only batch sizes likely to be better are worth the risk.
-        hoping = ~some
-        if hoping.any():
-            hoping &= any_arm(view.proven) & (attempt == 0)
-            worth = np.where(hoping[:, None] & (view.deficit > -_BETTER), -np.inf, worth)
-        # Running the best again wastes nothing, and may show that another is better.
-        worth[each, reference] = horizon * view.hint
+        hoping = ~some & any_arm(view.proven) & (attempt == 0)
+        worth = self.worth(state, rows, view)
+        doubtful = (view.deficit > -_BETTER) | (view.away > _STEP)
+        worth = np.where(hoping[:, None] & doubtful, -np.inf, worth)
+        worth[each, reference] = self.horizon(state, rows) * view.hint
         arm = worth.argmax(axis=1)
-        # If no exploration pays off, sample an arm again that may have been unlucky.
-        look = (state.ended[rows] > view.look_after) & (arm == reference)
-        if look.any():
-            look &= ~flying[each, view.look]
-            arm = np.where(look, view.look, arm)
+        # If no exploration pays off, run a batch size again that may have been unlucky.
+        again = (state.ended[rows] > view.again_after) & (arm == reference)
+        if again.any():
+            again &= (state.flying[rows] == 0)[each, view.again]
+            again &= affordable(state, rows, view)[each, view.again]
+            arm = np.where(again, view.again, arm)
         arm = np.where(attempt > 0, reference, arm)
         if hoping.any():
-            default = view.deficit[each, state.lanes.default[rows]]
+            default = view.deficit[each, lanes.default[rows]]
             hoping &= default - view.deficit[each, arm] > _BETTER
         # Nothing has converged yet, or does anymore: search elsewhere. Where data do not drift, a
         # batch size that has converged will do so again; runs just miss some targets at times.
-        patient = np.where(window > 0, 1, _PATIENT)
+        patient = np.where(lanes.window[rows] > 0, 1, _PATIENT)
         lost = ~(some | hoping) | ((attempt > patient) & (state.misses[rows][each, reference] > 1))
         if lost.any():
-            arm = np.where(lost, self._search(state, rows, view), arm)
-        explores = ((arm != reference) | hoping) & ~lost
-        beta = state.lanes.beta[rows]
-        # A run of a proven batch size may be unlucky; one of another may never converge.
-        patience = beta.copy()
-        unsure = np.flatnonzero(explores & ~view.proven[each, arm])
-        if len(unsure):
-            allowance = self._patience(view.take(unsure), arm[unsure])
-            patience[unsure] = np.minimum(allowance, beta[unsure])
-        # If retries fail, it may be that everything takes longer now.
-        patience = patience * np.exp2(np.clip(attempt - 1, 0, 50))
-        bounded = some & view.met & (attempt < _LAST_BOUNDED)
-        threshold = np.where(bounded, patience * view.least, np.inf)
-        untried = ~state.profiled[np.arange(len(state.lanes))[rows], gpu, arm]
-        untried &= explores & some & view.met
-        can_stop = np.isfinite(beta)
+            arm = np.where(lost, search(state, rows, view, _BETTER), arm)
+        # Without a budget for exploring, only the power limit is optimized.
+        fixed = lanes.budget[rows] == 0
+        arm = np.where(fixed, lanes.default[rows], arm)
+        explores = ((arm != reference) | hoping) & ~lost & ~fixed
+        threshold = self._threshold(state, rows, view, arm, explores, attempt)
+        untried = ~state.profiled[np.arange(len(lanes))[rows], gpu, arm]
+        untried &= explores & some & view.met & np.isfinite(lanes.beta[rows])
+        threshold = np.where(fixed, np.inf, threshold)
         return Choices(
             arm=arm,
             role=np.where(
                 explores,
                 Role.EXPLORE,
-                np.where(attempt > 0, Role.RETRY, np.where(lost, Role.DEFAULT, Role.EXPLOIT)),
+                np.where(
+                    attempt > 0, Role.RETRY, np.where(lost | fixed, Role.DEFAULT, Role.EXPLOIT)
+                ),
             ),
             power=np.full(len(arm), OPTIMIZED),
-            threshold=np.where(can_stop, threshold, np.inf),
+            threshold=threshold,
             expected_epochs=np.exp(np.clip(view.epochs[each, arm], -50, 50)),
-            restart_cost=np.where(untried & can_stop, self.assume.restart * view.least, np.inf),
+            restart_cost=np.where(untried, self.assume.restart * view.least, np.inf),
         )
 
-    def _judge(self, state: ZeusState, rows: Rows, view: View, steps: Floats, sway: Floats) -> None:
-        """Compute the expected gain of trials per future run, and the expected waste of one.
+    def view(self, state: ZeusState, rows: Rows, gpu: Ints) -> View:
+        """Return what decisions on these GPU models are based on."""
+        view = state.view.take(rows)
+        if state.profiled.shape[1] > 1 and (view.gpu != gpu).any():
+            return valued(self.assume, state, rows, gpu)
+        return view
 
-        In units of the cost of the reference.
+    def horizon(self, state: ZeusState, rows: Rows) -> Floats:
+        """Return the number of later runs over which an exploration must pay off."""
+        horizon = self.assume.horizon + self.assume.per_run * state.ended[rows]
+        # Where data drift, knowledge is useful no longer than the window.
+        window = state.lanes.window[rows]
+        bounded: Floats = np.where(window > 0, np.minimum(horizon, 2.0 * window), horizon)
+        return bounded
 
-        Args:
-            state: State of all lanes.
-            rows: The lanes of the view.
-            view: The view to be completed.
-            steps: Standard deviation by which trials would move the deficit of their arm; by lane,
-                number of trials and arm.
-            sway: Standard deviation by which trials of the reference would move the deficit of
-                each arm.
+    def worth(self, state: ZeusState, rows: Rows, view: View) -> Floats:
+        """Return what exploring each batch size is worth, in runs of the reference.
+
+        Minus infinity where it is out of the question: not allowed, or already in flight.
         """
-        deficit, never = view.deficit, view.never
-        most = most_gain(self.assume, state, rows, view)
+        horizon = self.horizon(state, rows)
+        flying = state.flying[rows] > 0
+        if flying.any():
+            # New batch sizes in flight will soon have results. Exploring elsewhere at the same
+            # time must pay for itself until then.
+            new = flying & (state.weight[rows] == 0)
+            new[np.arange(len(new)), view.reference] = False
+            soon = _MEANWHILE * state.flying[rows].sum(axis=1)
+            horizon = np.where(view.some & any_arm(new), np.minimum(horizon, soon), horizon)
+        risk = 1.0 + self.assume.caution * np.maximum(view.away - 1.0, 0.0)
+        wasted = TRIALS * (view.waste * risk)[:, None]
+        worth = (horizon[:, None, None] * view.gain - wasted).max(axis=1)
+        if flying.any():
+            # A batch size in flight is being explored. Others follow where costs are likely to
+            # fall, if another trial pays for itself.
+            onward = flying & ~view.proven & (view.deficit < -_BETTER)
+            worth = np.where(flying, np.where(onward, -view.waste, -np.inf), worth)
+        allowed = view.allowed & state.lanes.valid[rows] & affordable(state, rows, view)
+        found: Floats = np.where(allowed, worth, -np.inf)
+        return found
 
-        def cut_off(step: Floats) -> Floats:
-            """Return the expected gain, truncated at the maximum possible gain."""
-            if step.ndim == deficit.ndim:
-                return likely_gain(deficit, step) - likely_gain(deficit + most, step)
-            usual = likely_gain(deficit[:, None], step)
-            return usual - likely_gain((deficit + most)[:, None], step)
+    def appraise(self, state: ZeusState, rows: Rows, gpu: Ints, choices: Choices) -> Appraisals:
+        """Return the expected saving of choices, and what explorations are worth."""
+        view = self.view(state, rows, gpu)
+        every, each = np.arange(len(state.lanes))[rows], np.arange(len(gpu))
+        arm = choices.arm
+        explores = choices.role == Role.EXPLORE
+        against = np.where(explores, view.reference, state.lanes.default[rows])
+        deficit = view.deficit[each, arm] - view.deficit[each, against]
+        epochs, price = state.belief.covariance[every], state.price.covariance[every, gpu]
+        spread = np.sqrt(
+            _variance_between(epochs, arm, against) + _variance_between(price, arm, against)
+        )
+        known = view.some & view.met & (arm != against)
+        low, middle, high = (
+            np.where(known, -np.expm1(np.clip(deficit + WITHIN * side * spread, -50, 50)), np.nan)
+            for side in (1, 0, -1)
+        )
+        explores &= view.some
+        worth = self.worth(state, rows, view)[each, arm]
+        return Appraisals(
+            against=against,
+            saving=middle,
+            low=low,
+            high=high,
+            worth=np.where(explores & np.isfinite(worth), worth, np.nan),
+            horizon=np.where(explores, self.horizon(state, rows), np.nan),
+            risk=np.where(explores, np.maximum(view.waste[each, arm], 0.0), np.nan),
+        )
 
-        # Where little is known, one trial is nearly as informative as several.
-        share = np.where(view.proven, 0.0, self.assume.wild)[:, None]
-        rare = cut_off(self.assume.wilder * steps[:, 0])[:, None]
-        gain = (1 - share) * cut_off(steps) + share * rare
-        # Where runs were cut off, an arm can only gain if those runs were unlucky.
-        bounds = np.where(view.proven, 0.0, state.bounds[rows])
-        if (bounds > _FADED).any():
-            spent = np.log(np.maximum(state.bound[rows], 1.0)) + view.price - view.best[:, None]
-            luck = np.sqrt(view.noise[:, None] + self.assume.luck**2 / np.maximum(bounds, _FADED))
-            hope = likely_gain(np.maximum(spent, 0.0), luck)[:, None]
-            gain = np.where(bounds[:, None] > _FADED, np.minimum(gain, hope), gain)
-        view.gain = (1 - never[:, None]) * gain
-        hint = np.where(view.proven, cut_off(sway), 0.0)
-        hint[np.arange(len(hint)), view.reference] = 0.0
-        view.hint = np.where(view.some, hint.max(axis=1), 0.0)
-        # A bad trial is stopped: after its first epoch, or at its cost threshold.
-        opening = 1.0 + np.exp(np.minimum(view.price - view.best[:, None], 5.0))
-        waste = np.minimum(np.expm1(np.minimum(deficit + view.spread / 2, 5.0)), opening)
-        view.waste = waste + view.never * np.maximum(opening - waste, 0.0)
+    def _threshold(  # noqa: PLR0917  (what a decision is made of)
+        self, state: ZeusState, rows: Rows, view: View, arm: Ints, explores: Bools, attempt: Ints
+    ) -> Floats:
+        """Return the maximum cost of trials in joules; infinite if there is none."""
+        beta = state.lanes.beta[rows]
+        # A run of a proven batch size may be unlucky; one of another may never converge.
+        patience = beta.copy()
+        unsure = np.flatnonzero(explores & ~view.proven[np.arange(len(arm)), arm])
+        if len(unsure):
+            allowance = self._patience(view.take(unsure), arm[unsure])
+            patience[unsure] = np.minimum(allowance, beta[unsure])
+        # If retries fail, it may be that everything takes longer now.
+        patience = patience * np.exp2(np.clip(attempt - 1, 0, 50))
+        bounded = view.some & view.met & (attempt < _LAST_BOUNDED) & np.isfinite(beta)
+        threshold: Floats = np.where(bounded, patience * view.least, np.inf)
+        return threshold
 
     def _patience(self, view: View, arm: Ints) -> Floats:
         """Return the maximum cost of an unproven batch size, in units of the reference.
@@ -267,7 +292,7 @@ class ZeusPolicy(Policy):
         each = np.arange(len(arm))
         at = each, arm
         deficit = np.clip(view.deficit[at], -3.0, 3.0)[:, None]
-        spread = np.sqrt(view.spread[at] + view.noise)[:, None]
+        spread = np.sqrt(view.spread[at] + view.noise[at])[:, None]
         epoch = np.exp(np.minimum(view.price[at] - view.best, 5.0))[:, None]
         cost = np.exp(_PATIENCE + deficit)
         now = tail_probability(_PATIENCE / spread)
@@ -277,31 +302,11 @@ class ZeusPolicy(Policy):
         going_on = hope * (1 - then / np.maximum(now, 1e-300)) > epoch
         last = len(_PATIENCE) - 1 - going_on[:, ::-1].argmax(axis=1)
         last = np.where(going_on.any(axis=1), last, 0)
-        # The epoch of the expected convergence is always run.
+        # The epoch of the expected convergence is always run, and what costs no more than the
+        # reference is no loss.
         rest = np.where(going_on.any(axis=1), 1.0, 0.5)
-        patience: Floats = cost[each, last] + rest * epoch[:, 0]
+        patience: Floats = np.maximum(cost[each, last] + rest * epoch[:, 0], 1.0)
         return patience
-
-    def _search(self, state: ZeusState, rows: Rows, view: View) -> Ints:
-        """Choose arms while nothing has converged: outwards from the default, in large steps."""
-        position = state.position[rows]
-        misses, flying = state.misses[rows], state.flying[rows]
-        near = np.abs(position[:, :, None] - position[:, None, :]) < 0.75
-        failures = np.where(near, misses[:, None, :], 0.0).sum(axis=2) + 0.01 * misses
-        order = failures * 1e3 + np.abs(position) + 0.5 * (position > 0)
-        # While the default runs for the first time, one other job tries half of it: the next to
-        # explore, at low risk, unless the load of the default shows that it is worse.
-        half = (
-            (position >= -1.01)
-            & (position <= -0.45)
-            & ~any_arm((flying > 0) & (position < 0))[:, None]
-        )
-        half &= any_arm(flying > 0)[:, None] & (failures == 0)
-        default = state.lanes.default[rows][:, None]
-        half &= view.deficit - np.take_along_axis(view.deficit, default, axis=1) < _BETTER
-        order = np.where(half, position - 10.0, order)
-        found: Ints = np.where(view.allowed, order, np.inf).argmin(axis=1)
-        return found
 
     # --- learning ---------------------------------------------------------------------------------
 
@@ -320,198 +325,27 @@ class ZeusPolicy(Policy):
 
     def ended(self, state: ZeusState, rows: Rows, trials: Trials) -> None:
         """Learn the cost of an epoch, and the epochs until convergence or a lower bound."""
-        every = np.arange(len(state.lanes))[rows]
-        arm, at = trials.arm, (every, trials.arm)
-        state.flying[at] -= 1
-        state.ended[rows] += 1
-        state.unfit[every, trials.gpu, arm] += trials.unfit
-        cost = np.where(trials.epochs >= 1, trials.epoch_cost, np.nan)
-        learn_prices(self.assume, state, every, FirstEpochs(arm, trials.gpu, cost, trials.load))
-        state.tentative[every, trials.gpu, arm] = False
-        converged = trials.converged
-        missed = ~converged & ~trials.void
-        cut = missed & ~trials.unfit & (trials.epochs >= 1)
-        # A trial stopped at once for its epoch cost gives no information about its epochs.
-        late = trials.epochs >= 0.5 * np.exp(np.minimum(state.belief.mean[at], 50.0))
-        state.failed[at] += missed & (late | (trials.epochs >= state.lanes.max_epochs[rows]))
-        state.misses[at] = np.where(converged, 0.0, state.misses[at] + missed)
-        surprising = self._learn_noise(state, rows, every, trials)
-        fade = 1 - 1 / np.maximum(state.lanes.window[rows], 1)
-        if (fade > 0).any():
-            fade = np.where(state.lanes.window[rows] > 0, fade, 1.0)[:, None]
-            state.weight[rows] *= fade
-            state.bounds[rows] *= fade
-            # Non-convergence is forgotten more slowly: observing it again is expensive.
-            state.failed[rows] *= fade**0.25
-        weight = state.weight[at] + converged
-        mean = state.epochs[at]
-        # Epochs of failed runs count towards convergence, where it is known to happen.
-        vain = cut & ((weight > _FADED) | (trials.epochs >= state.lanes.max_epochs[rows]))
-        more = np.where(converged, trials.epochs - mean, np.where(vain, trials.epochs, 0.0))
-        state.epochs[at] = mean + more / np.maximum(weight, _FADED)
-        state.weight[at] = weight
-        state.bound[at] = np.where(cut, np.maximum(state.bound[at], trials.epochs), state.bound[at])
-        state.bounds[at] += cut
-        # Runs as expected hardly change the belief; they accumulate until the next fit.
-        due = state.ended[rows] >= state.fitted[rows] + np.maximum(state.fitted[rows] // 6, 1)
-        due |= surprising | ~converged | (trials.role == Role.EXPLORE)
+        due = learn(self.assume, state, rows, trials)
         if due.all():
             self._fit(state, rows, trials.gpu)
         elif due.any():
-            self._fit(state, every[due], trials.gpu[due])
-
-    def _learn_noise(self, state: ZeusState, rows: Rows, every: Ints, trials: Trials) -> Bools:
-        """Learn the variance between runs of a batch size; return which runs were surprising."""
-        at = every, trials.arm
-        value = np.log(np.maximum(trials.epochs, 1.0))
-        weight = state.weight[at]
-        again = trials.converged & (weight > 0)
-        off = value - np.log(np.maximum(state.epochs[at], 1.0))
-        squared = np.minimum(off**2, 0.5)
-        noise = self.noise(state, rows)
-        state.squares[rows] += np.where(again, squared * weight / (weight + 1), 0.0)
-        state.freedom[rows] += again
-        # The prediction error of a new batch size shows how much batch sizes differ.
-        belief = state.belief
-        new = trials.converged & (weight == 0) & any_arm(state.weight[rows] > 0)
-        expected = belief.covariance[every, trials.arm, trials.arm] + noise
-        error = (value - belief.mean[at]) ** 2 / expected
-        state.fit[rows, 0] += np.where(new, np.minimum(error, 9.0), 0.0)
-        state.fit[rows, 1] += new
-        # It also informs about noise, as far as the prediction was precise.
-        share = noise / expected
-        state.squares[rows] += np.where(
-            new, noise * (1 - share + share * np.minimum(error, 9.0)), 0.0
-        )
-        state.freedom[rows] += new
-        # A run that moves the mean of its batch size, not just another outlier.
-        surprising: Bools = ~again | (np.abs(off) > _MOVED * (weight + 1))
-        return surprising
-
-    def noise(self, state: ZeusState, rows: Rows) -> Floats:
-        """Return the variance of log Epochs between runs of the same batch size."""
-        assume = self.assume
-        prior = assume.noise_weight * assume.noise**2
-        variance: Floats = (prior + state.squares[rows]) / (
-            assume.noise_weight + state.freedom[rows]
-        )
-        return variance
-
-    def scale(self, fit: Floats) -> Floats:
-        """Return the factor on a curve's assumed variance, from prediction errors."""
-        weight = self.assume.fit_weight
-        scale: Floats = np.clip((weight + fit[..., 0]) / (weight + fit[..., 1]), 0.1, 4.0)
-        return scale
+            self._fit(state, np.arange(len(state.lanes))[rows][due], trials.gpu[due])
 
     def _fit(self, state: ZeusState, rows: Rows, gpu: Ints) -> None:
-        noise = self.noise(state, rows)
-        weight = state.weight[rows]
-        prior = self.assume.trend * state.position[rows]
-        value, runs = np.log(np.maximum(state.epochs[rows], 1.0)), weight
-        none = ~any_arm(weight > _FADED)
-        if none.any():
-            # Compare other arms with a running one before its result is known.
-            hoped = none[:, None] & hoped_for(state, rows, gpu)
-            value, runs = np.where(hoped, prior, value), np.where(hoped, 1.0, runs)
-        belief = fitted(
-            prior,
-            LEVEL**2 + self.scale(state.fit[rows])[:, None, None] * state.kernel[rows],
-            value,
-            # A single run may be an outlier; of several, few are.
-            runs / (noise[:, None] + self.assume.odd**2 / np.maximum(runs, 1.0)),
-        )
-        # A run that was cut off means that its batch size takes longer, or never converges. So it
-        # says little about others, and nothing once runs of the same batch size converge.
-        bounds = np.where(state.bounds[rows] > weight, state.bounds[rows], 0.0)
-        if (bounds > _FADED).any():
-            variance = np.diagonal(belief.covariance, axis1=1, axis2=2)
-            luck = noise[:, None] + self.assume.luck**2 / np.maximum(bounds, _FADED)
-            bound = np.log(np.maximum(state.bound[rows], 1.0))
-            shift = lower_bound_shift(belief.mean, variance, bound, luck)
-            belief.mean += np.where(bounds > _FADED, shift, 0.0)
-        state.belief.mean[rows], state.belief.covariance[rows] = belief.mean, belief.covariance
-        state.fitted[rows] = state.ended[rows]
-        self._look(state, rows, gpu).store(state.view, rows)
-
-    def _look(self, state: ZeusState, rows: Rows, gpu: Ints) -> View:
-        """Compute the view that decisions on these GPU models are based on."""
-        every = np.arange(len(state.lanes))[rows]
-        each = np.arange(len(gpu))
-        met = any_arm(state.profiled[every, gpu])
-        source = gpu
-        if state.profiled.shape[1] > 1 and not met.all():
-            # Nothing is known on this GPU yet: use the shape of the costs on another.
-            source = np.where(met, gpu, any_arm(state.profiled[every]).argmax(axis=1))
-        mean, price = state.belief.mean[rows], state.price.mean[every, source]
-        weight = state.weight[rows]
-        valid = state.lanes.valid[rows]
-        allowed = valid & (state.unfit[every, gpu] <= weight)
-        allowed = np.where(any_arm(allowed)[:, None], allowed, valid)
-        proven = (weight > _FADED) & allowed
-        some = any_arm(proven)
-        if not some.all():
-            proven = np.where(some[:, None], proven, hoped_for(state, rows, gpu) & allowed)
-        cost = mean + price
-        # An arm that has just missed the target may miss it again.
-        likely = cost + self.assume.relapse * state.misses[rows]
-        reference = np.where(proven, likely, np.inf).argmin(axis=1)
-        best = cost[each, reference]
-        noise = self.noise(state, rows)
-        variance, own, apart = relative(state.belief.covariance, (every,), reference)
-        # A run that takes more than the maximum epochs does not converge either.
-        most = np.log(state.lanes.max_epochs[rows] + 0.5)[:, None]
-        beyond = tail_probability((most - mean) / np.sqrt(variance + noise[:, None]))
-        if not some.all():
-            beyond = np.where(some[:, None], beyond, 0.0)  # no epochs observed yet
-        steps = own[:, None] ** 2 / (variance[:, None] + noise[:, None, None] / _TRIALS)
-        shared = variance[each, reference] + noise / _TRIALS[1]
-        sway = np.abs(apart - own) / np.sqrt(shared)[:, None]
-        price_scale = self.scale(state.price_fit[every, source])[:, None]
-        variance, own, price_apart = relative(state.price.covariance, (every, source), reference)
-        sharp = price_scale * own**2 / np.maximum(variance, 1e-9)
-        view = View(
-            gpu=gpu,
-            epochs=mean,
-            price=price,
-            deficit=cost - best[:, None],
-            spread=apart + price_scale * price_apart,
-            apart=apart,
-            noise=noise,
-            never=beyond,
-            proven=proven,
-            open=proven,
-            allowed=allowed,
-            some=some,
-            met=met,
-            reference=reference,
-            best=best,
-            least=np.exp(np.clip(best, -500.0, 500.0)),
-            gain=steps,
-            hint=best,
-            waste=cost,
-            look=reference,
-            look_after=best,
-        )
-        view.never = never_converges(self.assume, state, rows, view, beyond)
-        view.open = within_reach(self.assume, state, rows, view)
-        self._judge(state, rows, view, np.sqrt(steps + sharp[:, None]), sway)
-        view.look, view.look_after = another_look(self.assume, state, rows, view)
-        return view
+        fit_epochs(self.assume, state, rows, gpu)
+        valued(self.assume, state, rows, gpu).store(state.view, rows)
 
     def beliefs(self, state: ZeusState, rows: Rows, gpu: Ints) -> Beliefs:
         """Return Epochs times EpochCost with 95 % intervals, once a run has shown both."""
-        view = self._look(state, rows, gpu)
+        view = valued(self.assume, state, rows, gpu)
         every = np.arange(len(state.lanes))[rows]
-        scale = self.scale(state.price_fit[every, gpu])[:, None]
         variance = np.diagonal(state.belief.covariance[rows], axis1=1, axis2=2)
-        variance = variance + scale * np.diagonal(
-            state.price.covariance[every, gpu], axis1=1, axis2=2
-        )
+        variance = variance + np.diagonal(state.price.covariance[every, gpu], axis1=1, axis2=2)
         known = (view.some & view.met)[:, None]
         mean = np.where(known, np.clip(view.epochs + view.price, -300.0, 300.0), np.nan)
         reach = WITHIN * np.sqrt(np.maximum(variance, 0.0))
         proven = view.proven & view.some[:, None]
-        missed = ~proven & (state.failed[rows] > _FADED)
+        missed = ~proven & (state.failed[rows] > FADED)
         standing = np.where(known, ArmStatus.EXPECTED, ArmStatus.UNKNOWN)
         standing = np.where(missed, ArmStatus.MISSED, standing)
         standing = np.where(proven, ArmStatus.PROVEN, standing)
@@ -519,3 +353,11 @@ class ZeusPolicy(Policy):
         standing = np.where(unfit, ArmStatus.UNFIT, standing)
         ends = np.exp(np.clip((mean - reach, mean + reach), -300.0, 300.0))
         return Beliefs(np.exp(mean), ends[0], ends[1], standing)
+
+
+def _variance_between(covariance: Floats, one: Ints, other: Ints) -> Floats:
+    """Return the variance of the difference between two arms, by job."""
+    each = np.arange(len(one))
+    total = covariance[each, one, one] + covariance[each, other, other]
+    variance: Floats = np.maximum(total - 2 * covariance[each, one, other], 0.0)
+    return variance

@@ -23,13 +23,11 @@ class View(Arrays):
         gpu: Index of the GPU model, by lane.
         epochs: Expected log Epochs, by lane and arm.
         price: Expected log EpochCost.
-        deficit: Expected log cost minus that of the reference; `spread` is its variance, and
-            `apart` the part of log Epochs.
-        noise: Variance between runs, by lane.
+        deficit: Expected log cost minus that of the reference; `spread` is its variance.
+        noise: Variance between runs.
         never: Probability that an arm never converges.
         proven: Whether runs of an arm have converged. If none has, whether the arm is running and
             its epoch cost is known.
-        open: Whether an arm may be explored.
         allowed: Whether an arm can run at all, as far as known.
         some: Whether runs of any arm have converged, by lane.
         met: Whether the EpochCost of any arm is known on this GPU, by lane.
@@ -38,8 +36,11 @@ class View(Arrays):
         gain: Expected gain of trials of an arm per future run, in units of that cost, by lane,
             number of trials and arm; `hint`: that of runs of the reference, by lane.
         waste: Expected waste of a trial, in units of that cost.
-        look: A proven arm that may still be better, by lane; `look_after` is the number of trials
+        again: A proven arm that may still be better, by lane; `again_after` is the number of trials
             after which another run of it is due.
+        default: Log cost of a default run at the highest power limit, beyond that of the
+            reference, by lane.
+        away: Doublings from the nearest proven arm.
     """
 
     gpu: Ints
@@ -47,11 +48,9 @@ class View(Arrays):
     price: Floats
     deficit: Floats
     spread: Floats
-    apart: Floats
     noise: Floats
     never: Floats
     proven: Bools
-    open: Bools
     allowed: Bools
     some: Bools
     met: Bools
@@ -61,19 +60,19 @@ class View(Arrays):
     gain: Floats
     hint: Floats
     waste: Floats
-    look: Ints
-    look_after: Floats
+    again: Ints
+    again_after: Floats
+    default: Floats
+    away: Floats
 
     @classmethod
     def blank(cls, jobs: int, arms: int, trials: int) -> View:
         """Return a view of zeros, to be filled."""
-        singles = ("noise", "best", "least", "hint", "look_after")
+        singles = ("best", "least", "hint", "again_after", "default")
         one = {name: np.zeros(jobs) for name in singles}
-        whole = {name: np.zeros(jobs, dtype=np.int64) for name in ("gpu", "reference", "look")}
+        whole = {name: np.zeros(jobs, dtype=np.int64) for name in ("gpu", "reference", "again")}
         mark = {name: np.zeros(jobs, dtype=np.bool_) for name in ("some", "met")}
-        marks = {
-            name: np.zeros((jobs, arms), dtype=np.bool_) for name in ("proven", "open", "allowed")
-        }
+        marks = {name: np.zeros((jobs, arms), dtype=np.bool_) for name in ("proven", "allowed")}
         rest = {field.name for field in fields(cls)} - {*one, *whole, *mark, *marks}
         real = {name: np.zeros((jobs, arms)) for name in rest}
         arrays: dict[str, Any] = {**one, **whole, **mark, **marks, **real}
@@ -100,13 +99,17 @@ class ZeusState(State):
         failed: Trials that did not converge, by arm; `misses`: those since the last that did.
         squares: Sum of squared deviations between runs of the same arm; `freedom` is their number.
         belief: Belief about log Epochs, as of the last fit.
-        fit: Sum of squared prediction errors for new arms in units of the expected, and number.
-        price: Belief about log EpochCost, by lane and GPU model; `price_fit` is like `fit`.
+        price: Belief about log EpochCost, by lane and GPU model.
         profiled: Whether EpochCost is known, by lane, GPU model and arm; `tentative`: only from a
             trial that has not ended yet.
         unfit: Number of trials that could not run at all, in the same shape.
         flying: Number of trials in flight, by arm.
         ended: Number of trials that ended, by lane; `fitted` is that at the last fit.
+        spent: Cost of all trials in units of the expected cost of a default run, by lane;
+            `nights` is the number of recurrences that converged.
+        full: Log of the cost of an epoch of the default at the highest power limit over that at
+            the best one, by lane and GPU model.
+        overhead: Cost of profiling power limits in units of the epoch's cost: sum and number.
         view: Derived quantities for the next decision, as of the last fit.
     """
 
@@ -121,13 +124,15 @@ class ZeusState(State):
     squares: Floats
     freedom: Floats
     belief: Belief
-    fit: Floats
     price: Belief
-    price_fit: Floats
     profiled: Bools
     tentative: Bools
     unfit: Ints
     flying: Ints
     ended: Ints
     fitted: Ints
+    spent: Floats
+    nights: Floats
+    full: Floats
+    overhead: Floats
     view: View

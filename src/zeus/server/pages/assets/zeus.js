@@ -121,12 +121,11 @@
   function point(event) {
     const chart = chartOf(event.target);
     if (!chart) return hide();
-    const places = placesOf(chart);
-    if (event.target.matches("rect[data-tip]")) return light(event.target); // where it is large
+    const over = event.target.closest("[data-tip]");
+    if (over && event.target.tagName === "rect") return light(over); // a bar is as large as it is
     let best = null; // of places at the same distance, the one drawn last
     let least = near;
-    for (const place of places) {
-      if (place.tagName === "rect") continue; // there may be thousands
+    for (const place of placesOf(chart)) {
       const [x, y] = center(place);
       const distance = Math.hypot(event.clientX - x, event.clientY - y);
       if (distance <= least) [best, least] = [place, distance];
