@@ -17,9 +17,9 @@ from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import ProfileInfo
 from zeus.optimizer.batch_size.api._commands import ListJobs
 from zeus.optimizer.batch_size.job._events import GpuModel
+from zeus.optimizer.batch_size.job._reasons import reason
 from zeus.optimizer.batch_size.storage._account import CURRENCIES, gpu_name
 from zeus.optimizer.batch_size.storage._overview import Overview, Overviews
-from zeus.optimizer.batch_size.storage._rows import REASONS
 from zeus.server.pages import _job_charts as charts
 from zeus.server.pages import _job_tables as tables
 from zeus.server.pages._job_list import job_address, tags_of
@@ -164,8 +164,7 @@ class _Page:
         for profile in overview.profiles:
             if (profile.gpu, profile.gpus) == overview.gpu and profile.batch_size == size:
                 limit = profile.power_limit
-        why = getattr(overview.next, "reason", "") or REASONS[overview.next.role]
-        said = why + (f", at {watts(limit)}" if limit else "")
+        said = reason(overview.spec, overview.next) + (f", at {watts(limit)}" if limit else "")
         return "Batch size chosen next", str(size), said
 
     def recurrences(self) -> tuple[str, Content, Content]:

@@ -10,13 +10,13 @@ from zeus.drawing._table import Column, table
 from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import TrialInfo
 from zeus.optimizer.batch_size.job._events import GpuModel
+from zeus.optimizer.batch_size.job._reasons import PURPOSES
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.policies._base import ArmStatus
 from zeus.optimizer.batch_size.policies._job_state import Expected
 from zeus.optimizer.batch_size.storage._account import gpu_name
 from zeus.optimizer.batch_size.storage._history import Total
 from zeus.optimizer.batch_size.storage._overview import Overview
-from zeus.optimizer.batch_size.storage._rows import REASONS
 from zeus.server.pages._job_charts import CROWD, standing_label
 from zeus.server.pages._job_list import trial_address
 from zeus.server.pages._layout import aside, details, properties, unbroken
@@ -260,5 +260,5 @@ def _place(job: str) -> Callable[[TrialInfo], Content]:
 def _role(trial: TrialInfo) -> Content:
     """Return the role, with the reason of the decision unless it says the same."""
     role = unbroken(ROLES.get(trial.role, trial.role))
-    plain = not trial.reason or trial.reason in REASONS.values()
+    plain = not trial.reason or trial.reason in PURPOSES.values()
     return role if plain else join(role, tag("span", trial.reason, class_="why below"))

@@ -19,6 +19,7 @@ from zeus.optimizer.batch_size.job._events import (
     event_from,
 )
 from zeus.optimizer.batch_size.job._job_batch import Role
+from zeus.optimizer.batch_size.job._reasons import reason
 
 
 def begin(trial=1, **changes) -> Decided:
@@ -138,3 +139,12 @@ def test_an_error_is_short_whatever_was_sent():
 def test_a_long_note_is_cut_and_made_printable():
     assert len(end(note="x" * 5000).note) == 2000
     assert end(note="a\x00b\nc").note == "a�b\nc"
+
+
+def test_decisions_of_older_versions_say_nothing_of_their_worth():
+    record = begin(saving=0.1, worth=2.0).to_dict()
+    worth = ("against", "saving", "saving_low", "saving_high", "worth", "horizon", "risk")
+    old = event_from({name: value for name, value in record.items() if name not in worth})
+    assert isinstance(old, Decided)
+    assert {getattr(old, name) for name in worth} == {None}
+    assert reason(spec(), old) == "to learn what this batch size costs"

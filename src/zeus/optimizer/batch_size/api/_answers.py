@@ -40,7 +40,7 @@ class Decision(_Record):
         threshold: Maximum cost in joules; `None` if there is no bound.
         expected_epochs: Expected epochs until convergence; `None` if unknown.
         role: Purpose of the trial: default, explore, exploit, sample or retry.
-        reason: The purpose in words.
+        reason: Why this batch size, in words.
         lease: Seconds after which it expires, unless it reports or is renewed.
         epochs: Number of epochs that were reported by earlier starts of the same run.
         resumed: Whether an earlier start of the same run began the trial.

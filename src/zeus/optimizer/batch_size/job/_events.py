@@ -15,11 +15,11 @@ from zeus._rules import Number, OneOf, Whole, enforce
 from zeus.errors import JobLogError
 from zeus.optimizer._stopping import TRIAL_OUTCOMES
 from zeus.optimizer.batch_size.job import _values as values
-from zeus.optimizer.batch_size.job._job_batch import OPTIMIZED, UNTOUCHED, Role
+from zeus.optimizer.batch_size.job._choice import Choice
+from zeus.optimizer.batch_size.job._job_batch import Role
 from zeus.optimizer.batch_size.job._share import BatchShare
 
 _Number = Annotated[int, Whole(0, 2**53)]
-_Cost = Annotated[float, Number(0.0, 1e300)]
 
 
 class GpuModel(NamedTuple):
@@ -61,8 +61,8 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decided(Event):
-    """A trial may begin.
+class Decided(Choice, Event):
+    """A trial may begin, with the configuration of a choice.
 
     Attributes:
         request: Idempotency key of the client; a repeated key returns the same trial.
@@ -77,14 +77,7 @@ class Decided(Event):
             did not state it.
         max_local_batch_size: Maximum samples that one replica trains on at once, by accumulating
             gradients; `None` if there is no such bound.
-        batch_size: Batch size to train with, of all GPUs together.
-        role: Purpose of the trial.
-        power: As in `lanes.Choices`.
-        threshold: Maximum cost in joules; `None` if there is no bound.
-        expected_epochs: Expected epochs until convergence; `None` if unknown.
-        restart_cost: As in `lanes.Choices`; `None` if infinite.
         lease: Seconds after which the trial expires without a report or renewal.
-        reason: Why this batch size, in words; empty if the role says it all.
     """
 
     kind: ClassVar[str] = "decided"
@@ -99,14 +92,7 @@ class Decided(Event):
     memory: values.Bytes | None = None
     replicas: values.Gpus | None = None
     max_local_batch_size: values.BatchSize | None = None
-    batch_size: values.BatchSize
-    role: Role
-    power: Annotated[int, Whole(UNTOUCHED, 2**53)] = OPTIMIZED
-    threshold: _Cost | None = None
-    expected_epochs: Annotated[float, Number(0.0, 1e308)] | None = None
-    restart_cost: _Cost | None = None
     lease: values.Lease = values.DEFAULT_LEASE
-    reason: values.Words = ""
 
     def __post_init__(self) -> None:
         if (self.retry_of is None) != (self.attempt == 0):

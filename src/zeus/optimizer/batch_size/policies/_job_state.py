@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from zeus.errors import JobLogError
 from zeus.optimizer._stopping import Outcome, Stop, exceeds, must_stop
 from zeus.optimizer.batch_size.job._alike import EpochFigures, alike
+from zeus.optimizer.batch_size.job._choice import Choice
 from zeus.optimizer.batch_size.job._events import (
     Decided,
     Ended,
@@ -38,6 +39,7 @@ from zeus.optimizer.batch_size.job._job_batch import (
     UNTOUCHED,
     Arrays,
     Choices,
+    Ints,
     JobBatch,
     Role,
     Trials,
@@ -47,18 +49,6 @@ from zeus.optimizer.batch_size.job._share import can_share, nearest_shared
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.policies._base import ArmStatus, FirstEpochs, State
 from zeus.optimizer.batch_size.policies._registry import policy_named
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Configuration of the next trial; the attributes are those of `events.Decided`."""
-
-    batch_size: int
-    role: Role
-    power: int
-    threshold: float | None
-    expected_epochs: float | None
-    restart_cost: float | None
 
 
 @dataclass(frozen=True)
@@ -168,24 +158,26 @@ class JobState:
         if default and spec.policy != "grid":
             power = OPTIMIZED if spec.optimizes_power else UNTOUCHED
             size = spec.batch_sizes[int(lanes.default[0])]
-            return Choice(size, Role.DEFAULT, power, None, None, None)
+            return Choice(batch_size=size, role=Role.DEFAULT, power=power)
         told = np.array([self.gpus.index(gpu) if self._policy.crosses_gpus else 0])
         state = self._state(gpu)
         if lanes is not self._lanes:
             state = replace(state, lanes=lanes)
         choices = self._policy.choose(state, ALL, told, np.array([attempt]))
-        batch_size = spec.batch_sizes[int(choices.arm[0])]
+        # A policy may go by a state that it has made for other replicas.
+        size = nearest_shared(spec.batch_sizes[int(choices.arm[0])], spec.batch_sizes, replicas)
+        choices = replace(choices, arm=np.array([self._arm(size)]))
         # A run is stopped in favor of another batch size. Where there is none, as in a
         # hyperparameter search, its cost is unbounded.
         alone = len(spec.batch_sizes) == 1
         return Choice(
-            # A policy may go by a state that it has made for other replicas.
-            batch_size=nearest_shared(batch_size, spec.batch_sizes, replicas),
+            batch_size=size,
             role=Role(int(choices.role[0])),
             power=int(choices.power[0]),
             threshold=None if alone else _finite(choices.threshold[0]),
             expected_epochs=_finite(choices.expected_epochs[0]),
             restart_cost=None if alone else _finite(choices.restart_cost[0]),
+            **self._appraised(state, told, choices),
         )
 
     def may_begin(self, gpu: GpuModel, choice: Choice) -> bool:
@@ -292,6 +284,21 @@ class JobState:
         default = nearest_shared(self.spec.default_batch_size, sizes, replicas)
         valid = np.array([[can_share(size, replicas) for size in sizes]])
         return replace(self._lanes, valid=valid, default=np.array([self._arm(default)]))
+
+    def _appraised(self, state: State, gpu: Ints, choices: Choices) -> dict[str, Any]:
+        """Return what a choice is worth, as fields of `Choice`."""
+        found = self._policy.appraise(state, ALL, gpu, choices)
+        if found is None:
+            return {}
+        return {
+            "against": self.spec.batch_sizes[int(found.against[0])],
+            "saving": _finite(found.saving[0]),
+            "saving_low": _finite(found.low[0]),
+            "saving_high": _finite(found.high[0]),
+            "worth": _finite(found.worth[0]),
+            "horizon": _finite(found.horizon[0]),
+            "risk": _finite(found.risk[0]),
+        }
 
     def _state(self, gpu: GpuModel) -> State:
         return self._states[0 if self._policy.crosses_gpus else self.gpus.index(gpu)]

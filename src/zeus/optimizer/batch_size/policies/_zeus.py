@@ -254,14 +254,18 @@ class ZeusPolicy(Policy):
             for side in (1, 0, -1)
         )
         explores &= view.some
-        worth = self.worth(state, rows, view)[each, arm]
+        worth = horizon = np.full(len(arm), np.nan)
+        if explores.any():  # most choices are none, and this takes most of the time
+            worth = self.worth(state, rows, view)[each, arm]
+            worth = np.where(explores & np.isfinite(worth), worth, np.nan)
+            horizon = np.where(explores, self.horizon(state, rows), np.nan)
         return Appraisals(
             against=against,
             saving=middle,
             low=low,
             high=high,
-            worth=np.where(explores & np.isfinite(worth), worth, np.nan),
-            horizon=np.where(explores, self.horizon(state, rows), np.nan),
+            worth=worth,
+            horizon=horizon,
             risk=np.where(explores, np.maximum(view.waste[each, arm], 0.0), np.nan),
         )
 

@@ -73,7 +73,9 @@ class JobTransaction:
         changes.profiles += self.profiles.values()
         for number, trial in self.touched.items():
             if number in self.began:
-                changes.new_trials.append(new_trial_row(job, self.began[number], trial, now))
+                began = self.began[number]
+                row = new_trial_row(job, self.brain.spec, began, trial, now)
+                changes.new_trials.append(row)
             else:
                 columns = trial_columns(trial, now)
                 changes.trials.append({"_job": job, "_number": number, **columns})

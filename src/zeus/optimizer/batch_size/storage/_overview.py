@@ -12,9 +12,10 @@ from zeus.errors import UnknownJobError
 from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import JobInfo, JobTotals, ProfileInfo, TrialInfo
 from zeus.optimizer.batch_size.api._commands import ListJobs
+from zeus.optimizer.batch_size.job._choice import Choice
 from zeus.optimizer.batch_size.job._events import GpuModel
 from zeus.optimizer.batch_size.job._spec import JobSpec
-from zeus.optimizer.batch_size.policies._job_state import Choice, Expected
+from zeus.optimizer.batch_size.policies._job_state import Expected
 from zeus.optimizer.batch_size.storage import JobRow, Row, View, reading_jobs
 from zeus.optimizer.batch_size.storage._account import Account, account
 from zeus.optimizer.batch_size.storage._history import Span, Total

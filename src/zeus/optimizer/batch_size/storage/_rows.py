@@ -18,9 +18,9 @@ from zeus.optimizer.batch_size.api._answers import (
 from zeus.optimizer.batch_size.api._commands import trial_name
 from zeus.optimizer.batch_size.job._alike import WARNING
 from zeus.optimizer.batch_size.job._events import Decided, Ended, Resumed
-from zeus.optimizer.batch_size.job._job_batch import OPTIMIZED, Role
+from zeus.optimizer.batch_size.job._job_batch import OPTIMIZED
 from zeus.optimizer.batch_size.job._log import Trial
-from zeus.optimizer.batch_size.job._share import can_share
+from zeus.optimizer.batch_size.job._reasons import PURPOSES, reason
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.policies._base import ArmStatus
 from zeus.optimizer.batch_size.policies._job_state import Expected, JobState
@@ -29,15 +29,6 @@ from zeus.optimizer.batch_size.storage._account import account, columns
 from zeus.optimizer.batch_size.storage._tally import Tally
 from zeus.store._tables import accounts
 from zeus.store._values import damaged, parsed
-
-#: Purpose of trials in words.
-REASONS = {
-    Role.DEFAULT: "the default batch size",
-    Role.EXPLORE: "to learn what this batch size costs",
-    Role.EXPLOIT: "the best batch size so far",
-    Role.SAMPLE: "chosen by Thompson sampling",
-    Role.RETRY: "a retry, after a trial that did not reach the target",
-}
 
 DAMAGED = "its record in the store is damaged and cannot be read"
 
@@ -75,9 +66,9 @@ def listed(row: JobRow, about: Mapping[str, Any]) -> JobInfo:
 
 def trial_info(job: int, row: Row) -> TrialInfo:
     """Return the response for a trial."""
-    role = Role[row["role"].upper()] if row["role"].upper() in Role.__members__ else None
-    reason = row["reason"] or (REASONS[role] if role is not None else "")
-    return TrialInfo.from_dict({**row, "trial": trial_name(job, row["number"]), "reason": reason})
+    # Trials that were stored before there were reasons have none.
+    words = row["reason"] or PURPOSES.get(row["role"], "")
+    return TrialInfo.from_dict({**row, "trial": trial_name(job, row["number"]), "reason": words})
 
 
 def profile_info(job: str, row: Row) -> ProfileInfo:
@@ -118,22 +109,11 @@ def decision(
         threshold=decided.threshold,
         expected_epochs=decided.expected_epochs,
         role=decided.role.name.lower(),
-        reason=_reason(spec, decided),
+        reason=reason(spec, decided, decided.replicas or 1),
         lease=decided.lease,
         epochs=epochs,
         resumed=resumed,
     )
-
-
-def _reason(spec: JobSpec, decided: Decided) -> str:
-    if decided.reason:
-        return decided.reason
-    if decided.role == Role.DEFAULT and decided.batch_size != spec.default_batch_size:
-        replicas = decided.replicas or 1
-        if not can_share(spec.default_batch_size, replicas):
-            return f"in place of the default, which {replicas} replicas cannot share equally"
-        return "in place of the default, which did not reach the target"
-    return REASONS[decided.role]
 
 
 def verdict(event: Ended | Resumed | None) -> Verdict:
@@ -149,11 +129,14 @@ def how(ended: Ended) -> str:
     return ended.outcome + (f" ({ended.note})" if ended.note else "")
 
 
-def new_trial_row(job: int, sequence: int, trial: Trial, now: float) -> dict[str, Any]:
+def new_trial_row(
+    job: int, spec: JobSpec, sequence: int, trial: Trial, now: float
+) -> dict[str, Any]:
     """Return all columns of a trial that has just begun.
 
     Args:
         job: Number of its job.
+        spec: The job.
         sequence: Sequence number of the event that began it.
         trial: Its current state.
         now: Start of its lease, in seconds since 1970.
@@ -174,7 +157,7 @@ def new_trial_row(job: int, sequence: int, trial: Trial, now: float) -> dict[str
         "role": decided.role.name.lower(),
         "threshold": decided.threshold,
         "began": decided.at,
-        "reason": decided.reason,
+        "reason": reason(spec, decided, decided.replicas or 1),
         **trial_columns(trial, now),
     }
 
