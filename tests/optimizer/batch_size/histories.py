@@ -17,7 +17,7 @@ from zeus.optimizer.batch_size.job._events import (
     Resumed,
 )
 from zeus.optimizer.batch_size.job._spec import JobSpec
-from zeus.optimizer.batch_size.policies._job_state import JobState
+from zeus.optimizer.batch_size.policies._job_state import JobState, Setup
 
 A40 = GpuModel("NVIDIA A40", 1)
 V100 = GpuModel("Tesla V100", 4)
@@ -47,11 +47,14 @@ def decided(
     max_power: float = 300.0,
     *,
     replicas: int | None = None,
+    memory: int | None = None,
+    max_local_batch_size: int | None = None,
 ) -> Decided:
     """The decision that comes next, as a store would log it."""
     before = None if retry_of is None else brain.log.retried(retry_of).decided
     attempt = 0 if before is None else before.attempt + 1
-    choice = brain.decide(gpu, attempt, replicas=replicas or 1)
+    setup = Setup(replicas, memory, max_local_batch_size)
+    choice = brain.decide(gpu, attempt, setup=setup)
     return Decided(
         trial=brain.log.trials + 1,
         at=at,
@@ -62,7 +65,7 @@ def decided(
         gpu=gpu.name,
         gpus=gpu.number,
         max_power=max_power * gpu.number,
-        replicas=replicas,
+        **setup._asdict(),
         **vars(choice),
     )
 

@@ -75,7 +75,7 @@ def test_the_best_known_is_compared_with_the_default():
         ({"batch_size": 64, "role": Role.DEFAULT}, "the default batch size"),
         (
             {"batch_size": 32, "role": Role.DEFAULT},
-            "in place of the default, which did not reach the target",
+            "in place of the default, which did not reach the target, or does not fit in memory",
         ),
         (
             {"batch_size": 32, "role": Role.DEFAULT, "replicas": 5},

@@ -12,7 +12,7 @@ from tests.present import present
 from zeus.errors import JobLogError, RunError
 from zeus.optimizer.batch_size.job._events import Decided, Ended, EpochReported, GpuModel, Profiled
 from zeus.optimizer.batch_size.job._job_batch import OPTIMIZED, Role
-from zeus.optimizer.batch_size.policies._job_state import JobState, fingerprint
+from zeus.optimizer.batch_size.policies._job_state import JobState, Setup, fingerprint
 from zeus.replay._jobs import Job, replay
 from zeus.replay._table import JobTable
 
@@ -77,15 +77,15 @@ def test_only_what_replicas_can_share_equally_is_chosen(seed, policy, replicas):
 def test_a_default_that_cannot_be_shared_has_a_stand_in():
     job = spec(batch_sizes=(6, 8, 12, 16), default_batch_size=6, policy="default")
     two = GpuModel("A40", 4)
-    assert JobState(job).decide(two, replicas=4).batch_size == 8
+    assert JobState(job).decide(two, setup=Setup(4)).batch_size == 8
     assert (
         JobState(spec(batch_sizes=(6, 8), default_batch_size=6))
-        .decide(two, replicas=4, default=True)
+        .decide(two, default=True, setup=Setup(4))
         .batch_size
         == 8
     )
     with pytest.raises(RunError, match="replicas=5"):
-        JobState(job).decide(two, replicas=5)
+        JobState(job).decide(two, setup=Setup(5))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -93,7 +93,7 @@ def test_replicas_that_can_share_everything_change_no_decision(policy):
     job = spec(policy=policy)
     events = random_history(job, 3, 60)
     brain = JobState.of(job, events)
-    assert brain.decide(V100, replicas=4) == brain.decide(V100)
+    assert brain.decide(V100, setup=Setup(4)) == brain.decide(V100)
 
 
 def test_what_a_policy_may_carry_over_to_another_gpu_it_does():

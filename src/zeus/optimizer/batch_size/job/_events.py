@@ -6,7 +6,6 @@ costs are derived. A store keeps the events.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -17,7 +16,7 @@ from zeus.optimizer._stopping import TRIAL_OUTCOMES
 from zeus.optimizer.batch_size.job import _values as values
 from zeus.optimizer.batch_size.job._choice import Choice
 from zeus.optimizer.batch_size.job._job_batch import Role
-from zeus.optimizer.batch_size.job._share import BatchShare
+from zeus.optimizer.batch_size.job._share import local_size
 
 _Number = Annotated[int, Whole(0, 2**53)]
 
@@ -111,9 +110,7 @@ class Decided(Choice, Event):
     @property
     def local_batch_size(self) -> int:
         """Samples of one replica at once, which must fit in memory; rounded up if not equal."""
-        replicas = self.replicas or self.gpus
-        equal = math.ceil(self.batch_size / replicas) * replicas
-        return BatchShare.of(equal, replicas, self.max_local_batch_size).local_batch_size
+        return local_size(self.batch_size, self.replicas or self.gpus, self.max_local_batch_size)
 
     def payload(self) -> dict[str, Any]:
         """Everything but kind, trial and instant, as plain values for JSON."""

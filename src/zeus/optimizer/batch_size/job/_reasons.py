@@ -31,7 +31,7 @@ def reason(spec: JobSpec, choice: Choice, replicas: int = 1) -> str:
     if role == Role.DEFAULT and size != spec.default_batch_size:
         if not can_share(spec.default_batch_size, replicas):
             return f"in place of the default, which {replicas} replicas cannot share equally"
-        return "in place of the default, which did not reach the target"
+        return "in place of the default, which did not reach the target, or does not fit in memory"
     if role == Role.EXPLOIT and choice.against == size == spec.default_batch_size:
         return f"the default {size} is the cheapest known"
     if choice.saving is None:

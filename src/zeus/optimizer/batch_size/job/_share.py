@@ -64,6 +64,18 @@ class BatchShare:
         return cls(batch_size, replicas, share // steps, steps)
 
 
+def local_size(batch_size: int, replicas: int, max_local_batch_size: int | None) -> int:
+    """Return the samples of one replica at once, rounded up if a batch cannot be shared equally.
+
+    Args:
+        batch_size: Samples of all replicas together.
+        replicas: Number of data-parallel replicas.
+        max_local_batch_size: Maximum samples that one replica trains on at once, if any.
+    """
+    equal = math.ceil(batch_size / replicas) * replicas
+    return BatchShare.of(equal, replicas, max_local_batch_size).local_batch_size
+
+
 def can_share(batch_size: int, replicas: int) -> bool:
     """Return whether replicas can share a batch equally."""
     return batch_size % replicas == 0

@@ -9,7 +9,7 @@ for one of them does not depend on the others.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, ClassVar
 
@@ -120,6 +120,8 @@ class Policy(ABC):
         name: As in `JobSpec.policy`.
         crosses_gpus: Whether knowledge transfers from one GPU model to another. If not, the caller
             keeps one state for each GPU model.
+        avoids_unfit: Whether batch sizes that do not fit in the memory of a GPU are left out there.
+            If not, they fail like any other.
         foresees_epochs: Whether a replay stops runs as the simulator of the paper's authors does:
             by the number of epochs that a threshold pays for at the best power limit. It knows
             their cost beforehand and leaves out what profiling adds. If not, a replay stops runs as
@@ -128,6 +130,7 @@ class Policy(ABC):
 
     name: ClassVar[str]
     crosses_gpus: ClassVar[bool] = False
+    avoids_unfit: ClassVar[bool] = False
     foresees_epochs: bool = False
 
     @abstractmethod
@@ -152,6 +155,16 @@ class Policy(ABC):
             gpu: GPU model that each will run on.
             attempt: 0 for a new recurrence, more for a retry within one.
         """
+
+    def prepared(self, state: Any, lanes: JobBatch, gpu: Ints) -> Any:  # noqa: ARG002
+        """Return the state that decisions on GPU models are made from.
+
+        Args:
+            state: The state of all jobs; it is not changed.
+            lanes: The same jobs, in which only the batch sizes to choose from are valid.
+            gpu: GPU model that each will run on.
+        """
+        return state if lanes is state.lanes else replace(state, lanes=lanes)
 
     def decided(self, state: Any, rows: Rows, choices: Choices) -> None:  # noqa: ARG002
         """Update the state for trials that begin."""

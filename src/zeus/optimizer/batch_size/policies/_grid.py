@@ -48,6 +48,7 @@ class GridPolicy(Policy):
     """Grid search with pruning."""
 
     name = "grid"
+    avoids_unfit = True
 
     def begin(self, lanes: JobBatch, gpus: int = 1) -> GridState:  # noqa: ARG002
         """Return the initial state of new jobs."""
@@ -67,7 +68,7 @@ class GridPolicy(Policy):
 
     def choose(self, state: GridState, rows: Rows, gpu: Ints, attempt: Ints) -> Choices:  # noqa: ARG002
         """Choose the next configuration, or the best one after the last."""
-        opened, cost = state.open[rows], state.cost[rows]
+        opened, cost = state.open[rows] & state.lanes.valid[rows][:, :, None], state.cost[rows]
         jobs, arms, limits = opened.shape
         # From the highest power limit downwards, batch size by batch size.
         place = state.order[rows][:, :, None] * limits + (limits - 1 - np.arange(limits))

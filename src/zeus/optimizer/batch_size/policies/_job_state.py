@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,10 +45,22 @@ from zeus.optimizer.batch_size.job._job_batch import (
     Trials,
 )
 from zeus.optimizer.batch_size.job._log import JobLog, Trial
-from zeus.optimizer.batch_size.job._share import can_share, nearest_shared
+from zeus.optimizer.batch_size.job._share import can_share, local_size, nearest_shared
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.policies._base import ArmStatus, FirstEpochs, State
+from zeus.optimizer.batch_size.policies._memory import GpuMemory, MemoryEvidence
 from zeus.optimizer.batch_size.policies._registry import policy_named
+
+
+class Setup(NamedTuple):
+    """How a run uses its GPUs, as far as is known; the attributes are those of `Decided`."""
+
+    replicas: int | None = None
+    memory: int | None = None
+    max_local_batch_size: int | None = None
+
+
+_UNKNOWN = Setup()
 
 
 @dataclass(frozen=True)
@@ -83,6 +95,8 @@ class JobState:
         self.log = JobLog(spec)
         self.gpus: list[GpuModel] = []
         self._replicas: list[int] = []  # of the first trial on each
+        self._setups: list[Setup] = []  # of the latest trial on each
+        self._memory = MemoryEvidence()
         self._policy = policy_named(spec.policy)
         self._lanes = JobBatch.of([spec])
         # By GPU and arm: cost of an epoch in joules, and its load.
@@ -117,6 +131,8 @@ class JobState:
         trial = self.log.append(event)
         if isinstance(event, Decided):
             self._meet(event.model, event.replicas or 1)
+            setup = Setup(event.replicas, event.memory, event.max_local_batch_size)
+            self._setups[self.gpus.index(event.model)] = setup
         if isinstance(event, Profiled):
             self._meet(event.model)
             at = self.gpus.index(event.model), self._arm(event.batch_size)
@@ -132,14 +148,16 @@ class JobState:
                 trial.known = self._recorded_cost(trial) is not None
             if isinstance(event, Decided | Resumed):
                 self._policy.decided(self._state(trial.decided.model), ALL, self._choices(trial))
-            if isinstance(event, EpochReported) and trial.epochs == 1 and not trial.known:
-                self._noted(trial)
+            if isinstance(event, EpochReported) and trial.epochs == 1:
+                self._memory.note_epoch(trial.decided)
+                if not trial.known:
+                    self._noted(trial)
             if isinstance(event, Ended):
                 self._ended(trial, event)
         return trial
 
     def decide(
-        self, gpu: GpuModel, attempt: int = 0, *, default: bool = False, replicas: int = 1
+        self, gpu: GpuModel, attempt: int = 0, *, default: bool = False, setup: Setup = _UNKNOWN
     ) -> Choice:
         """Choose the configuration of the next trial.
 
@@ -148,24 +166,26 @@ class JobState:
             attempt: 0 for a new recurrence, more for a retry within one.
             default: Always use the default batch size, as for a run that could not ask. Grid
                 search, to which every power limit is another trial, decides as usual.
-            replicas: Number of data-parallel replicas, which must be able to share the batch.
+            setup: How it will use them. Its replicas must be able to share the batch.
 
         Raises:
             RunError: If no batch size of the job can be shared equally.
         """
+        spec, replicas = self.spec, setup.replicas or 1
+        size = nearest_shared(spec.default_batch_size, spec.batch_sizes, replicas)
         self._meet(gpu, replicas)
-        spec, lanes = self.spec, self._shared_lanes(replicas)
         if default and spec.policy != "grid":
             power = OPTIMIZED if spec.optimizes_power else UNTOUCHED
-            size = spec.batch_sizes[int(lanes.default[0])]
             return Choice(batch_size=size, role=Role.DEFAULT, power=power)
-        told = np.array([self.gpus.index(gpu) if self._policy.crosses_gpus else 0])
+        sizes = self._allowed_sizes(gpu, setup)
+        known_as = np.array([self.gpus.index(gpu) if self._policy.crosses_gpus else 0])
         state = self._state(gpu)
-        if lanes is not self._lanes:
-            state = replace(state, lanes=lanes)
-        choices = self._policy.choose(state, ALL, told, np.array([attempt]))
+        every = len(sizes) == len(spec.batch_sizes)
+        lanes = state.lanes if every else self._restricted_lanes(sizes)
+        state = self._policy.prepared(state, lanes, known_as)
+        choices = self._policy.choose(state, ALL, known_as, np.array([attempt]))
         # A policy may go by a state that it has made for other replicas.
-        size = nearest_shared(spec.batch_sizes[int(choices.arm[0])], spec.batch_sizes, replicas)
+        size = nearest_shared(spec.batch_sizes[int(choices.arm[0])], sizes, replicas)
         choices = replace(choices, arm=np.array([self._arm(size)]))
         # A run is stopped in favor of another batch size. Where there is none, as in a
         # hyperparameter search, its cost is unbounded.
@@ -177,8 +197,17 @@ class JobState:
             threshold=None if alone else _finite(choices.threshold[0]),
             expected_epochs=_finite(choices.expected_epochs[0]),
             restart_cost=None if alone else _finite(choices.restart_cost[0]),
-            **self._appraised(state, told, choices),
+            **self._appraised(state, known_as, choices),
         )
+
+    def next(self, gpu: GpuModel) -> Choice:
+        """Return the decision for a new recurrence on GPUs that are used as the latest time.
+
+        Args:
+            gpu: GPUs that it will run on.
+        """
+        setup = self._setups[self.gpus.index(gpu)] if gpu in self.gpus else _UNKNOWN
+        return self.decide(gpu, setup=setup)
 
     def may_begin(self, gpu: GpuModel, choice: Choice) -> bool:
         """Whether the first epoch of a trial fits its cost threshold, as far as is known.
@@ -202,8 +231,13 @@ class JobState:
         told = np.array([self.gpus.index(gpu) if self._policy.crosses_gpus else 0])
         found = self._policy.beliefs(self._state(gpu), ALL, told)
         rows = zip(found.standing[0], found.cost[0], found.low[0], found.high[0], strict=True)
+        setup = self._setups[self.gpus.index(gpu)]
         return [
-            Expected(size, ArmStatus(int(standing)), *map(_finite, ends))
+            Expected(
+                size,
+                ArmStatus.UNFIT if self._too_large(gpu, size, setup) else ArmStatus(int(standing)),
+                *map(_finite, ends),
+            )
             for size, (standing, *ends) in zip(self.spec.batch_sizes, rows, strict=True)
         ]
 
@@ -269,20 +303,37 @@ class JobState:
             return
         self.gpus.append(gpu)
         self._replicas.append(replicas)
+        self._setups.append(_UNKNOWN)
         if self._states and self._policy.crosses_gpus:
             self._policy.add_gpu(self._states[0])
         else:
-            crosses = self._policy.crosses_gpus
-            lanes = self._lanes if crosses else self._shared_lanes(replicas)
+            lanes = self._lanes
+            if not self._policy.crosses_gpus:
+                sizes = [size for size in self.spec.batch_sizes if can_share(size, replicas)]
+                lanes = self._restricted_lanes(sizes)
             self._states.append(self._policy.begin(lanes))
 
-    def _shared_lanes(self, replicas: int) -> JobBatch:
-        """Return the job restricted to the batch sizes that replicas can share equally."""
-        sizes = self.spec.batch_sizes
-        if all(can_share(size, replicas) for size in sizes):
-            return self._lanes
-        default = nearest_shared(self.spec.default_batch_size, sizes, replicas)
-        valid = np.array([[can_share(size, replicas) for size in sizes]])
+    def _allowed_sizes(self, gpu: GpuModel, setup: Setup) -> list[int]:
+        """Return the batch sizes that replicas can share equally, and that fit in memory."""
+        replicas = setup.replicas or 1
+        shared = [size for size in self.spec.batch_sizes if can_share(size, replicas)]
+        if not self._policy.avoids_unfit:
+            return shared
+        fitting = [size for size in shared if not self._too_large(gpu, size, setup)]
+        return fitting or shared
+
+    def _too_large(self, gpu: GpuModel, size: int, setup: Setup) -> bool:
+        """Whether a batch size does not fit in the memory of GPUs, as far as is known."""
+        if not self._memory.failed:
+            return False
+        local = local_size(size, setup.replicas or gpu.number, setup.max_local_batch_size)
+        place = GpuMemory.of(gpu.name, gpu.number, setup.replicas, setup.memory)
+        return self._memory.too_large(place, local)
+
+    def _restricted_lanes(self, sizes: Sequence[int]) -> JobBatch:
+        """Return the job restricted to some batch sizes, of which one stands for the default."""
+        default = nearest_shared(self.spec.default_batch_size, sizes, 1)
+        valid = np.array([[size in sizes for size in self.spec.batch_sizes]])
         return replace(self._lanes, valid=valid, default=np.array([self._arm(default)]))
 
     def _appraised(self, state: State, gpu: Ints, choices: Choices) -> dict[str, Any]:
@@ -345,6 +396,9 @@ class JobState:
         if trial.latest is not None:
             self._figures[gpu, arm] = trial.latest
         void = event.outcome in (Outcome.EXPIRED, Outcome.CANCELLED)
+        unfit = event.outcome == Outcome.FAILED and trial.epochs == 0
+        # Where memory was too small, the size of the share counts, which may be another later.
+        unfit = unfit and not (self._memory.note_failure(decided) and self._policy.avoids_unfit)
         trials = Trials(
             arm=np.array([arm]),
             role=np.array([int(trial.role)]),
@@ -352,7 +406,7 @@ class JobState:
             gpu=np.array([gpu if self._policy.crosses_gpus else 0]),
             converged=np.array([event.outcome == Outcome.CONVERGED]),
             void=np.array([void]),
-            unfit=np.array([event.outcome == Outcome.FAILED and trial.epochs == 0]),
+            unfit=np.array([unfit]),
             epochs=np.array([float(trial.epochs)]),
             cost=np.array([trial.cost]),
             epoch_cost=np.array([epoch_cost or math.nan]),
@@ -369,6 +423,8 @@ class JobState:
         header = {
             "gpus": self.gpus,
             "replicas": self._replicas,
+            "setups": self._setups,
+            "memory": self._memory.to_lists(),
             "costs": [[*at, cost] for at, cost in self._epoch_costs.items()],
             "loads": [[*at, load] for at, load in self._loads.items()],
             "figures": [[*at, *each] for at, each in self._figures.items()],
@@ -399,6 +455,8 @@ class JobState:
             brain = cls(spec)
             for gpu, replicas in zip(header["gpus"], header["replicas"], strict=True):
                 brain._meet(GpuModel(*gpu), replicas)
+            brain._setups = [Setup(*setup) for setup in header["setups"]]
+            brain._memory = MemoryEvidence.from_lists(header["memory"])
             brain._epoch_costs = {(gpu, arm): cost for gpu, arm, cost in header["costs"]}
             brain._loads = {(gpu, arm): load for gpu, arm, load in header["loads"]}
             brain._figures = {

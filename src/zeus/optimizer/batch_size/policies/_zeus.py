@@ -36,6 +36,8 @@ it is worth. Overlapping runs of a job learn from each other once one has measur
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from zeus.optimizer.batch_size.job._job_batch import (
@@ -87,6 +89,7 @@ class ZeusPolicy(Policy):
 
     name = "zeus"
     crosses_gpus = True
+    avoids_unfit = True
 
     def __init__(self, assumptions: Assumptions | None = None) -> None:
         self.assume = Assumptions() if assumptions is None else assumptions
@@ -141,6 +144,13 @@ class ZeusPolicy(Policy):
         for name in ("profiled", "tentative", "unfit", "full"):
             both = (getattr(state, name), getattr(fresh, name))
             setattr(state, name, np.concatenate(both, axis=1))
+
+    def prepared(self, state: ZeusState, lanes: JobBatch, gpu: Ints) -> ZeusState:
+        """Return the state with the view that decisions on GPU models are based on."""
+        if lanes is state.lanes and (state.view.gpu == gpu).all():
+            return state
+        state = replace(state, lanes=lanes)
+        return replace(state, view=valued(self.assume, state, ALL, gpu))
 
     # --- deciding ---------------------------------------------------------------------------------
 

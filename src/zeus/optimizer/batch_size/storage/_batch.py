@@ -52,6 +52,7 @@ from zeus.optimizer.batch_size.job._events import (
 from zeus.optimizer.batch_size.job._log import Trial
 from zeus.optimizer.batch_size.job._share import nearest_shared
 from zeus.optimizer.batch_size.job._spec import JobSpec
+from zeus.optimizer.batch_size.policies._job_state import Setup
 from zeus.optimizer.batch_size.storage import Changes, JobRow, Transaction
 from zeus.optimizer.batch_size.storage._cache import Cache
 from zeus.optimizer.batch_size.storage._job_transaction import JobTransaction
@@ -288,12 +289,12 @@ class Batch:
         default: bool,
     ) -> Decision:
         brain, log = job.brain, job.brain.log
-        replicas = common["replicas"] or 1
+        setup = Setup(**{name: common[name] for name in Setup._fields})
         before = None if retry_of is None else log.retried(retry_of).decided
         for skipped in range(_MAX_SKIPPED + 1):
             recurrence = log.recurrences + 1 if before is None else before.recurrence
             attempt = 0 if before is None else before.attempt + 1
-            choice = brain.decide(gpu, attempt, default=default, replicas=replicas)
+            choice = brain.decide(gpu, attempt, default=default, setup=setup)
             stillborn = skipped < _MAX_SKIPPED and not brain.may_begin(gpu, choice)
             decided = Decided(
                 trial=log.trials + 1,

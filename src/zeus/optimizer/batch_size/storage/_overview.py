@@ -233,7 +233,7 @@ class Overviews:
             known = _Believed(
                 row.sequence,
                 loaded.tally,
-                {gpu: brain.decide(gpu) for gpu in used},
+                {gpu: brain.next(gpu) for gpu in used},
                 {gpu: brain.beliefs(gpu) for gpu in used},
             )
         with self._lock:

@@ -1,0 +1,127 @@
+"""Which batch sizes do not fit in the memory of a GPU.
+
+What must fit is the *local* batch: what one replica trains on at once. Out of memory is monotone:
+where a local batch did not fit, no larger one does, and neither on a GPU with less memory. A trial
+that fails before the end of its first epoch is taken for one that did not fit, but only if a
+smaller local batch has run on the same GPU model: a program that always crashes has another
+problem. A run that proves otherwise takes the evidence back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from zeus.optimizer.batch_size.job._events import Decided
+
+
+class GpuMemory(NamedTuple):
+    """The memory that a local batch must fit in.
+
+    Attributes:
+        name: The GPU model.
+        memory: Memory of one GPU in bytes; `None` if unknown.
+        split: Number of GPUs that share one replica.
+    """
+
+    name: str
+    memory: int | None
+    split: int = 1
+
+    @classmethod
+    def of(cls, name: str, number: int, replicas: int | None, memory: int | None) -> GpuMemory:
+        """Return the memory of one replica.
+
+        Args:
+            name: The GPU model.
+            number: Number of GPUs.
+            replicas: Number of data-parallel replicas; `None` if there is one for each GPU.
+            memory: Memory of one GPU in bytes; `None` if unknown.
+        """
+        return cls(name, memory, max(1, number // (replicas or number)))
+
+    def at_least(self, other: GpuMemory) -> bool:
+        """Whether everything that fits in the memory of another fits here, as far as is known."""
+        if self.split != other.split:
+            return False
+        if self.name == other.name:
+            return True
+        known = self.memory is not None and other.memory is not None
+        return known and (self.memory or 0) >= (other.memory or 0)
+
+
+@dataclass
+class MemoryEvidence:
+    """What fitted in memory and what did not, in the trials of a job.
+
+    Attributes:
+        ran: Largest local batch that ran an epoch, by GPU.
+        failed: Smallest local batch that did not, by GPU.
+    """
+
+    ran: dict[GpuMemory, int] = field(default_factory=dict)
+    failed: dict[GpuMemory, int] = field(default_factory=dict)
+
+    def note_epoch(self, decided: Decided) -> None:
+        """Add a trial that has finished its first epoch; it disproves what is said against it.
+
+        Args:
+            decided: The event that began it.
+        """
+        gpu, local = _gpu_of(decided), decided.local_batch_size
+        self.ran[gpu] = max(local, self.ran.get(gpu, 0))
+        for other, size in list(self.failed.items()):
+            if size <= local and other.at_least(gpu):
+                del self.failed[other]
+
+    def note_failure(self, decided: Decided) -> bool:
+        """Add a trial that failed before the end of its first epoch.
+
+        Args:
+            decided: The event that began it.
+
+        Returns:
+            Whether memory was too small, as far as is known.
+        """
+        gpu, local = _gpu_of(decided), decided.local_batch_size
+        if self._has_run(gpu, local):
+            return False  # it has fitted before
+        self.failed[gpu] = min(local, self.failed.get(gpu, local))
+        return self.too_large(gpu, local)
+
+    def too_large(self, gpu: GpuMemory, local: int) -> bool:
+        """Return whether a local batch does not fit in the memory of a GPU, as far as is known.
+
+        Args:
+            gpu: The GPU.
+            local: Samples that one replica trains on at once.
+        """
+        return not self._has_run(gpu, local) and any(
+            local >= size and other.at_least(gpu) and self._is_evidence(other, size)
+            for other, size in self.failed.items()
+        )
+
+    def _has_run(self, gpu: GpuMemory, local: int) -> bool:
+        """Whether as large a local batch has run there, or with no more memory."""
+        return any(local <= size and gpu.at_least(other) for other, size in self.ran.items())
+
+    def _is_evidence(self, gpu: GpuMemory, failed: int) -> bool:
+        """Whether a failure was due to memory: a smaller local batch has run there."""
+        return any(
+            other.name == gpu.name and other.split == gpu.split and size < failed
+            for other, size in self.ran.items()
+        )
+
+    def to_lists(self) -> list[list[Any]]:
+        """Return plain values for JSON."""
+        return [[[*gpu, size] for gpu, size in sizes.items()] for sizes in (self.ran, self.failed)]
+
+    @classmethod
+    def from_lists(cls, record: list[list[Any]]) -> MemoryEvidence:
+        """Inverse of `to_lists`."""
+        ran, failed = ({GpuMemory(*gpu): int(size) for *gpu, size in sizes} for sizes in record)
+        return cls(ran, failed)
+
+
+def _gpu_of(decided: Decided) -> GpuMemory:
+    return GpuMemory.of(decided.gpu, decided.gpus, decided.replicas, decided.memory)
