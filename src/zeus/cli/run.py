@@ -39,8 +39,8 @@ from zeus.monitor import ZeusMonitor
 from zeus.monitor._measurement import show_joules, show_seconds
 from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import Decision
+from zeus.optimizer.batch_size.job._attempts import usual_attempts
 from zeus.optimizer.batch_size.job._job_file import JobFile
-from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.running._launcher import Launcher
 from zeus.optimizer.batch_size.running._location import Location
 from zeus.optimizer.batch_size.running._trial_end import ProgramEnd, TrialEnd
@@ -48,7 +48,6 @@ from zeus.optimizer.batch_size.running._trial_end import ProgramEnd, TrialEnd
 #: Arguments after `--` belong to the program to run.
 RUNS_A_PROGRAM = True
 
-_MIN_ATTEMPTS = 3
 # After one of these signals, no further attempt is started.
 _ENDING = {
     getattr(signal, name)
@@ -92,8 +91,8 @@ exit codes:
         "--attempts",
         type=whole_number(1),
         metavar="N",
-        help="maximum trials per recurrence (default: the number of batch sizes, at least "
-        f"{_MIN_ATTEMPTS}; 1 if there is only one batch size)",
+        help="maximum trials per recurrence (default: the number of batch sizes, at least 3; 1 if "
+        "there is only one batch size); fewer while no batch size reaches the target",
     )
     add_server_option(parser)
     add_storage_option(parser)
@@ -160,7 +159,7 @@ def run(arguments: argparse.Namespace) -> int:
                 monitor,
                 arguments.program,
                 start,
-                attempts=arguments.attempts or _attempts(file.spec),
+                attempts=arguments.attempts or usual_attempts(file.spec),
                 begun=lambda decision: None if arguments.quiet else _announce(console, decision),
                 ended=lambda trial: None if arguments.quiet else _report(console, trial),
                 replicas=arguments.replicas or file.replicas,
@@ -194,12 +193,6 @@ def _job(arguments: argparse.Namespace) -> tuple[JobFile, Location]:
     if not server and not storage:
         server, storage = file.server, file.storage
     return file, Location.of(server, storage, timeout=arguments.timeout)
-
-
-def _attempts(spec: JobSpec) -> int:
-    sizes = len(spec.batch_sizes)
-    # A retry with the same batch size would fail again.
-    return 1 if sizes == 1 else max(sizes, _MIN_ATTEMPTS)
 
 
 def _recur(

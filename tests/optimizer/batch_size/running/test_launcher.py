@@ -6,8 +6,10 @@ import os
 
 import pytest
 from tests.optimizer.batch_size.clients import job, trials, watch
+from tests.present import present
 
 from zeus.errors import RunError
+from zeus.optimizer.batch_size.running._launch_context import LaunchContext, TrialUse
 from zeus.optimizer.batch_size.running._launcher import Launcher
 from zeus.optimizer.batch_size.running._location import Location
 from zeus.optimizer.batch_size.running._trial_end import ProgramEnd
@@ -202,6 +204,29 @@ def test_a_recurrence_has_so_many_attempts(storage):
     programs.ends = {16: 1, 64: 1}
     (trial,) = programs.recur()
     assert (trial.outcome, trial.final) == ("failed", False)
+
+
+class OutOfMemory(Programs):
+    """Programs of which none fits in memory."""
+
+    def _start(self, words, environment):
+        context = present(LaunchContext.found(environment))
+        TrialUse(replicas=1, batch_size_read=True, out_of_memory=True).write(context.use)
+        return ProgramEnd(1)
+
+
+def test_a_target_out_of_reach_is_tried_once_a_night(storage):
+    programs = OutOfMemory(storage)
+    nights = [programs.recur() for _ in range(4)]
+    assert [len(night) for night in nights] == [3, 3, 1, 1]
+    assert [night[-1].final for night in nights] == [False, False, True, True]
+    last = nights[-1][-1]
+    assert (last.outcome, last.exit_code) == ("failed", 1)
+    assert last.note.startswith("out of memory before the end of its first epoch (exit code 1); ")
+    assert "no further attempt in this recurrence: the latest 8 runs failed before" in last.note
+    assert (
+        trials(storage)[0].note == "out of memory before the end of its first epoch (exit code 1)"
+    )
 
 
 def test_whoever_interrupts_a_program_wants_no_other(storage):

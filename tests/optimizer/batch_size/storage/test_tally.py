@@ -61,7 +61,7 @@ def test_events_that_were_followed_and_rows_that_are_counted_give_the_same(tmp_p
     assert counted.sequence == followed.sequence == len(events)
 
 
-@pytest.mark.parametrize("damage", ["{}", "7", '{"gpus": [], "recent": {"none": 1}}', "{", "é"])
+@pytest.mark.parametrize("damage", ["{}", "7", '{"gpus": [["A40", 1, {}]]}', "{", "é"])
 def test_a_tally_that_cannot_be_read_is_counted_again(tmp_path, damage):
     store = Store(f"sqlite:///{tmp_path}/jobs.db")
     followed = written(store, random_history(spec(), 1, 100), "zeus")

@@ -74,12 +74,15 @@ class Verdict(_Record):
         reason: Why, in words.
         warning: What the program seems to do wrong, if the trial has ended; it is also a part of
             the reason.
+        retry: Whether another trial of the same recurrence makes sense, if this one has ended
+            without success. It does not if no batch size has reached the target for long.
     """
 
     go_on: bool
     outcome: str | None
     reason: str
     warning: str = ""
+    retry: bool = True
 
 
 @dataclass(frozen=True)
@@ -202,7 +205,8 @@ class TrialInfo(_Record):
         cost: Cost in joules.
         metric: Its latest validation metric, if any.
         note: Why it ended, in words.
-        best: Its best validation metric, if any.
+        best: Its best validation metric, if any: that held in as many evaluations in a row as the
+            target must.
         reason: Why it was decided, in words.
     """
 

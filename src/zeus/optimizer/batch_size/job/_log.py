@@ -24,6 +24,7 @@ from zeus.optimizer.batch_size.job._events import (
 from zeus.optimizer.batch_size.job._job_batch import Role
 from zeus.optimizer.batch_size.job._share import can_share
 from zeus.optimizer.batch_size.job._spec import JobSpec
+from zeus.optimizer.batch_size.job._trouble import Recent
 
 # Trials that ended without success are kept so that they can be retried, or can go on after their
 # lease had expired. The oldest are dropped.
@@ -41,7 +42,9 @@ class Trial:
         epochs: Number of reported epochs.
         time: Seconds; `energy` in joules, of the epochs where it was measured; `cost` in joules.
         unmeasured: Whether the energy of a part could not be measured.
-        metric: The latest validation metric; `best` is the best one.
+        metric: The latest validation metric; `evaluations` are the latest,
+            as many as the target must hold in.
+        best: The best metric that held in so many evaluations in a row.
         streak: Number of evaluations in a row, up to the latest, that met the target.
         first_cost: Cost of the first epoch in joules.
         settled_cost: Moving average of the cost of later epochs in joules, the latest weighing
@@ -60,8 +63,9 @@ class Trial:
     unmeasured: bool = False
     cost: float = 0.0
     metric: float | None = None
-    streak: int = 0
+    evaluations: list[float] = field(default_factory=list)
     best: float | None = None
+    streak: int = 0
     first_cost: float | None = None
     settled_cost: float | None = None
     load: float | None = None
@@ -76,7 +80,7 @@ class Trial:
         if event.metric is not None:
             self.metric = event.metric
             self.streak = self.streak + 1 if spec.reached(event.metric) else 0
-            self.best = better(self.best, event.metric, higher_is_better=spec.higher_is_better)
+            self._evaluate(spec, event.metric)
         if self.epochs == 1:
             self.first_cost = cost
         if self.epochs > 1 or self.known:
@@ -84,6 +88,12 @@ class Trial:
             self.settled_cost = cost if settled is None else (settled + cost) / 2
         if event.energy is not None and event.power_limit is not None:
             self.load = event.energy / event.time / (event.power_limit * self.decided.gpus)
+
+    def _evaluate(self, spec: JobSpec, metric: float) -> None:
+        latest = self.evaluations = [*self.evaluations, metric][-spec.patience :]
+        if len(latest) == spec.patience:
+            held = min(latest) if spec.higher_is_better else max(latest)
+            self.best = better(self.best, held, higher_is_better=spec.higher_is_better)
 
     def end(self, spec: JobSpec, event: Ended) -> None:
         """Add the cost after the last epoch, and end the trial."""
@@ -137,6 +147,7 @@ class JobLog:
         recurrences: Number of recurrences so far.
         open: Running trials, by number.
         over: Latest trials that ended without success and were not retried, by number.
+        recent: Runs since the target was last reached.
     """
 
     spec: JobSpec
@@ -144,6 +155,7 @@ class JobLog:
     recurrences: int = 0
     open: dict[int, Trial] = field(default_factory=dict)
     over: dict[int, Trial] = field(default_factory=dict)
+    recent: Recent = field(default_factory=Recent)
 
     def append(self, event: Event) -> Trial | None:
         """Apply an event; return its trial.
@@ -169,6 +181,7 @@ class JobLog:
         elif isinstance(event, Ended):
             trial.end(self.spec, event)
             del self.open[event.trial]
+            self._add_recent(trial, event)
             if event.outcome != Outcome.CONVERGED:
                 self._remember(event.trial, trial)
         return trial
@@ -253,6 +266,7 @@ class JobLog:
                 f"trial {event.trial} cannot go on: not expired, expired long ago, or retried"
             )
         del self.over[event.trial]
+        self.recent.resume()
         trial.ended = None
         if trial.role == Role.EXPLORE:
             trial.role = Role.EXPLOIT  # another trial explores in its place
@@ -278,6 +292,18 @@ class JobLog:
             raise JobLogError(
                 f"`batch_size` must be one of {self.spec.batch_sizes}, but got {batch_size}"
             )
+
+    def _add_recent(self, trial: Trial, event: Ended) -> None:
+        self.recent.add(
+            self.spec,
+            state=event.outcome,
+            recurrence=trial.decided.recurrence,
+            batch_size=trial.decided.batch_size,
+            epochs=trial.epochs,
+            best=trial.best,
+            note=event.note,
+            unmeasured=trial.unmeasured,
+        )
 
     def _remember(self, number: int, trial: Trial) -> None:
         self.over[number] = trial

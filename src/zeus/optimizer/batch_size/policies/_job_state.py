@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from zeus.errors import JobLogError
 from zeus.optimizer._stopping import Outcome, Stop, exceeds, must_stop
 from zeus.optimizer.batch_size.job._alike import EpochFigures, alike
+from zeus.optimizer.batch_size.job._attempts import PATIENT_NIGHTS, may_retry
 from zeus.optimizer.batch_size.job._choice import Choice
 from zeus.optimizer.batch_size.job._events import (
     Decided,
@@ -47,6 +48,7 @@ from zeus.optimizer.batch_size.job._job_batch import (
 from zeus.optimizer.batch_size.job._log import JobLog, Trial
 from zeus.optimizer.batch_size.job._share import can_share, local_size, nearest_shared
 from zeus.optimizer.batch_size.job._spec import JobSpec
+from zeus.optimizer.batch_size.job._trouble import Recent
 from zeus.optimizer.batch_size.policies._base import ArmStatus, FirstEpochs, State
 from zeus.optimizer.batch_size.policies._memory import GpuMemory, MemoryEvidence
 from zeus.optimizer.batch_size.policies._registry import policy_named
@@ -183,16 +185,18 @@ class JobState:
         every = len(sizes) == len(spec.batch_sizes)
         lanes = state.lanes if every else self._restricted_lanes(sizes)
         state = self._policy.prepared(state, lanes, known_as)
-        choices = self._policy.choose(state, ALL, known_as, np.array([attempt]))
+        tried = np.array([self._tried(attempt)])
+        choices = self._policy.choose(state, ALL, known_as, tried)
         # A policy may go by a state that it has made for other replicas.
         size = nearest_shared(spec.batch_sizes[int(choices.arm[0])], sizes, replicas)
         choices = replace(choices, arm=np.array([self._arm(size)]))
+        role = Role(int(choices.role[0]))
         # A run is stopped in favor of another batch size. Where there is none, as in a
         # hyperparameter search, its cost is unbounded.
         alone = len(spec.batch_sizes) == 1
         return Choice(
             batch_size=size,
-            role=Role(int(choices.role[0])),
+            role=Role.DEFAULT if role == Role.RETRY and not attempt else role,
             power=int(choices.power[0]),
             threshold=None if alone else _finite(choices.threshold[0]),
             expected_epochs=_finite(choices.expected_epochs[0]),
@@ -208,6 +212,22 @@ class JobState:
         """
         setup = self._setups[self.gpus.index(gpu)] if gpu in self.gpus else _UNKNOWN
         return self.decide(gpu, setup=setup)
+
+    def may_retry(self, trial: Trial) -> bool:
+        """Whether another trial of the same recurrence makes sense.
+
+        Args:
+            trial: Its latest trial, which has ended without success.
+        """
+        recent, decided = self.log.recent, trial.decided
+        missed = recent.nights - (recent.night == decided.recurrence)
+        return may_retry(self.spec, decided.attempt, missed)
+
+    @property
+    def trouble(self) -> str:
+        """Why the job needs a person, in words; empty if it does not."""
+        running = {trial.decided.recurrence for trial in self.log.open.values()}
+        return self.log.recent.trouble(running)
 
     def may_begin(self, gpu: GpuModel, choice: Choice) -> bool:
         """Whether the first epoch of a trial fits its cost threshold, as far as is known.
@@ -336,6 +356,12 @@ class JobState:
         valid = np.array([[size in sizes for size in self.spec.batch_sizes]])
         return replace(self._lanes, valid=valid, default=np.array([self._arm(default)]))
 
+    def _tried(self, attempt: int) -> int:
+        """Return the attempts so far; if the target is out of reach, of all recurrences since."""
+        recent = self.log.recent
+        hopeless = recent.nights - (attempt > 0) >= PATIENT_NIGHTS
+        return max(attempt, recent.misses) if hopeless else attempt
+
     def _appraised(self, state: State, gpu: Ints, choices: Choices) -> dict[str, Any]:
         """Return what a choice is worth, as fields of `Choice`."""
         found = self._policy.appraise(state, ALL, gpu, choices)
@@ -431,6 +457,7 @@ class JobState:
             "full": [[*at, ratio] for at, ratio in self._full_power.items()],
             "trials": self.log.trials,
             "recurrences": self.log.recurrences,
+            "recent": dict(vars(self.log.recent)),
             "open": [trial.to_dict() for trial in self.log.open.values()],
             "over": [trial.to_dict() for trial in self.log.over.values()],
         }
@@ -465,6 +492,7 @@ class JobState:
             brain._full_power = {(gpu, arm): ratio for gpu, arm, ratio in header["full"]}
             log = brain.log
             log.trials, log.recurrences = header["trials"], header["recurrences"]
+            log.recent = Recent(**header["recent"])
             for kept, records in ((log.open, header["open"]), (log.over, header["over"])):
                 for trial in map(Trial.from_dict, records):
                     kept[trial.decided.trial] = trial

@@ -184,6 +184,10 @@ class Launcher:
         reporter.resume(answer.trial if answer is not None else "")
         judge = Judge(self._spec, reporter, end, use, trust_exit_code=self._trust)
         judged = judge.judged(answer, measured, self._gpus)
+        if judged["outcome"] in (Outcome.STOPPED, Outcome.FAILED):
+            verdict = reporter.standing()
+            if verdict is not None and not verdict.retry:
+                judged |= {"note": verdict.reason, "final": True}
         judged["warning"] = usage_warning(self._program, self._replicas, use)
         return TrialEnd(
             trial=reporter.notes.trial or "",

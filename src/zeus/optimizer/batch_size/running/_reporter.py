@@ -26,7 +26,7 @@ from zeus.optimizer.batch_size.api._commands import (
 )
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.running._location import Location
-from zeus.optimizer.batch_size.running._run_report import RunReport
+from zeus.optimizer.batch_size.running._run_report import RunReport, checked_verdict
 from zeus.optimizer.batch_size.running._spool import REFUSALS, Spool
 
 logger = logging.getLogger(__name__)
@@ -234,6 +234,20 @@ class Reporter:
             self.notes.end = {"outcome": outcome, "time": time, "energy": energy, "note": note}
             self._tell()
             return None if self.notes.pending else self.notes.verdict
+
+    def standing(self) -> Verdict | None:
+        """Return how the trial has ended, and whether to retry it; `None` if there is no answer."""
+        with self._lock:
+            notes = self.notes
+            if notes.over:
+                return notes.verdict
+            if notes.trial is None or notes.apart or notes.pending:
+                return None
+            command = RenewTrial(trial=notes.trial)  # of one that has ended, it changes nothing
+            try:
+                return self._asked(lambda api: checked_verdict(api.do(command)))
+            except REFUSALS:
+                return None
 
     def close(self) -> None:
         """Finish the run. Undelivered reports stay in a file. May be called twice."""

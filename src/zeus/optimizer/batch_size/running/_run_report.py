@@ -290,7 +290,7 @@ def checked_verdict(verdict: Verdict) -> Verdict:
     said: Mapping[str, Any] = vars(verdict)
     outcome = said["outcome"]
     known = outcome is None if said["go_on"] else outcome in TRIAL_OUTCOMES
-    if not (isinstance(said["go_on"], bool) and known):
+    if not (isinstance(said["go_on"], bool) and isinstance(said["retry"], bool) and known):
         raise ServerError(f"the server's verdict makes no sense: {verdict!r:.200}")
     return verdict
 

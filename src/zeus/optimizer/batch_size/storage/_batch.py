@@ -64,7 +64,6 @@ from zeus.optimizer.batch_size.storage._rows import (
     how,
     job_info,
     lease_until,
-    verdict,
 )
 
 _MAX_SKIPPED = 20
@@ -414,7 +413,7 @@ class Batch:
     def _stop(self, job: JobTransaction, number: int, outcome: str, reason: str) -> Verdict:
         event = Ended(trial=number, at=self._now, outcome=outcome, note=reason)
         job.take(event)
-        return verdict(event)
+        return _verdict(job, number, event)
 
     def _reported_before(self, job: JobTransaction, number: int, event: EpochReported) -> Verdict:
         """Return the answer to an epoch that is already in the log."""
@@ -428,7 +427,7 @@ class Batch:
                         f"epoch {event.epoch} of trial {name} was reported as "
                         f"{recorded.payload()}, but got {event.payload()}"
                     )
-                return verdict(ended)
+                return _verdict(job, number, ended)
         ending = how(ended) if isinstance(ended, Ended) else "it ended long ago"
         raise JobConflictError(f"trial {name} is over: {ending}")
 
@@ -443,7 +442,7 @@ class Batch:
         if self._alive(job, number) is None:
             return self._standing(job, number)
         job.take(event)
-        return verdict(event)
+        return _verdict(job, number, event)
 
     def _renew(self, command: RenewTrial) -> Verdict:
         job, number = self._of_trial(command)
@@ -456,7 +455,7 @@ class Batch:
     def _standing(self, job: JobTransaction, number: int) -> Verdict:
         """Return the verdict of a trial that has ended."""
         ends = [event for event in self._history(job, number) if isinstance(event, Ended)]
-        return verdict(ends[-1])
+        return _verdict(job, number, ends[-1])
 
     def _put_profile(self, command: PutProfile) -> ProfileInfo:
         job = self._job(command, command.job)
@@ -488,6 +487,21 @@ class Batch:
             job.collect(changes, self._now)
         if changes:
             self._transaction.write(changes)
+
+
+def _verdict(job: JobTransaction, number: int, event: Ended | Resumed | None) -> Verdict:
+    """Return the verdict that follows from the last event of a trial."""
+    # A trial whose lease has expired goes on as soon as it reports.
+    if not isinstance(event, Ended) or event.outcome == Outcome.EXPIRED:
+        return Verdict(True, None, "")
+    warning = event.note.partition(WARNING)[2]
+    trial = job.brain.log.over.get(number)
+    missed = event.outcome in (Outcome.STOPPED, Outcome.FAILED)
+    if not missed or trial is None or job.brain.may_retry(trial):
+        return Verdict(False, event.outcome, event.note, warning)
+    why = f"no further attempt in this recurrence: {job.brain.log.recent.missed()}"
+    said = "; ".join(filter(None, (event.note, why)))
+    return Verdict(False, event.outcome, said, warning, retry=False)
 
 
 def _key_of(command: JobCommand[Any]) -> tuple[int, int] | None:

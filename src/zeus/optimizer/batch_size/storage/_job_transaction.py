@@ -57,6 +57,8 @@ class JobTransaction:
         if trial is not None:
             self.touched[event.trial] = trial
         self.counted |= self.known.tally.apply(self.brain.spec, event, trial)
+        # A recurrence that goes on is not lost yet.
+        self.counted |= isinstance(event, Decided) and self.brain.log.recent.recurrences > 0
         self.known.tally.sequence = self.sequence
         return trial
 

@@ -10,10 +10,8 @@ from zeus.optimizer.batch_size.policies._job_state import JobState, fingerprint
 from zeus.optimizer.batch_size.storage import JobRow, View
 from zeus.optimizer.batch_size.storage._cache import CachedJob
 from zeus.optimizer.batch_size.storage._rows import profile_info
-from zeus.optimizer.batch_size.storage._tally import Tally, recent_of
+from zeus.optimizer.batch_size.storage._tally import Tally
 from zeus.store._values import damaged, parsed
-
-_RECENT = 1_000  # trials in which the last one that reached the target is searched for
 
 
 def recalled(view: View, row: JobRow, known: CachedJob | None = None) -> CachedJob:
@@ -68,12 +66,10 @@ def _tally(view: View, row: JobRow, least: int) -> Tally:
         last[gpu] = max(last.get(gpu, 0), total.latest)
     power = {gpu: view.max_power(row.id, number) for gpu, number in last.items()}
     profiles = [profile_info(row.name, each) for each in view.profiles(row.id)]
-    recent = recent_of(row.spec, view.trials(row.id, most=_RECENT))
     return Tally.recounted(
         row.spec,
         totals,
         profiles=profiles,
         max_power=power,
-        recent=recent,
         sequence=row.sequence,
     )

@@ -8,16 +8,9 @@ from typing import Any
 
 from zeus.errors import DamagedJobError
 from zeus.optimizer._stopping import Outcome
-from zeus.optimizer.batch_size.api._answers import (
-    Decision,
-    JobInfo,
-    ProfileInfo,
-    TrialInfo,
-    Verdict,
-)
+from zeus.optimizer.batch_size.api._answers import Decision, JobInfo, ProfileInfo, TrialInfo
 from zeus.optimizer.batch_size.api._commands import trial_name
-from zeus.optimizer.batch_size.job._alike import WARNING
-from zeus.optimizer.batch_size.job._events import Decided, Ended, Resumed
+from zeus.optimizer.batch_size.job._events import Decided, Ended
 from zeus.optimizer.batch_size.job._job_batch import OPTIMIZED
 from zeus.optimizer.batch_size.job._log import Trial
 from zeus.optimizer.batch_size.job._reasons import PURPOSES, reason
@@ -116,14 +109,6 @@ def decision(
     )
 
 
-def verdict(event: Ended | Resumed | None) -> Verdict:
-    """Return the verdict that follows from the last event of a trial."""
-    # A trial whose lease has expired goes on as soon as it reports.
-    if not isinstance(event, Ended) or event.outcome == Outcome.EXPIRED:
-        return Verdict(True, None, "")
-    return Verdict(False, event.outcome, event.note, event.note.partition(WARNING)[2])
-
-
 def how(ended: Ended) -> str:
     """Return in words how a trial ended."""
     return ended.outcome + (f" ({ended.note})" if ended.note else "")
@@ -196,7 +181,6 @@ def account_row(job: int, brain: JobState, tally: Tally) -> dict[str, Any]:
     trials, missing = sum(each.trials for each in sums), sum(each.unmeasured for each in sums)
     missed = sum(each.trials - each.converged for each in sums)
     wasted = sum(each.wasted for each in sums)
-    running = {trial.decided.recurrence for trial in brain.log.open.values()}
     known = account(brain.spec, tally, lambda gpu: expected_default(brain.beliefs(gpu), brain.spec))
     return {
         "job": job,
@@ -207,7 +191,7 @@ def account_row(job: int, brain: JobState, tally: Tally) -> dict[str, Any]:
         "cost": sum(each.cost for each in sums) if trials else None,
         "unmeasured": missing,
         "wasted": wasted if trials and (wasted or not (missed and missing)) else None,
-        "trouble": tally.recent.trouble(running),
+        "trouble": brain.trouble,
         **dict(columns(known)),
     }
 

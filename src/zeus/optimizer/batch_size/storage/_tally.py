@@ -6,7 +6,7 @@ jobs are sorted by what each saved without reading their trials.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -18,7 +18,6 @@ from zeus.optimizer.batch_size.job._events import Decided, Ended, Event, GpuMode
 from zeus.optimizer.batch_size.job._log import Trial
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.storage._history import Total
-from zeus.optimizer.batch_size.storage._trouble import Recent
 
 _NEAR = 1.0  # watts by which a chosen power limit may differ from the measured one
 
@@ -103,12 +102,10 @@ class Tally:
 
     Attributes:
         gpus: Sums by GPU configuration, in the order of their first trial.
-        recent: Runs since the target was last reached.
         sequence: Number of the last event that is in it.
     """
 
     gpus: dict[GpuModel, GpuTally] = field(default_factory=dict)
-    recent: Recent = field(default_factory=Recent)
     sequence: int = 0
 
     def apply(self, spec: JobSpec, event: Event, trial: Trial | None) -> bool:
@@ -128,15 +125,11 @@ class Tally:
             known = self._of(decided.model)
             changed = known.max_power != decided.max_power
             known.max_power = decided.max_power
-            return changed or self.recent.recurrences > 0
+            return changed
         ended = isinstance(event, Ended)
         state = event.outcome if isinstance(event, Ended) else Outcome.EXPIRED
         default = decided.batch_size == spec.default_batch_size
         self._of(decided.model).add(_total(trial, state), default=default, sign=1 if ended else -1)
-        if isinstance(event, Ended):
-            self.recent.end(spec, trial, event)
-        else:
-            self.recent.resume()
         return True
 
     def _of(self, gpu: GpuModel) -> GpuTally:
@@ -157,7 +150,6 @@ class Tally:
         *,
         profiles: Iterable[ProfileInfo],
         max_power: Mapping[GpuModel, float],
-        recent: Recent,
         sequence: int,
     ) -> Tally:
         """Return the tally of a job whose events were not followed.
@@ -167,10 +159,9 @@ class Tally:
             totals: Totals of its trials.
             profiles: Its power-limit profiles.
             max_power: Maximum power of all GPUs together in watts, by GPU configuration.
-            recent: Runs since the target was last reached.
             sequence: Number of the last event that is in these.
         """
-        tally = cls(recent=recent, sequence=sequence)
+        tally = cls(sequence=sequence)
         for total in totals:
             known = tally._of(GpuModel(total.gpu, total.gpus))
             if total.state != Outcome.RUNNING:
@@ -183,8 +174,7 @@ class Tally:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        gpus = [[*gpu, dict(vars(known))] for gpu, known in self.gpus.items()]
-        return {"gpus": gpus, "recent": dict(vars(self.recent))}
+        return {"gpus": [[*gpu, dict(vars(known))] for gpu, known in self.gpus.items()]}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any], sequence: int) -> Tally:
@@ -199,7 +189,7 @@ class Tally:
             if any(known.keys() != names for known in gpus.values()):
                 raise ValueError("the sums are others")
             counted = {gpu: GpuTally(**known) for gpu, known in gpus.items()}
-            return cls(counted, Recent(**record["recent"]), sequence)
+            return cls(counted, sequence)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a tally: {error!r:.80}") from error
 
@@ -247,26 +237,3 @@ def _total(trial: Trial, state: str) -> Total:
         cost=trial.cost,
         latest=decided.trial,
     )
-
-
-def recent_of(spec: JobSpec, rows: Sequence[Mapping[str, Any]]) -> Recent:
-    """Return the runs since the target was last reached, from rows of `trials`.
-
-    Args:
-        spec: The job.
-        rows: The latest rows.
-    """
-    recent = Recent()
-    ended = [row for row in rows if row["state"] != Outcome.RUNNING]
-    for row in sorted(ended, key=lambda row: (row["ended"], row["number"])):
-        recent.add(
-            spec,
-            state=row["state"],
-            recurrence=row["recurrence"],
-            batch_size=row["batch_size"],
-            epochs=row["epochs"],
-            best=row["metric"] if row["best"] is None else row["best"],
-            note=row["note"],
-            unmeasured=row["energy"] is None,
-        )
-    return recent

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from zeus.optimizer._stopping import Outcome, better
 from zeus.optimizer.batch_size.job._alike import WARNING
-from zeus.optimizer.batch_size.job._events import Ended
-from zeus.optimizer.batch_size.job._log import Trial
 from zeus.optimizer.batch_size.job._spec import JobSpec
 
 _LONGEST = 120  # characters of a run's own note
@@ -22,6 +20,8 @@ class Recent:
     Attributes:
         runs: Number of runs, all of which missed it.
         recurrences: Number of recurrences that they belong to; `recurrence` is the latest.
+        misses: Number of runs that were stopped or failed; `nights` is the number of recurrences
+            with such runs, and `night` the latest of them.
         failed: Number of runs that failed before the end of their first epoch; `expired` and
             `cancelled` likewise.
         sizes: Their batch sizes.
@@ -34,6 +34,9 @@ class Recent:
     runs: int = 0
     recurrences: int = 0
     recurrence: int = 0
+    misses: int = 0
+    nights: int = 0
+    night: int = 0
     failed: int = 0
     expired: int = 0
     cancelled: int = 0
@@ -42,25 +45,6 @@ class Recent:
     note: str = ""
     unmeasured: bool = False
     warning: str = ""
-
-    def end(self, spec: JobSpec, trial: Trial, event: Ended) -> None:
-        """Add a run that has ended.
-
-        Args:
-            spec: The job.
-            trial: The run.
-            event: How it ended.
-        """
-        self.add(
-            spec,
-            state=event.outcome,
-            recurrence=trial.decided.recurrence,
-            batch_size=trial.decided.batch_size,
-            epochs=trial.epochs,
-            best=trial.best,
-            note=event.note,
-            unmeasured=trial.unmeasured,
-        )
 
     def add(
         self,
@@ -85,6 +69,11 @@ class Recent:
         if recurrence > self.recurrence:
             self.recurrences += 1
             self.recurrence = recurrence
+        if state in (Outcome.STOPPED, Outcome.FAILED):
+            self.misses += 1
+            if recurrence > self.night:
+                self.nights += 1
+                self.night = recurrence
         self.failed += state == Outcome.FAILED and not epochs
         self.expired += state == Outcome.EXPIRED
         self.cancelled += state == Outcome.CANCELLED
@@ -112,14 +101,18 @@ class Recent:
         Args:
             running: Recurrences with a running trial, whose outcome is open.
         """
-        said = [self._missed(self.recurrences - (self.recurrence in running))]
-        said.append(self.warning)
+        said = [self.missed(running), self.warning]
         if self.unmeasured:
             said.append("the energy of the latest run was not measured")
         return "; ".join(filter(None, said))
 
-    def _missed(self, recurrences: int) -> str:
-        if recurrences < 1:
+    def missed(self, running: Collection[int] = ()) -> str:
+        """Say in words that the target is not reached; empty if it is.
+
+        Args:
+            running: Recurrences with a running trial, whose outcome is open.
+        """
+        if self.recurrences <= (self.recurrence in running):
             return ""
         why = f": {self.note}" if self.note else ""
         if self.cancelled == self.runs:
@@ -131,9 +124,8 @@ class Recent:
         if self.failed and self.failed + self.expired + self.cancelled == self.runs:
             return f"{_latest(self.failed)} failed before the end of the first epoch{why}"
         sizes = f"batch size {self.sizes[0]}" if len(self.sizes) == 1 else "any batch size"
-        where = "the latest recurrence"
-        if recurrences > 1:
-            where = f"the latest {recurrences} recurrences"
+        nights = self.nights - (self.night in running)
+        where = f"the latest {nights} recurrences" if nights > 1 else "the latest recurrence"
         best = "" if self.best is None else f"; best metric {self.best:.6g}"
         return f"target not reached by {sizes} in {where}{best}"
 

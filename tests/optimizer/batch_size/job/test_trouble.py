@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.optimizer.batch_size.histories import spec
 
-from zeus.optimizer.batch_size.storage._trouble import Recent
+from zeus.optimizer.batch_size.job._trouble import Recent
 
 
 def after(*runs: dict[str, Any], running: tuple[int, ...] = (), **changes: Any) -> str:
