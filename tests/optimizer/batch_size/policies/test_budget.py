@@ -67,6 +67,14 @@ def test_a_trial_that_fails_is_spent_and_no_night_is_earned():
     assert left(lane.state, ALL)[0] == pytest.approx(before - 0.5, rel=0.05)
 
 
+def test_a_run_that_was_killed_is_no_debt():
+    lane = job()
+    lane.run(10, epoch_cost=100.0)
+    before = left(lane.state, ALL)[0]
+    lane.end(lane.begin(1), 5, converged=False, void=True, epoch_cost=100.0)
+    assert left(lane.state, ALL)[0] == pytest.approx(before)
+
+
 @pytest.mark.parametrize("budget", [0.02, 0.05, 0.2])
 def test_what_exploring_costs_stays_within_the_budget_but_for_one_trial(budget):
     lane = job(exploration_budget=budget)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.optimizer.batch_size.trials import Lane
 
 from zeus.optimizer.batch_size.job._job_batch import ALL, Role
+from zeus.optimizer.batch_size.policies._zeus import ZeusPolicy
 
 SIZES = (8, 16, 32, 64, 128, 256)
 
@@ -142,10 +143,9 @@ def test_what_was_learned_about_epochs_serves_on_another_gpu():
     settle(job, first, 40)
     # There, large batches are cheap, but not cheap enough; it starts where it left off.
     other = {size: (epochs[size], 100.0 * (size / 32) ** -0.2) for size in SIZES}
-    chosen = settle(job, other, 160, gpu=1)
-    assert chosen[0] in (8, 16, 32)
+    chosen = settle(job, other, 100, gpu=1)
     assert set(chosen) <= {8, 16, 32, 64}
-    assert chosen[-5:] == [32] * 5
+    assert set(chosen[-5:]) <= {16, 32}
 
 
 def test_epochs_that_cost_more_as_data_grow_raise_the_threshold():
@@ -228,13 +228,14 @@ def test_what_has_converged_is_run_again_though_one_before_it_had_bad_luck():
     assert chosen[-20:] == [512] * 20
 
 
-def test_batch_sizes_that_would_take_too_many_epochs_are_not_looked_at_first():
-    free, tight = lane(), lane(max_epochs=10)
-    for job in (free, tight):
+def test_batch_sizes_that_would_take_too_many_epochs_are_worth_less():
+    worth = []
+    for job in (lane(), lane(max_epochs=10)):
         job.run(10, load=0.7)
-    assert free.size(free.choose()) == 128
+        policy = ZeusPolicy()
+        worth.append(policy.worth(job.state, ALL, policy.view(job.state, ALL, np.array([0])))[0])
     # Larger batches take more epochs, if anything.
-    assert tight.size(tight.choose()) != 128
+    assert worth[1][SIZES.index(128)] < worth[0][SIZES.index(128)]
 
 
 def test_an_epoch_that_is_known_to_cost_too_much_is_reason_enough():

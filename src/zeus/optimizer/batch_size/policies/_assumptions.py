@@ -44,7 +44,7 @@ class Assumptions:
         horizon: Later runs over which an exploration must pay off, plus `per_run` per past run: a
             job that has recurred n times is expected to recur a fraction of n more. Searched.
         caution: Factor on the waste of a trial, for each doubling beyond the first from batch sizes
-            that have converged. Searched.
+            that have converged, at first; it falls as the horizon grows. Searched.
         kink: Least deviation of the cost of a batch size that has not run. Searched.
         mistrust: Least gain, per later run, of a batch size that has not run; half of it for each
             of its runs. Theory: any positive value makes every batch size be tried again and
@@ -59,12 +59,12 @@ class Assumptions:
     """
 
     trend: float = 0.07
-    bend: float = 0.6
+    bend: float = 0.5
     bend_length: float = 3.3
     tilt: float = 0.14
     rough: float = 0.05
     whole: float = 0.085
-    noise: float = 0.096
+    noise: float = 0.12
     noise_weight: float = 2.3
     odd: float = 0.02
     price_bend: float = 0.9
@@ -77,9 +77,9 @@ class Assumptions:
     cliff: float = 0.08
     doubt: float = 2.0
     luck: float = 0.085
-    horizon: float = 7.0
+    horizon: float = 10.0
     per_run: float = 0.35
-    caution: float = 8.8
+    caution: float = 14.0
     kink: float = 0.1
     mistrust: float = 0.001
     restart: float = 1.27

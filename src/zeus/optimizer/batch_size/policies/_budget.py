@@ -27,17 +27,23 @@ def left(state: ZeusState, rows: Rows) -> Floats:
     return allowance + nights - state.spent[rows]
 
 
-def affordable(state: ZeusState, rows: Rows, view: View) -> Bools:
-    """Return which batch sizes the budget allows to explore.
+def needed(view: View) -> Floats:
+    """Return what must be left of the budget for a trial, in default runs, by job and batch size.
 
-    Where nothing has converged yet, there is nothing to compare with, and all are allowed.
+    What is expected to cost no more than a default run, failures included, needs nothing. Where
+    nothing has converged yet, there is nothing to compare with, and nothing is needed either.
     """
-    default = np.exp(np.clip(view.default, -50.0, 50.0))[:, None]
-    likely = np.exp(np.clip(view.deficit, -50.0, 50.0))
-    allowed: Bools = likely <= (1 + left(state, rows)[:, None]) * default
-    # What is expected to cost no more than a default run, failures included, is always allowed.
-    allowed |= 1 + view.waste <= default
-    return allowed | ~view.some[:, None]
+    default = np.exp(np.minimum(view.default, 50.0))[:, None]
+    likely = np.exp(np.minimum(view.deficit, 50.0))
+    free = (1 + view.waste <= default) | ~view.some[:, None]
+    found: Floats = np.where(free, -np.inf, likely / default - 1)
+    return found
+
+
+def affordable(state: ZeusState, rows: Rows, view: View) -> Bools:
+    """Return which batch sizes the budget allows to explore."""
+    allowed: Bools = view.afford <= left(state, rows)[:, None]
+    return allowed
 
 
 def account(state: ZeusState, rows: Rows, every: Ints, trials: Trials, first: Bools) -> None:
@@ -64,13 +70,15 @@ def account(state: ZeusState, rows: Rows, every: Ints, trials: Trials, first: Bo
         state.view.reference[rows],
     )
     run = state.belief.mean[every, base] + state.price.mean[every, trials.gpu, base] + full
-    run = np.exp(np.clip(run, -500.0, 500.0))
-    # The first run is a default run, only at a better power limit.
-    state.spent[rows] += np.where(known, trials.cost / run, np.exp(-full))
+    run = np.exp(np.minimum(run, 500.0))
+    # The first run is a default run, only at a better power limit. Runs that were killed cost what
+    # they cost, but not because of exploring.
+    cost = np.where(known, trials.cost / run, np.exp(-full))
+    state.spent[rows] += np.where(trials.void, 0.0, cost)
     state.nights[rows] += trials.converged
     first = first & (trials.epochs >= 1) & np.isfinite(trials.epoch_cost)
     extra = trials.cost / np.where(first, trials.epoch_cost, 1.0) - trials.epochs
-    state.overhead[rows, 0] += np.where(first, np.clip(extra, 0.0, 5.0), 0.0)
+    state.overhead[rows, 0] += np.where(first, np.minimum(np.maximum(extra, 0.0), 5.0), 0.0)
     state.overhead[rows, 1] += first
 
 

@@ -132,17 +132,22 @@ def fit_epochs(assume: Assumptions, state: ZeusState, rows: Rows, gpu: Ints) -> 
         rows: The jobs involved.
         gpu: GPU model of each.
     """
-    noise = noise_variance(assume, state, rows, state.belief.mean[rows])
     weight = state.weight[rows]
     prior = assume.trend * state.position[rows]
     value, runs = np.log(np.maximum(state.epochs[rows], 1.0)), weight
+    # What has not run takes about as many epochs as the others: this must not depend on how often
+    # the curve was fitted before.
+    seen = weight > 0
+    usual = np.where(seen, value, 0.0).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+    typical = np.where(seen, value, usual[:, None])
+    noise = noise_variance(assume, state, rows, typical)
     none = ~any_arm(weight > FADED)
     if none.any():
         # Compare other batch sizes with a running one before its result is known.
         hoped = none[:, None] & hoped_for(state, rows, gpu)
         value, runs = np.where(hoped, prior, value), np.where(hoped, 1.0, runs)
     kernel = LEVEL**2 + state.kernel[rows]
-    whole = assume.whole * np.exp(-np.maximum(state.belief.mean[rows], 0.0))
+    whole = assume.whole * np.exp(-typical)
     arm = np.arange(kernel.shape[1])
     kernel[:, arm, arm] += np.where(none[:, None], 0.0, whole**2)
     # A single run may be an outlier; of several, few are.

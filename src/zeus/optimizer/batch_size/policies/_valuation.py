@@ -24,7 +24,7 @@ from zeus.optimizer.batch_size.policies._belief import (
     relative,
     tail_probability,
 )
-from zeus.optimizer.batch_size.policies._budget import profiling_cost
+from zeus.optimizer.batch_size.policies._budget import needed, profiling_cost
 from zeus.optimizer.batch_size.policies._convergence import hoped_for, never_converges
 from zeus.optimizer.batch_size.policies._learning import FADED, noise_variance
 from zeus.optimizer.batch_size.policies._zeus_state import View, ZeusState
@@ -94,7 +94,7 @@ def valued(assume: Assumptions, state: ZeusState, rows: Rows, gpu: Ints) -> View
         met=met,
         reference=reference,
         best=best,
-        least=np.exp(np.clip(best, -500.0, 500.0)),
+        least=np.exp(np.minimum(best, 500.0)),
         gain=steps,
         hint=best,
         waste=cost,
@@ -102,11 +102,14 @@ def valued(assume: Assumptions, state: ZeusState, rows: Rows, gpu: Ints) -> View
         again_after=best,
         default=np.where(proven[each, default], deficit[each, default], 0.0)
         + state.full[every, gpu],
-        away=np.minimum(nearest(position, proven), 50.0),
+        away=0.5 * np.abs(position - position[each, reference][:, None])
+        + 0.5 * np.minimum(nearest(position, proven), 50.0),
+        afford=cost,
     )
     view.never = never_converges(assume, state, rows, view, beyond)
     view.gain = _gain(assume, state, rows, view, np.sqrt(steps + sharp[:, None]))
     view.waste = _waste(state, rows, view)
+    view.afford = needed(view)
     hint = np.where(view.proven, likely_gain(deficit, sway), 0.0)
     hint[each, reference] = 0.0
     view.hint = np.where(some, hint.max(axis=1), 0.0)

@@ -15,12 +15,12 @@ converged. For every other one, `_valuation.py` computes in units of r's cost
 and what exploring b is worth is, over a horizon of H later runs,
 
     worth(b) = max over m of  H gain_m(b) - m waste(b) risk(b),      H = horizon + per_run x trials
-    risk(b)  = 1 + caution x max(0, a(b) - 1)
+    risk(b)  = 1 + caution x max(0, a(b) - 1) x horizon / H
 
-where a(b) is how far b is away from the nearest one that has converged, in doublings. The batch
-size of the highest worth is chosen, r itself if none is worth more than 0 (its own runs also show
-whether another one is better; that is r's worth). Those that the exploration budget does not allow
-are left out (`_budget.py`).
+where a(b) is how far b is away in doublings, from r and from the nearest one that has converged, on
+average: leaps are risky as long as little is known. The batch size of the highest worth is chosen,
+r itself if none is worth more than 0 (its own runs also show whether another one is better; that is
+r's worth). Those that the exploration budget does not allow are left out (`_budget.py`).
 
 **Guarantee.** After n runs of b its gain is at least mistrust / 2^n, its waste is bounded, and H
 grows with every trial. So every batch size is tried again and again, on the other side of every
@@ -160,10 +160,12 @@ class ZeusPolicy(Policy):
         each = np.arange(len(gpu))
         reference, some, lanes = view.reference, view.some, state.lanes
         # Before anything has converged, only batch sizes likely to be better are worth the risk.
-        hoping = ~some & any_arm(view.proven) & (attempt == 0)
+        hoping = ~some
         worth = self.worth(state, rows, view)
-        doubtful = (view.deficit > -_BETTER) | (view.away > _STEP)
-        worth = np.where(hoping[:, None] & doubtful, -np.inf, worth)
+        if hoping.any():
+            hoping &= any_arm(view.proven) & (attempt == 0)
+            doubtful = (view.deficit > -_BETTER) | (view.away > _STEP)
+            worth = np.where(hoping[:, None] & doubtful, -np.inf, worth)
         worth[each, reference] = self.horizon(state, rows) * view.hint
         arm = worth.argmax(axis=1)
         # If no exploration pays off, run a batch size again that may have been unlucky.
@@ -201,7 +203,7 @@ class ZeusPolicy(Policy):
             ),
             power=np.full(len(arm), OPTIMIZED),
             threshold=threshold,
-            expected_epochs=np.exp(np.clip(view.epochs[each, arm], -50, 50)),
+            expected_epochs=np.exp(np.minimum(view.epochs[each, arm], 50.0)),
             restart_cost=np.where(untried, self.assume.restart * view.least, np.inf),
         )
 
@@ -234,7 +236,8 @@ class ZeusPolicy(Policy):
             new[np.arange(len(new)), view.reference] = False
             soon = _MEANWHILE * state.flying[rows].sum(axis=1)
             horizon = np.where(view.some & any_arm(new), np.minimum(horizon, soon), horizon)
-        risk = 1.0 + self.assume.caution * np.maximum(view.away - 1.0, 0.0)
+        caution = self.assume.caution * self.assume.horizon / self.horizon(state, rows)
+        risk = 1.0 + caution[:, None] * np.maximum(view.away - 1.0, 0.0)
         wasted = TRIALS * (view.waste * risk)[:, None]
         worth = (horizon[:, None, None] * view.gain - wasted).max(axis=1)
         if flying.any():
@@ -291,7 +294,7 @@ class ZeusPolicy(Policy):
             allowance = self._patience(view.take(unsure), arm[unsure])
             patience[unsure] = np.minimum(allowance, beta[unsure])
         # If retries fail, it may be that everything takes longer now.
-        patience = patience * np.exp2(np.clip(attempt - 1, 0, 50))
+        patience = patience * np.exp2(np.minimum(np.maximum(attempt - 1, 0), 50))
         bounded = view.some & view.met & (attempt < _LAST_BOUNDED) & np.isfinite(beta)
         threshold: Floats = np.where(bounded, patience * view.least, np.inf)
         return threshold

@@ -40,7 +40,8 @@ class View(Arrays):
             after which another run of it is due.
         default: Log cost of a default run at the highest power limit, beyond that of the
             reference, by lane.
-        away: Doublings from the nearest proven arm.
+        away: Mean of the doublings from the reference and from the nearest proven arm.
+        afford: What must be left of the exploration budget for a trial, in default runs.
     """
 
     gpu: Ints
@@ -64,6 +65,7 @@ class View(Arrays):
     again_after: Floats
     default: Floats
     away: Floats
+    afford: Floats
 
     @classmethod
     def blank(cls, jobs: int, arms: int, trials: int) -> View:
