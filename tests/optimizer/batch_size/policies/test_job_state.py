@@ -360,3 +360,26 @@ def test_a_job_lives_as_it_does_in_replay(policy, seed):
             result["reached"][at],
         )
         assert cost == pytest.approx(result["cost"][at], rel=1e-9)
+
+
+def test_what_other_batch_sizes_cost_is_used_before_they_have_run():
+    known, alone = JobState(spec()), JobState(spec())
+    sizes = known.spec.batch_sizes
+    for size in sizes:
+        # An epoch of the largest costs a tenth of what one of the smallest costs.
+        cost = 1000.0 * 0.1 ** (sizes.index(size) / (len(sizes) - 1))
+        known.apply(Profiled(trial=0, at=1.0, gpu="A40", batch_size=size, epoch_cost=cost))
+    gpu = GpuModel("A40", 1)
+    for brain in (known, alone):
+        choice = brain.decide(gpu)
+        brain.apply(
+            Decided(
+                trial=1, at=1.0, request="1", recurrence=1, gpu="A40", max_power=300.0,
+                **vars(choice),
+            )
+        )  # fmt: skip
+        brain.apply(EpochReported(trial=1, at=1.0, epoch=1, time=1.0, energy=100.0, metric=0.99))
+        brain.apply(Ended(trial=1, at=1.0, outcome="converged"))
+    default = known.spec.default_batch_size
+    assert known.decide(gpu).batch_size > default
+    assert known.decide(gpu).batch_size >= alone.decide(gpu).batch_size

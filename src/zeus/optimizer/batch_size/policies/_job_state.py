@@ -138,13 +138,16 @@ class JobState:
         if isinstance(event, Profiled):
             self._meet(event.model)
             at = self.gpus.index(event.model), self._arm(event.batch_size)
-            if event.epoch_cost:  # a cost of zero carries no information
-                self._epoch_costs[at] = event.epoch_cost
+            new = at not in self._epoch_costs
             if event.load is not None:
                 self._loads[at] = event.load
             full = full_power_cost(self.spec, event)
             if full is not None:
                 self._full_power[at] = full
+            if event.epoch_cost:  # a cost of zero carries no information
+                self._epoch_costs[at] = event.epoch_cost
+                if new:
+                    self._note(event.model, event.batch_size, event.epoch_cost, None)
         elif trial is not None:
             if isinstance(event, Decided):
                 trial.known = self._recorded_cost(trial) is not None
@@ -153,7 +156,8 @@ class JobState:
             if isinstance(event, EpochReported) and trial.epochs == 1:
                 self._memory.note_epoch(trial.decided)
                 if not trial.known:
-                    self._noted(trial)
+                    cost, decided = self.epoch_cost(trial), trial.decided
+                    self._note(decided.model, decided.batch_size, cost, trial.load)
             if isinstance(event, Ended):
                 self._ended(trial, event)
         return trial
@@ -399,15 +403,16 @@ class JobState:
             restart_cost=np.array([_or(decided.restart_cost, math.inf)]),
         )
 
-    def _noted(self, trial: Trial) -> None:
-        """Pass the epoch cost of a new batch size to the policy before its trial ends."""
-        model = trial.decided.model
-        gpu, arm = self.gpus.index(model), self._arm(trial.decided.batch_size)
+    def _note(
+        self, model: GpuModel, batch_size: int, epoch_cost: float | None, load: float | None
+    ) -> None:
+        """Pass the epoch cost of a new batch size to the policy, before a trial of it ends."""
+        gpu, arm = self.gpus.index(model), self._arm(batch_size)
         notes = FirstEpochs(
             arm=np.array([arm]),
             gpu=np.array([gpu if self._policy.crosses_gpus else 0]),
-            epoch_cost=np.array([self.epoch_cost(trial) or math.nan]),
-            load=np.array([self._loads.get((gpu, arm), _or(trial.load, math.nan))]),
+            epoch_cost=np.array([epoch_cost or math.nan]),
+            load=np.array([self._loads.get((gpu, arm), _or(load, math.nan))]),
         )
         self._policy.noted(self._state(model), ALL, notes)
 
