@@ -219,12 +219,12 @@ def test_keys_go_from_value_to_value_of_a_chart(site, open_page):
     chart.focus()
     tip = page.locator(".tip")
     seen = []
-    for _ in range(3):
+    for _ in range(6):
         page.keyboard.press("ArrowRight")
         seen.append(tip.inner_text())
-    assert len(set(seen)) == 3
+    assert len(set(seen)) >= 3  # curves of several trials may have a point in common
     page.keyboard.press("ArrowLeft")
-    assert tip.inner_text() == seen[1]
+    assert tip.inner_text() == seen[-2]
     page.keyboard.press("Escape")
     assert not tip.is_visible()
 
