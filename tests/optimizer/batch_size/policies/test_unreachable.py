@@ -24,10 +24,11 @@ def night(brain: JobState, outcome: str = "failed", metric: float = 0.5) -> list
                     metric=metric + 0.01 * epoch,
                 )
             )  # fmt: skip
-        brain.apply(Ended(trial=begun.trial, at=3.0, outcome=outcome))
+        end = Ended(trial=begun.trial, at=3.0, outcome=outcome)
+        advice = brain.log.advice(end)
+        brain.apply(end)
         before = begun.trial
-        over = brain.log.over.get(begun.trial)
-        if over is None or outcome == "cancelled" or not brain.may_retry(over):
+        if outcome in ("converged", "cancelled") or advice:
             break
     return sizes
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.optimizer.batch_size.histories import spec
 from tests.optimizer.batch_size.storage.test_service import GPU, clock, jobs
 
@@ -14,7 +16,9 @@ from zeus.optimizer.batch_size.api._commands import (
     ReportEpoch,
     ShowJob,
 )
+from zeus.optimizer.batch_size.job._events import Ended, event_from
 from zeus.optimizer.batch_size.storage._service import Jobs
+from zeus.store import Store
 
 __all__ = ["clock", "jobs"]  # fixtures
 
@@ -49,6 +53,32 @@ def test_a_target_out_of_reach_is_not_tried_again_in_the_same_night(jobs):
     jobs.do(ReportEpoch(trial=retried.trial, epoch=1, time=1.0, energy=9.0, metric=0.95))
     decision = jobs.do(Decide(job="nightly", **GPU))
     assert miss(jobs, decision) == Verdict(False, "failed", "gave up")
+
+
+def test_a_repeated_report_gets_the_advice_of_the_first_time(jobs, storage, clock):
+    jobs.do(CreateJob(spec=spec("other", max_epochs=1)))
+    report: dict[str, Any] = {"epoch": 1, "time": 1.0, "energy": 9.0, "metric": 0.5}
+    first = []
+    for _ in range(6):
+        trial = jobs.do(Decide(job="other", **GPU)).trial
+        first.append((trial, jobs.do(ReportEpoch(trial=trial, **report))))
+    assert [verdict.retry for _, verdict in first] == [True] * 3 + [False] * 3
+    good = jobs.do(Decide(job="other", **GPU)).trial
+    assert jobs.do(ReportEpoch(trial=good, **{**report, "metric": 0.95})).outcome == "converged"
+    restarted = Jobs(Store(storage), clock)
+    for service in (jobs, restarted):
+        for trial, verdict in first:
+            assert service.do(ReportEpoch(trial=trial, **report)) == verdict
+            assert service.do(RenewTrial(trial=trial)) == verdict
+            assert service.do(EndTrial(trial=trial, outcome="failed")) == verdict
+    restarted.close()
+
+
+def test_an_end_that_was_stored_without_advice_gives_none():
+    record = {"kind": "ended", "trial": 1, "at": 1.0, "outcome": "failed", "note": "gave up"}
+    ended = event_from(record)
+    assert isinstance(ended, Ended)
+    assert ended.advice == ""
 
 
 def test_an_interrupted_trial_says_nothing_about_retries(jobs):

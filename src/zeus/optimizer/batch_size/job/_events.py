@@ -189,6 +189,8 @@ class Ended(Event):
         time: Seconds since the last reported epoch.
         energy: Joules since then; `None` if not measured.
         note: Why, in words.
+        advice: Why another trial of the same recurrence makes no sense, in words; empty if it may.
+            It is kept so that a repeated report gets the same answer, whatever happened since.
     """
 
     kind: ClassVar[str] = "ended"
@@ -196,6 +198,7 @@ class Ended(Event):
     time: values.Seconds = 0.0
     energy: values.Joules | None = 0.0
     note: values.Words = ""
+    advice: values.Words = ""
 
 
 _KINDS: dict[str, type[Event]] = {

@@ -5,6 +5,7 @@ The log is append-only. Together with the specification it is the whole state of
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from zeus.errors import JobLogError
 from zeus.optimizer._stopping import Outcome, better
 from zeus.optimizer.batch_size.job._alike import EpochFigures
+from zeus.optimizer.batch_size.job._attempts import may_retry
 from zeus.optimizer.batch_size.job._events import (
     Decided,
     Ended,
@@ -181,7 +183,7 @@ class JobLog:
         elif isinstance(event, Ended):
             trial.end(self.spec, event)
             del self.open[event.trial]
-            self._add_recent(trial, event)
+            self._add(self.recent, trial, event)
             if event.outcome != Outcome.CONVERGED:
                 self._remember(event.trial, trial)
         return trial
@@ -227,6 +229,25 @@ class JobLog:
                 f"trial {number} cannot be retried: it converged, was retried, or ended long ago"
             )
         return trial
+
+    def advice(self, event: Ended) -> str:
+        """Return why no further trial of its recurrence makes sense, in words; empty if it may.
+
+        Args:
+            event: The end of a running trial, which comes next.
+
+        Raises:
+            JobLogError: If the trial is not running.
+        """
+        trial = self.running(event.trial)
+        recurrence, attempt = trial.decided.recurrence, trial.decided.attempt
+        missed = self.recent.nights - (self.recent.night == recurrence)
+        lost = event.outcome in (Outcome.STOPPED, Outcome.FAILED)
+        if not lost or may_retry(self.spec, attempt, missed):
+            return ""
+        recent = copy.deepcopy(self.recent)
+        self._add(recent, trial, event)
+        return recent.missed()
 
     def _decided(self, event: Decided) -> Trial:
         if event.trial != self.trials + 1:
@@ -293,8 +314,8 @@ class JobLog:
                 f"`batch_size` must be one of {self.spec.batch_sizes}, but got {batch_size}"
             )
 
-    def _add_recent(self, trial: Trial, event: Ended) -> None:
-        self.recent.add(
+    def _add(self, recent: Recent, trial: Trial, event: Ended) -> None:
+        recent.add(
             self.spec,
             state=event.outcome,
             recurrence=trial.decided.recurrence,

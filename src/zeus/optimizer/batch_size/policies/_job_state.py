@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from zeus.errors import JobLogError
 from zeus.optimizer._stopping import Outcome, Stop, exceeds, must_stop
 from zeus.optimizer.batch_size.job._alike import EpochFigures, alike
-from zeus.optimizer.batch_size.job._attempts import PATIENT_NIGHTS, may_retry
+from zeus.optimizer.batch_size.job._attempts import PATIENT_NIGHTS
 from zeus.optimizer.batch_size.job._choice import Choice
 from zeus.optimizer.batch_size.job._events import (
     Decided,
@@ -216,16 +216,6 @@ class JobState:
         """
         setup = self._setups[self.gpus.index(gpu)] if gpu in self.gpus else _UNKNOWN
         return self.decide(gpu, setup=setup)
-
-    def may_retry(self, trial: Trial) -> bool:
-        """Whether another trial of the same recurrence makes sense.
-
-        Args:
-            trial: Its latest trial, which has ended without success.
-        """
-        recent, decided = self.log.recent, trial.decided
-        missed = recent.nights - (recent.night == decided.recurrence)
-        return may_retry(self.spec, decided.attempt, missed)
 
     @property
     def trouble(self) -> str:

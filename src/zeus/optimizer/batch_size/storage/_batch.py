@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from zeus._rules import enforce
@@ -411,9 +412,7 @@ class Batch:
         return self._stop(job, number, stop.outcome, reason)
 
     def _stop(self, job: JobTransaction, number: int, outcome: str, reason: str) -> Verdict:
-        event = Ended(trial=number, at=self._now, outcome=outcome, note=reason)
-        job.take(event)
-        return _verdict(job, number, event)
+        return _ended(job, Ended(trial=number, at=self._now, outcome=outcome, note=reason))
 
     def _reported_before(self, job: JobTransaction, number: int, event: EpochReported) -> Verdict:
         """Return the answer to an epoch that is already in the log."""
@@ -427,7 +426,7 @@ class Batch:
                         f"epoch {event.epoch} of trial {name} was reported as "
                         f"{recorded.payload()}, but got {event.payload()}"
                     )
-                return _verdict(job, number, ended)
+                return _verdict(ended)
         ending = how(ended) if isinstance(ended, Ended) else "it ended long ago"
         raise JobConflictError(f"trial {name} is over: {ending}")
 
@@ -441,8 +440,7 @@ class Batch:
         event = Ended(trial=number, at=self._now, **command.content())
         if self._alive(job, number) is None:
             return self._standing(job, number)
-        job.take(event)
-        return _verdict(job, number, event)
+        return _ended(job, event)
 
     def _renew(self, command: RenewTrial) -> Verdict:
         job, number = self._of_trial(command)
@@ -455,7 +453,7 @@ class Batch:
     def _standing(self, job: JobTransaction, number: int) -> Verdict:
         """Return the verdict of a trial that has ended."""
         ends = [event for event in self._history(job, number) if isinstance(event, Ended)]
-        return _verdict(job, number, ends[-1])
+        return _verdict(ends[-1])
 
     def _put_profile(self, command: PutProfile) -> ProfileInfo:
         job = self._job(command, command.job)
@@ -489,17 +487,24 @@ class Batch:
             self._transaction.write(changes)
 
 
-def _verdict(job: JobTransaction, number: int, event: Ended | Resumed | None) -> Verdict:
+def _ended(job: JobTransaction, event: Ended) -> Verdict:
+    """End a trial, with advice whether to begin another one."""
+    advice = job.brain.log.advice(event)
+    if advice:
+        event = replace(event, advice=advice)
+    job.take(event)
+    return _verdict(event)
+
+
+def _verdict(event: Ended | Resumed | None) -> Verdict:
     """Return the verdict that follows from the last event of a trial."""
     # A trial whose lease has expired goes on as soon as it reports.
     if not isinstance(event, Ended) or event.outcome == Outcome.EXPIRED:
         return Verdict(True, None, "")
     warning = event.note.partition(WARNING)[2]
-    trial = job.brain.log.over.get(number)
-    missed = event.outcome in (Outcome.STOPPED, Outcome.FAILED)
-    if not missed or trial is None or job.brain.may_retry(trial):
+    if not event.advice:
         return Verdict(False, event.outcome, event.note, warning)
-    why = f"no further attempt in this recurrence: {job.brain.log.recent.missed()}"
+    why = f"no further attempt in this recurrence: {event.advice}"
     said = "; ".join(filter(None, (event.note, why)))
     return Verdict(False, event.outcome, said, warning, retry=False)
 
