@@ -33,6 +33,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", f"/api/trials/{TRIAL}/epochs"): {"epoch": 1, "time": 1.0, "metric": 0.5},
     ("POST", f"/api/trials/{TRIAL}/end"): {"outcome": "failed", "time": 1.0},
     ("PUT", "/api/jobs/real/profiles"): {"gpu": "A40", "batch_size": 64, "epoch_cost": 1.0},
+    ("PUT", "/api/jobs/real/sizes"): {"gpu": "A40", "batch_size": 64, "epoch_cost": 1.0},
     ("PUT", "/api/pipelines/real/ranks/1"): {
         "session": "s",
         "seat": SEAT,

@@ -16,6 +16,7 @@ ROUTES = {
     "/api/jobs/{name}/log": {"get"},
     "/api/jobs/{name}/profiles": {"get", "put"},
     "/api/jobs/{name}/profiles/shared": {"get"},
+    "/api/jobs/{name}/sizes": {"get", "put"},
     "/api/jobs/{name}/tags": {"put"},
     "/api/totals": {"get"},
     "/api/trials/{trial}": {"get"},

@@ -29,8 +29,10 @@ from zeus.optimizer.batch_size.api._commands import (
     DeleteJob,
     EndTrial,
     ListJobs,
+    ListSizes,
     ListTrials,
     PutProfile,
+    PutSize,
     RenewTrial,
     ReportEpoch,
     ShowJob,
@@ -110,6 +112,14 @@ def life_of_a_job(jobs: JobsApi) -> list:
     jobs.do(CreateJob(spec=spec("trial", profile_key=job.profile_key)))
     assert jobs.do(ShowSharedProfiles(job="trial")) == [profile]
     jobs.do(DeleteJob(job="trial"))
+    size = jobs.do(PutSize(job=name, gpu="A40", batch_size=128, epoch_cost=9.0, load=0.4))
+    note(size)
+    assert size.state == "measured"
+    note(jobs.do(PutSize(job=name, gpu="A40", gpus=4, batch_size=128, memory=2**34, replicas=2)))
+    refuse(JobLogError, lambda: jobs.do(PutSize(job=name, gpu="A40", batch_size=77)))
+    for sizes in (ListSizes(job=name, gpu="A40"), ListSizes(job=name, gpu="A40", replicas=64)):
+        for each in jobs.do(sizes):
+            note(each)
     info = jobs.do(ShowJob(job=name))
     note({**info.to_dict(), "created": 0, "updated": 0})
     assert jobs.do(ListJobs()) == [info]

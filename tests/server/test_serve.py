@@ -32,8 +32,10 @@ from zeus.optimizer.batch_size.api._commands import (
     DeleteJob,
     EndTrial,
     ListJobs,
+    ListSizes,
     ListTrials,
     PutProfile,
+    PutSize,
     RenewTrial,
     ReportEpoch,
     ShowJob,
@@ -408,6 +410,8 @@ def test_tokens_open_their_own_job_and_no_other(file):
             lambda: mine.do(ShowProfiles(job="other")),
             lambda: mine.do(ShowSharedProfiles(job="other")),
             lambda: mine.do(PutProfile(job="other", gpu="A40", batch_size=64)),
+            lambda: mine.do(PutSize(job="other", gpu="A40", batch_size=64)),
+            lambda: mine.do(ListSizes(job="other", gpu="A40")),
             lambda: mine.do(RenewTrial(trial=theirs)),
             lambda: mine.do(EndTrial(trial=theirs, outcome="failed")),
             lambda: mine.do(ReportEpoch(trial=theirs, epoch=1, time=1.0)),
@@ -463,6 +467,7 @@ def test_a_token_for_reading_only_changes_nothing(file):
                 lambda by: by.do(EndTrial(trial=trial, outcome="failed")),
                 lambda by: by.do(RenewTrial(trial=trial)),
                 lambda by: by.do(PutProfile(job="nightly", gpu="A40", batch_size=64)),
+                lambda by: by.do(PutSize(job="nightly", gpu="A40", batch_size=64)),
                 lambda by: by.do(DeleteJob(job="nightly")),
             ):
                 with pytest.raises(TokenError, match="this token is read-only"):

@@ -15,6 +15,7 @@ from zeus.optimizer.batch_size.job._events import (
     GpuModel,
     Profiled,
     Resumed,
+    SizeMeasured,
 )
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.policies._job_state import JobState, Setup
@@ -105,6 +106,17 @@ def random_history(job: JobSpec, seed: int, length: int) -> list[Event]:
                     gpus=gpu.number,
                     batch_size=chance.choice(job.batch_sizes),
                     epoch_cost=chance.uniform(100, 1000),
+                    load=chance.uniform(0.3, 1),
+                )
+            )
+        elif dice < 0.32:
+            take(
+                SizeMeasured(
+                    at=at,
+                    gpu=gpu.name,
+                    gpus=gpu.number,
+                    batch_size=chance.choice(job.batch_sizes),
+                    epoch_cost=chance.choice([None, chance.uniform(100, 1000)]),
                     load=chance.uniform(0.3, 1),
                 )
             )

@@ -12,7 +12,8 @@ from tests.present import present
 from zeus.errors import JobLogError, RunError
 from zeus.optimizer.batch_size.job._events import Decided, Ended, EpochReported, GpuModel, Profiled
 from zeus.optimizer.batch_size.job._job_batch import OPTIMIZED, Role
-from zeus.optimizer.batch_size.policies._job_state import JobState, Setup, fingerprint
+from zeus.optimizer.batch_size.policies._fingerprint import fingerprint
+from zeus.optimizer.batch_size.policies._job_state import JobState, Setup
 from zeus.replay._jobs import Job, replay
 from zeus.replay._table import JobTable
 

@@ -12,6 +12,7 @@ from zeus.errors import (
     JobConflictError,
     JobLogError,
     JobSpecError,
+    RequestError,
     UnknownJobError,
 )
 from zeus.frontier import Frontier, Point
@@ -21,8 +22,10 @@ from zeus.optimizer.batch_size.api._commands import (
     DeleteJob,
     EndTrial,
     ListJobs,
+    ListSizes,
     ListTrials,
     PutProfile,
+    PutSize,
     RenewTrial,
     ReportEpoch,
     ShowJob,
@@ -539,3 +542,36 @@ def test_profiles_are_kept_by_gpu_and_batch_size(jobs):
     many = {**FRONTIER, "points": FRONTIER["points"] * 600}
     with pytest.raises(JobLogError, match="at most 1000 points, but got 1200"):
         jobs.do(PutProfile(job="nightly", gpu="NVIDIA A40", batch_size=64, frontier=many))
+
+
+def test_what_was_measured_at_batch_sizes_is_kept_in_the_log(jobs):
+    def states(**setup):
+        found = jobs.do(ListSizes(job="nightly", **setup))
+        return {each.batch_size: each.state for each in found if each.state != "unknown"}
+
+    put = PutSize(job="nightly", gpu="NVIDIA A40", batch_size=64, epoch_cost=500.0, load=0.9)
+    kept = jobs.do(put)
+    assert (kept.batch_size, kept.state, kept.epoch_cost, kept.measure) == (
+        *(64, "measured", 500.0),
+        False,
+    )
+    full = PutSize(job="nightly", gpu="NVIDIA A40", batch_size=128, memory=2**34)
+    assert jobs.do(full).state == "unfit"
+    assert states(gpu="NVIDIA A40") == {64: "measured", 128: "unfit", 256: "unfit"}
+    # Two replicas have half of it each, and other GPUs less memory.
+    assert states(gpu="NVIDIA A40", gpus=2) == {256: "unfit"}
+    assert states(gpu="other", memory=2**33) == {128: "unfit", 256: "unfit"}
+    log = jobs.do(ShowLog(job="nightly"))
+    assert [(event["kind"], event["batch_size"]) for event in log] == [
+        ("measured", 64),
+        ("measured", 128),
+    ]
+    # Measured again it is a fact again, and no power profile is claimed.
+    assert jobs.do(put) == kept
+    assert jobs.do(ShowProfiles(job="nightly")) == []
+    with pytest.raises(JobLogError, match="`batch_size` must be one of"):
+        jobs.do(PutSize(job="nightly", gpu="NVIDIA A40", batch_size=65))
+    with pytest.raises(JobLogError, match="0 < epoch_cost"):
+        jobs.do(PutSize(job="nightly", gpu="NVIDIA A40", batch_size=64, epoch_cost=0.0))
+    with pytest.raises(RequestError, match="1 <= gpus"):
+        jobs.do(ListSizes(job="nightly", gpu="NVIDIA A40", gpus=0))

@@ -257,6 +257,25 @@ class EpochInfo(_Record):
 
 
 @dataclass(frozen=True)
+class SizeInfo(_Record):
+    """What is known of an epoch of a batch size of a job, on one GPU configuration.
+
+    Attributes:
+        batch_size: The batch size.
+        state: "trained" if a trial has shown it, or a profile; "measured" if only some steps were;
+            "unfit" if it does not fit in memory; else "unknown".
+        epoch_cost: Expected cost of an epoch in joules, at the best power limit as far as that is
+            known; `None` if unknown.
+        measure: Whether some steps of it should be measured before the next decision.
+    """
+
+    batch_size: int
+    state: str
+    epoch_cost: float | None
+    measure: bool
+
+
+@dataclass(frozen=True)
 class ProfileInfo(_Record):
     """Time-energy tradeoff of power limits at one batch size of a job, on one GPU configuration.
 

@@ -15,6 +15,7 @@ from zeus.optimizer.batch_size.api._answers import (
     JobInfo,
     JobTotals,
     ProfileInfo,
+    SizeInfo,
     TrialInfo,
     Verdict,
 )
@@ -485,6 +486,62 @@ class PutProfile(_OfJob[ProfileInfo]):
     power_limit: values.Watts | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class ListSizes(_OfJob[list[SizeInfo]]):
+    """List what is known of an epoch of every batch size of a job on some GPUs.
+
+    Attributes:
+        job: Name of the job.
+        gpu: Model of the GPUs; `gpus` is their number.
+        memory: Memory of one GPU in bytes, if known; see `Decide`, also for `replicas` and
+            `max_local_batch_size`.
+
+    Raises:
+        UnknownJobError: If there is no such job.
+    """
+
+    method = "GET"
+    path = "/api/jobs/{name}/sizes"
+
+    gpu: values.Name
+    gpus: values.Gpus = 1
+    memory: values.Bytes | None = None
+    replicas: values.Gpus | None = None
+    max_local_batch_size: values.BatchSize | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PutSize(_OfJob[SizeInfo]):
+    """Store what some steps of a batch size took, before any trial of it.
+
+    Attributes:
+        job: Name of the job.
+        gpu: Model of the GPUs; `gpus` is their number.
+        batch_size: The measured batch size.
+        memory: Memory of one GPU in bytes, if known; see `Decide`, also for `replicas` and
+            `max_local_batch_size`.
+        epoch_cost: Cost of an epoch in joules at the power limit as it is, by the cost of a step;
+            `None` if a step ran out of memory.
+        load: Average power as a fraction of the maximum, if known.
+
+    Raises:
+        UnknownJobError: If there is no such job.
+        JobLogError: If a value breaks a rule.
+    """
+
+    method = "PUT"
+    path = "/api/jobs/{name}/sizes"
+
+    gpu: values.Name
+    gpus: values.Gpus = 1
+    batch_size: values.BatchSize
+    memory: values.Bytes | None = None
+    replicas: values.Gpus | None = None
+    max_local_batch_size: values.BatchSize | None = None
+    epoch_cost: values.MeasuredCost | None = None
+    load: values.Load | None = None
+
+
 COMMANDS: tuple[type[JobCommand[Any]], ...] = (
     Decide,
     ListTrials,
@@ -503,6 +560,8 @@ COMMANDS: tuple[type[JobCommand[Any]], ...] = (
     ShowProfiles,
     ShowSharedProfiles,
     PutProfile,
+    ListSizes,
+    PutSize,
 )
 """All commands that a server accepts, the most frequent first."""
 

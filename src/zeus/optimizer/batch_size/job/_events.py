@@ -60,47 +60,25 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decided(Choice, Event):
-    """A trial may begin, with the configuration of a choice.
+class GpuEvent(Event):
+    """Base class of events that say how a batch size uses GPUs.
 
     Attributes:
-        request: Idempotency key of the client; a repeated key returns the same trial.
-        run: Name of the client's run, under which it may be started again; `None` if it has none.
-        recurrence: Number of the job's recurrence, from 1.
-        attempt: 0 for the recurrence's first trial.
-        retry_of: Number of the previous trial, if this is a retry.
-        gpu: Model of the GPUs that it runs on; `gpus` is their number.
-        max_power: Maximum power of all its GPUs together in watts.
+        batch_size: Samples of one step of the optimizer, of all GPUs together.
+        gpu: Model of the GPUs; `gpus` is their number.
         memory: Memory of one GPU in bytes, of the smallest if they differ; `None` if unknown.
         replicas: Number of data-parallel replicas that share a batch equally; `None` if the client
             did not state it.
         max_local_batch_size: Maximum samples that one replica trains on at once, by accumulating
             gradients; `None` if there is no such bound.
-        lease: Seconds after which the trial expires without a report or renewal.
     """
 
-    kind: ClassVar[str] = "decided"
-    request: values.Name
-    run: values.Name | None = None
-    recurrence: values.Count
-    attempt: _Number = 0
-    retry_of: values.Count | None = None
+    batch_size: values.BatchSize
     gpu: values.Name
     gpus: values.Gpus = 1
-    max_power: values.Watts
     memory: values.Bytes | None = None
     replicas: values.Gpus | None = None
     max_local_batch_size: values.BatchSize | None = None
-    lease: values.Lease = values.DEFAULT_LEASE
-
-    def __post_init__(self) -> None:
-        if (self.retry_of is None) != (self.attempt == 0):
-            raise JobLogError(
-                "a retry, and nothing else, has `attempt > 0` and `retry_of`, but got "
-                f"(attempt={self.attempt!r}, retry_of={self.retry_of!r})"
-            )
-        super().__post_init__()
-        object.__setattr__(self, "role", _role(self.role))
 
     @property
     def model(self) -> GpuModel:
@@ -111,6 +89,39 @@ class Decided(Choice, Event):
     def local_batch_size(self) -> int:
         """Samples of one replica at once, which must fit in memory; rounded up if not equal."""
         return local_size(self.batch_size, self.replicas or self.gpus, self.max_local_batch_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided(Choice, GpuEvent):
+    """A trial may begin, with the configuration of a choice.
+
+    Attributes:
+        request: Idempotency key of the client; a repeated key returns the same trial.
+        run: Name of the client's run, under which it may be started again; `None` if it has none.
+        recurrence: Number of the job's recurrence, from 1.
+        attempt: 0 for the recurrence's first trial.
+        retry_of: Number of the previous trial, if this is a retry.
+        max_power: Maximum power of all its GPUs together in watts.
+        lease: Seconds after which the trial expires without a report or renewal.
+    """
+
+    kind: ClassVar[str] = "decided"
+    request: values.Name
+    run: values.Name | None = None
+    recurrence: values.Count
+    attempt: _Number = 0
+    retry_of: values.Count | None = None
+    max_power: values.Watts
+    lease: values.Lease = values.DEFAULT_LEASE
+
+    def __post_init__(self) -> None:
+        if (self.retry_of is None) != (self.attempt == 0):
+            raise JobLogError(
+                "a retry, and nothing else, has `attempt > 0` and `retry_of`, but got "
+                f"(attempt={self.attempt!r}, retry_of={self.retry_of!r})"
+            )
+        super().__post_init__()
+        object.__setattr__(self, "role", _role(self.role))
 
     def payload(self) -> dict[str, Any]:
         """Everything but kind, trial and instant, as plain values for JSON."""
@@ -174,6 +185,22 @@ class Profiled(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SizeMeasured(GpuEvent):
+    """Steps with a batch size were measured for some seconds, before any trial needs it.
+
+    Attributes:
+        epoch_cost: Cost of an epoch in joules at the power limit as it was, by the cost of a step;
+            `None` if a step ran out of memory.
+        load: Average power as a fraction of the maximum; `None` if unknown.
+    """
+
+    kind: ClassVar[str] = "measured"
+    trial: _Number = 0
+    epoch_cost: values.MeasuredCost | None = None
+    load: values.Load | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Resumed(Event):
     """A trial whose lease had expired reports again."""
 
@@ -202,7 +229,7 @@ class Ended(Event):
 
 
 _KINDS: dict[str, type[Event]] = {
-    kind.kind: kind for kind in (Decided, EpochReported, Profiled, Resumed, Ended)
+    kind.kind: kind for kind in (Decided, EpochReported, Profiled, SizeMeasured, Resumed, Ended)
 }
 
 

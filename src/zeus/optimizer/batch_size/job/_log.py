@@ -21,6 +21,7 @@ from zeus.optimizer.batch_size.job._events import (
     Event,
     Profiled,
     Resumed,
+    SizeMeasured,
     event_from,
 )
 from zeus.optimizer.batch_size.job._job_batch import Role
@@ -167,11 +168,12 @@ class JobLog:
         """
         if isinstance(event, Decided):
             return self._decided(event)
-        if isinstance(event, Profiled):
+        if isinstance(event, Profiled | SizeMeasured):
             self._of_this_job(event.batch_size)
             if event.trial > self.trials:
                 raise JobLogError(
-                    f"a profile's trial must be one of {self.trials}, but got trial={event.trial}"
+                    f"the trial of a {event.kind} event must be one of {self.trials}, but got "
+                    f"trial={event.trial}"
                 )
             return None
         if isinstance(event, Resumed):

@@ -7,14 +7,10 @@ its fingerprint identifies.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +29,7 @@ from zeus.optimizer.batch_size.job._events import (
     GpuModel,
     Profiled,
     Resumed,
+    SizeMeasured,
 )
 from zeus.optimizer.batch_size.job._job_batch import (
     ALL,
@@ -50,6 +47,11 @@ from zeus.optimizer.batch_size.job._share import can_share, local_size, nearest_
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.job._trouble import Recent
 from zeus.optimizer.batch_size.policies._base import ArmStatus, FirstEpochs, State
+from zeus.optimizer.batch_size.policies._measured_sizes import (
+    KnownSize,
+    MeasuredSizes,
+    full_power_cost,
+)
 from zeus.optimizer.batch_size.policies._memory import GpuMemory, MemoryEvidence
 from zeus.optimizer.batch_size.policies._registry import policy_named
 
@@ -74,6 +76,7 @@ class Expected:
         standing: How well it is known.
         cost: Expected cost in joules until the target is reached; `None` if unknown.
         low: Lower end of its 95 % interval; `high` is the upper end. `None` if unknown.
+        measured: Whether the cost of an epoch is known only from steps that were measured.
     """
 
     batch_size: int
@@ -81,6 +84,7 @@ class Expected:
     cost: float | None
     low: float | None
     high: float | None
+    measured: bool = False
 
 
 class JobState:
@@ -108,6 +112,7 @@ class JobState:
         self._figures: dict[tuple[int, int], EpochFigures] = {}
         # Cost of an epoch at the highest power limit, as a multiple of that.
         self._full_power: dict[tuple[int, int], float] = {}
+        self._measured = MeasuredSizes()
         # One for all GPUs if the policy transfers knowledge between them, else one for each.
         self._states: list[State] = []
 
@@ -148,6 +153,9 @@ class JobState:
                 self._epoch_costs[at] = event.epoch_cost
                 if new:
                     self._note(event.model, event.batch_size, event.epoch_cost, None)
+                    self._note_measured(event.model)
+        elif isinstance(event, SizeMeasured):
+            self._add_measured(event)
         elif trial is not None:
             if isinstance(event, Decided):
                 trial.known = self._recorded_cost(trial) is not None
@@ -250,10 +258,33 @@ class JobState:
             Expected(
                 size,
                 ArmStatus.UNFIT if self._too_large(gpu, size, setup) else ArmStatus(int(standing)),
-                *map(_finite, ends),
+                _finite(cost),
+                _finite(low),
+                _finite(high),
+                self._only_measured(gpu, size),
             )
-            for size, (standing, *ends) in zip(self.spec.batch_sizes, rows, strict=True)
+            for size, (standing, cost, low, high) in zip(self.spec.batch_sizes, rows, strict=True)
         ]
+
+    def sizes(self, gpu: GpuModel, setup: Setup = _UNKNOWN) -> list[KnownSize]:
+        """Return what is known of an epoch of every batch size on GPUs.
+
+        Args:
+            gpu: GPUs to ask about.
+            setup: How they will be used.
+        """
+        here = self.gpus.index(gpu) if gpu in self.gpus else -1
+        unfit = {size for size in self.spec.batch_sizes if self._too_large(gpu, size, setup)}
+        return self._measured.known(
+            self.spec,
+            here,
+            self._epoch_costs,
+            self._full_power,
+            unfit=unfit,
+            replicas=setup.replicas or 1,
+            # Other policies learn from trials only, be it cost or memory.
+            useful=self._policy.avoids_unfit,
+        )
 
     @property
     def size(self) -> int:
@@ -406,10 +437,38 @@ class JobState:
         )
         self._policy.noted(self._state(model), ALL, notes)
 
+    def _add_measured(self, event: SizeMeasured) -> None:
+        """Add steps that were measured, or a batch size that did not fit in memory."""
+        self._meet(event.model, event.replicas or 1)
+        gpu, arm = self.gpus.index(event.model), self._arm(event.batch_size)
+        if self._setups[gpu] == _UNKNOWN:
+            self._setups[gpu] = Setup(event.replicas, event.memory, event.max_local_batch_size)
+        if event.epoch_cost is None:
+            self._memory.note_failure(event)
+            return
+        self._memory.note_epoch(event)
+        self._measured.costs[gpu, arm] = event.epoch_cost
+        if event.load is not None:
+            self._loads.setdefault((gpu, arm), event.load)
+        self._note_measured(event.model, None if (gpu, arm) in self._epoch_costs else arm)
+
+    def _note_measured(self, model: GpuModel, only: int | None = None) -> None:
+        """Pass on what epochs are expected to cost where only steps were measured."""
+        gpu = self.gpus.index(model)
+        found = self._measured.expected(gpu, self._epoch_costs, self._full_power)
+        for arm, cost in found.items():
+            if only in (None, arm):
+                self._note(model, self.spec.batch_sizes[arm], cost, None)
+
+    def _only_measured(self, gpu: GpuModel, size: int) -> bool:
+        at = self.gpus.index(gpu), self._arm(size)
+        return at in self._measured.costs and at not in self._epoch_costs
+
     def _ended(self, trial: Trial, event: Ended) -> None:
         decided = trial.decided
         gpu, arm = self.gpus.index(decided.model), self._arm(decided.batch_size)
         epoch_cost = self.epoch_cost(trial) if trial.epochs else None
+        new = bool(epoch_cost) and (gpu, arm) not in self._epoch_costs
         if epoch_cost:
             self._epoch_costs[gpu, arm] = epoch_cost
         if trial.load is not None:
@@ -435,6 +494,8 @@ class JobState:
             full_cost=np.array([(epoch_cost or math.nan) * self._full_power.get((gpu, arm), 1.0)]),
         )
         self._policy.ended(self._state(decided.model), ALL, trials)
+        if new:
+            self._note_measured(decided.model)
 
     # --- snapshots ------------------------------------------------------------------------------
 
@@ -450,6 +511,7 @@ class JobState:
             "loads": [[*at, load] for at, load in self._loads.items()],
             "figures": [[*at, *each] for at, each in self._figures.items()],
             "full": [[*at, ratio] for at, ratio in self._full_power.items()],
+            "measured": [[*at, cost] for at, cost in self._measured.costs.items()],
             "trials": self.log.trials,
             "recurrences": self.log.recurrences,
             "recent": dict(vars(self.log.recent)),
@@ -485,6 +547,8 @@ class JobState:
                 (gpu, arm): EpochFigures(*each) for gpu, arm, *each in header["figures"]
             }
             brain._full_power = {(gpu, arm): ratio for gpu, arm, ratio in header["full"]}
+            costs = {(gpu, arm): cost for gpu, arm, cost in header["measured"]}
+            brain._measured = MeasuredSizes(costs)
             log = brain.log
             log.trials, log.recurrences = header["trials"], header["recurrences"]
             log.recent = Recent(**header["recent"])
@@ -502,38 +566,6 @@ class JobState:
             array[...] = part.reshape(array.shape)
             offset += array.nbytes
         return brain
-
-
-def full_power_cost(spec: JobSpec, profile: Profiled) -> float | None:
-    """Return the cost at the highest power limit as a multiple of that at the chosen one.
-
-    Args:
-        spec: The job, whose objective is used.
-        profile: A profile of power limits; `None` is returned if it has no measurements.
-    """
-    record = profile.frontier
-    if record is None or not record.get("max_power"):
-        return None
-    costs = {
-        point["knob"]: spec.cost(point["energy"], point["time"], record["max_power"])
-        for point in record["points"]
-        if isinstance(point["knob"], int | float)
-    }
-    if not costs:
-        return None
-    least = min(costs.values())
-    chosen = least if profile.power_limit is None else costs.get(profile.power_limit, least)
-    return max(costs[max(costs)] / chosen, 1.0) if chosen > 0 else None
-
-
-@cache
-def fingerprint() -> str:
-    """Return a hash of the folding code: snapshots of any other version cannot be used."""
-    policies = Path(__file__).parent
-    digest = hashlib.sha256(f"{version('zeus-energy')} {np.__version__}".encode())
-    for path in sorted([*policies.glob("*.py"), *policies.with_name("job").glob("*.py")]):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:32]
 
 
 def _arrays(state: Arrays) -> Iterator[NDArray[Any]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from zeus.optimizer.batch_size.job._events import Decided
+from zeus.optimizer.batch_size.job._events import GpuEvent
 
 
 class GpuMemory(NamedTuple):
@@ -55,35 +55,37 @@ class MemoryEvidence:
     """What fitted in memory and what did not, in the trials of a job.
 
     Attributes:
-        ran: Largest local batch that ran an epoch, by GPU.
+        ran: Largest local batch that ran, by GPU.
         failed: Smallest local batch that did not, by GPU.
     """
 
     ran: dict[GpuMemory, int] = field(default_factory=dict)
     failed: dict[GpuMemory, int] = field(default_factory=dict)
 
-    def note_epoch(self, decided: Decided) -> None:
-        """Add a trial that has finished its first epoch; it disproves what is said against it.
+    def note_epoch(self, event: GpuEvent) -> None:
+        """Add a batch size that has run; it disproves what is said against it.
 
         Args:
-            decided: The event that began it.
+            event: The event that began a trial which has finished its first epoch, or the
+                measurement of steps.
         """
-        gpu, local = _gpu_of(decided), decided.local_batch_size
+        gpu, local = _gpu_of(event), event.local_batch_size
         self.ran[gpu] = max(local, self.ran.get(gpu, 0))
         for other, size in list(self.failed.items()):
             if size <= local and other.at_least(gpu):
                 del self.failed[other]
 
-    def note_failure(self, decided: Decided) -> bool:
-        """Add a trial that failed before the end of its first epoch.
+    def note_failure(self, event: GpuEvent) -> bool:
+        """Add a batch size that has not run.
 
         Args:
-            decided: The event that began it.
+            event: The event that began a trial which failed before the end of its first epoch, or
+                the measurement of a step that ran out of memory.
 
         Returns:
             Whether memory was too small, as far as is known.
         """
-        gpu, local = _gpu_of(decided), decided.local_batch_size
+        gpu, local = _gpu_of(event), event.local_batch_size
         if self._has_run(gpu, local):
             return False  # it has fitted before
         self.failed[gpu] = min(local, self.failed.get(gpu, local))
@@ -123,5 +125,5 @@ class MemoryEvidence:
         return cls(ran, failed)
 
 
-def _gpu_of(decided: Decided) -> GpuMemory:
-    return GpuMemory.of(decided.gpu, decided.gpus, decided.replicas, decided.memory)
+def _gpu_of(event: GpuEvent) -> GpuMemory:
+    return GpuMemory.of(event.gpu, event.gpus, event.replicas, event.memory)

@@ -24,7 +24,13 @@ from zeus.errors import (
 )
 from zeus.frontier import Frontier
 from zeus.optimizer._stopping import Outcome
-from zeus.optimizer.batch_size.api._answers import Decision, JobInfo, ProfileInfo, Verdict
+from zeus.optimizer.batch_size.api._answers import (
+    Decision,
+    JobInfo,
+    ProfileInfo,
+    SizeInfo,
+    Verdict,
+)
 from zeus.optimizer.batch_size.api._commands import (
     REQUEST,
     CreateJob,
@@ -33,6 +39,7 @@ from zeus.optimizer.batch_size.api._commands import (
     EndTrial,
     JobCommand,
     PutProfile,
+    PutSize,
     RenewTrial,
     ReportEpoch,
     Sweep,
@@ -49,6 +56,7 @@ from zeus.optimizer.batch_size.job._events import (
     GpuModel,
     Profiled,
     Resumed,
+    SizeMeasured,
 )
 from zeus.optimizer.batch_size.job._log import Trial
 from zeus.optimizer.batch_size.job._share import nearest_shared
@@ -192,6 +200,8 @@ class Batch:
                 return self._renew(command)
             case PutProfile():
                 return self._put_profile(command)
+            case PutSize():
+                return self._put_size(command)
             case TagJob():
                 return self._tag(command)
             case DeleteJob():
@@ -466,6 +476,15 @@ class Batch:
         row = {**info.to_dict(), "job": job.row.id, "frontier": text, "key": key}
         job.profiles[event.gpu, event.gpus, event.batch_size] = row
         return info
+
+    def _put_size(self, command: PutSize) -> SizeInfo:
+        job = self._job(command, command.job)
+        event = SizeMeasured(at=self._now, **command.content())
+        job.take(event)
+        setup = Setup(event.replicas, event.memory, event.max_local_batch_size)
+        known = job.brain.sizes(event.model, setup)
+        (found,) = (each for each in known if each.batch_size == event.batch_size)
+        return SizeInfo(**vars(found))
 
     def _delete(self, command: DeleteJob) -> None:
         command.permit(command.job)

@@ -7,7 +7,8 @@ from typing import Any
 
 from zeus.optimizer.batch_size.job._events import Decided, Ended, Event
 from zeus.optimizer.batch_size.job._log import Trial
-from zeus.optimizer.batch_size.policies._job_state import JobState, fingerprint
+from zeus.optimizer.batch_size.policies._fingerprint import fingerprint
+from zeus.optimizer.batch_size.policies._job_state import JobState
 from zeus.optimizer.batch_size.storage import Changes, JobRow
 from zeus.optimizer.batch_size.storage._cache import CachedJob
 from zeus.optimizer.batch_size.storage._rows import account_row, new_trial_row, trial_columns

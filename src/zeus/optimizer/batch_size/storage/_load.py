@@ -6,7 +6,8 @@ import contextlib
 
 from zeus.errors import JobLogError
 from zeus.optimizer.batch_size.job._events import GpuModel
-from zeus.optimizer.batch_size.policies._job_state import JobState, fingerprint
+from zeus.optimizer.batch_size.policies._fingerprint import fingerprint
+from zeus.optimizer.batch_size.policies._job_state import JobState
 from zeus.optimizer.batch_size.storage import JobRow, View
 from zeus.optimizer.batch_size.storage._cache import CachedJob
 from zeus.optimizer.batch_size.storage._rows import profile_info

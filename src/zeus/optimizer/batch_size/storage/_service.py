@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 
 from zeus._rules import enforce
 from zeus.errors import RequestError, StorageError, UnknownJobError, ZeusError
-from zeus.optimizer.batch_size.api._answers import EpochInfo, JobInfo
+from zeus.optimizer.batch_size.api._answers import EpochInfo, JobInfo, SizeInfo
 from zeus.optimizer.batch_size.api._commands import (
     JobCommand,
     JobFilter,
     ListEpochs,
     ListJobs,
+    ListSizes,
     ListTrials,
     ShowJob,
     ShowLog,
@@ -25,11 +26,13 @@ from zeus.optimizer.batch_size.api._commands import (
     SumJobs,
     Sweep,
 )
-from zeus.optimizer.batch_size.job._events import EpochReported
+from zeus.optimizer.batch_size.job._events import EpochReported, GpuModel
+from zeus.optimizer.batch_size.policies._job_state import Setup
 from zeus.optimizer.batch_size.storage import JobRow, Row, View, reading_jobs, writing_jobs
 from zeus.optimizer.batch_size.storage._batch import Batch
 from zeus.optimizer.batch_size.storage._cache import Cache
 from zeus.optimizer.batch_size.storage._leases import WatchedLeases
+from zeus.optimizer.batch_size.storage._load import recalled
 from zeus.optimizer.batch_size.storage._rows import job_info, listed, profile_info, trial_info
 from zeus.store import Store
 from zeus.store._engine import may_be_tried_again
@@ -210,6 +213,8 @@ def _read(view: View, command: JobCommand[Any]) -> Any:
             if key is None or command.scope is not None:
                 return []
             return [profile_info(job_name, each) for each in view.shared_profiles(key, row.id)]
+        case ListSizes():
+            return _sizes(view, command)
         case ShowLog(after=after, most=most):
             events = view.log(_found(view, command).id, after, most)
             return [{"sequence": sequence, **event.to_dict()} for sequence, event in events]
@@ -225,6 +230,14 @@ def _list_jobs(view: View, command: ListJobs) -> list[JobInfo]:
     rows = view.find_jobs(command)
     about = view.about(rows)
     return [listed(row, about[row.id]) for row in rows]
+
+
+def _sizes(view: View, command: ListSizes) -> list[SizeInfo]:
+    row = _found(view, command)
+    enforce(command, RequestError)
+    setup = Setup(command.replicas, command.memory, command.max_local_batch_size)
+    known = recalled(view, row).brain.sizes(GpuModel(command.gpu, command.gpus), setup)
+    return [SizeInfo(**vars(each)) for each in known]
 
 
 def _trial(view: View, command: ShowTrial | ListEpochs) -> tuple[int, Row]:
