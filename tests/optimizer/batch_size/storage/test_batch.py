@@ -21,6 +21,7 @@ from tests.optimizer.batch_size.storage.test_service import (
 )
 
 from zeus.errors import JobLogError, StorageError, TokenError, UnknownJobError
+from zeus.optimizer.batch_size.api._answers import Decision
 from zeus.optimizer.batch_size.api._commands import (
     CreateJob,
     Decide,
@@ -66,6 +67,45 @@ def test_commands_of_one_batch_do_not_disturb_each_other(jobs):
     assert isinstance(answers[3], UnknownJobError)
     assert [info.name for info in jobs.do(ListJobs())] == ["nightly"]
     assert len(whole_log(jobs)) == 3
+
+
+def test_a_batch_is_answered_as_its_commands_one_by_one(storage, tmp_path):
+    """Whatever the mixture: decisions of many jobs, some of them twice, retried and repeated."""
+    chance = random.Random(5)
+    together, alone = (
+        Jobs(Store(storage), lambda: 2e9),
+        Jobs(Store(f"sqlite:///{tmp_path}/alone.db"), lambda: 2e9),
+    )
+    names = [f"job {number}" for number in range(12)]
+    for number, name in enumerate(names):
+        policy = ("zeus", "zeus", "zeus", "paper")[number % 4]
+        for service in (together, alone):
+            service.do(CreateJob(spec=spec(name, policy=policy, max_epochs=3)))
+    running: list[str] = []
+    for turn in range(25):
+        commands: list[Any] = []
+        for name in chance.choices(names, k=8):
+            run = f"{name} {turn % 3}" if chance.random() < 0.3 else None
+            replicas = chance.choice([None, None, 2, 3])  # of which the last cannot share
+            request = f"{turn // 2} {chance.randrange(2)}"
+            commands.append(Decide(job=name, **GPU, request=request, run=run, replicas=replicas))
+        for trial in running:
+            metric = chance.choice([0.1, 0.5, 0.95])
+            report: dict[str, Any]
+            report = {"epoch": chance.choice([1, 1, 2, 3]), "time": 1.0, "metric": metric}
+            energy = chance.uniform(100, 200)
+            commands.append(ReportEpoch(trial=trial, energy=energy, **report))
+        chance.shuffle(commands)
+        answers = together.execute(commands)
+        expected = [alone.execute([command])[0] for command in commands]
+        assert list(map(repr, answers)) == list(map(repr, expected))
+        begun = [each.trial for each in answers if isinstance(each, Decision)]
+        running = sorted({*running, *begun})[-20:]
+    assert sum(info.trials for info in together.do(ListJobs())) > 60
+    for name in names:
+        assert whole_log(together, name) == whole_log(alone, name)
+    together.close()
+    alone.close()
 
 
 def test_a_scope_is_for_one_job(jobs):

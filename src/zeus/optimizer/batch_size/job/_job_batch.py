@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ Bools = NDArray[np.bool_]
 Rows = slice | Ints
 
 ALL = slice(None)
+
+T = TypeVar("T", bound="Arrays")
 
 
 def any_arm(marks: Bools) -> Bools:
@@ -60,6 +62,25 @@ class Arrays:
                 else value
             )
         return type(self)(**taken)
+
+    @staticmethod
+    def joined(parts: Sequence[T]) -> T:
+        """Return the same arrays for the lanes of several objects of one class.
+
+        Args:
+            parts: At least one; a single one is returned as it is.
+        """
+        first = parts[0]
+        if len(parts) == 1:
+            return first
+        whole: dict[str, Any] = {}
+        for field in fields(first):  # type: ignore[arg-type]
+            values = [getattr(part, field.name) for part in parts]
+            if isinstance(values[0], Arrays):
+                whole[field.name] = Arrays.joined(values)
+            else:
+                whole[field.name] = np.concatenate(values)
+        return type(first)(**whole)
 
 
 @dataclass

@@ -70,8 +70,25 @@ def fitted(mean: Floats, kernel: Floats, value: Floats, precision: Floats) -> Be
         value: Mean observation at each arm; anything where there is none.
         precision: Inverse of its variance; 0 where there is none.
     """
-    # Only arms with observations take part; most jobs have observed only a few.
-    seen = max(int((precision > 0).sum(axis=1).max(initial=0)), 1)
+    # Only arms with observations take part; most jobs have observed only a few. Jobs that have
+    # observed as many are solved together: a larger system is rounded differently, and the belief
+    # of a job must not depend on which others are updated with it, not even in the last digit.
+    seen = (precision > 0).sum(axis=1)
+    numbers = np.flatnonzero(np.bincount(seen))
+    if len(numbers) == 1:
+        return _fitted(mean, kernel, value, precision, int(numbers[0]))
+    belief = Belief(np.empty_like(mean), np.empty_like(kernel))
+    for number in numbers:
+        rows = np.flatnonzero(seen == number)
+        part = _fitted(mean[rows], kernel[rows], value[rows], precision[rows], int(number))
+        belief.mean[rows], belief.covariance[rows] = part.mean, part.covariance
+    return belief
+
+
+def _fitted(mean: Floats, kernel: Floats, value: Floats, precision: Floats, seen: int) -> Belief:
+    """Return the posterior of jobs that have observed the same number of arms."""
+    if not seen:
+        return Belief(mean.copy(), kernel.copy())
     where = np.argsort(precision <= 0, axis=1, kind="stable")[:, :seen]
     root = np.sqrt(np.take_along_axis(precision, where, axis=1))
     weighted = root[:, :, None] * np.take_along_axis(kernel, where[:, :, None], axis=1)

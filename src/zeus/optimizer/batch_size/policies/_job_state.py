@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from zeus.errors import JobLogError
 from zeus.optimizer._stopping import Outcome, Stop, exceeds, must_stop
@@ -35,9 +34,7 @@ from zeus.optimizer.batch_size.job._job_batch import (
     ALL,
     OPTIMIZED,
     UNTOUCHED,
-    Arrays,
     Choices,
-    Ints,
     JobBatch,
     Role,
     Trials,
@@ -46,13 +43,15 @@ from zeus.optimizer.batch_size.job._log import JobLog, Trial
 from zeus.optimizer.batch_size.job._share import can_share, local_size, nearest_shared
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.job._trouble import Recent
-from zeus.optimizer.batch_size.policies._base import ArmStatus, FirstEpochs, State
+from zeus.optimizer.batch_size.policies._base import ArmStatus, FirstEpochs
 from zeus.optimizer.batch_size.policies._measured_sizes import (
     KnownSize,
     MeasuredSizes,
     full_power_cost,
 )
 from zeus.optimizer.batch_size.policies._memory import GpuMemory, MemoryEvidence
+from zeus.optimizer.batch_size.policies._policy_state import PolicyState, arrays
+from zeus.optimizer.batch_size.policies._questions import Question, answered, finite
 from zeus.optimizer.batch_size.policies._registry import policy_named
 
 
@@ -65,6 +64,8 @@ class Setup(NamedTuple):
 
 
 _UNKNOWN = Setup()
+# GPUs, attempt and setup of a decision.
+Asked = tuple[GpuModel, int, Setup]
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,9 @@ class JobState:
         self._full_power: dict[tuple[int, int], float] = {}
         self._measured = MeasuredSizes()
         # One for all GPUs if the policy transfers knowledge between them, else one for each.
-        self._states: list[State] = []
+        self._states: list[PolicyState] = []
+        # Decisions since the latest event, by what was asked.
+        self._foreseen: dict[Asked, Choice] = {}
 
     @classmethod
     def of(cls, spec: JobSpec, events: Iterable[Event]) -> JobState:
@@ -136,6 +139,7 @@ class JobState:
             JobLogError: If the event cannot come next; nothing is changed.
         """
         trial = self.log.append(event)
+        self._foreseen.clear()
         if isinstance(event, Decided):
             self._meet(event.model, event.replicas or 1)
             setup = Setup(event.replicas, event.memory, event.max_local_batch_size)
@@ -160,7 +164,8 @@ class JobState:
             if isinstance(event, Decided):
                 trial.known = self._recorded_cost(trial) is not None
             if isinstance(event, Decided | Resumed):
-                self._policy.decided(self._state(trial.decided.model), ALL, self._choices(trial))
+                state = self._state(trial.decided.model).current
+                self._policy.decided(state, ALL, self._choices(trial))
             if isinstance(event, EpochReported) and trial.epochs == 1:
                 self._memory.note_epoch(trial.decided)
                 if not trial.known:
@@ -186,34 +191,34 @@ class JobState:
             RunError: If no batch size of the job can be shared equally.
         """
         spec, replicas = self.spec, setup.replicas or 1
-        size = nearest_shared(spec.default_batch_size, spec.batch_sizes, replicas)
-        self._meet(gpu, replicas)
         if default and spec.policy != "grid":
+            size = nearest_shared(spec.default_batch_size, spec.batch_sizes, replicas)
+            self._meet(gpu, replicas)
             power = OPTIMIZED if spec.optimizes_power else UNTOUCHED
             return Choice(batch_size=size, role=Role.DEFAULT, power=power)
+        if (gpu, attempt, setup) not in self._foreseen:
+            decide_ahead([(self, (gpu, attempt, setup))])
+        return self._foreseen[gpu, attempt, setup]
+
+    def _question(self, gpu: GpuModel, attempt: int, setup: Setup) -> Question:
+        spec, replicas = self.spec, setup.replicas or 1
+        nearest_shared(spec.default_batch_size, spec.batch_sizes, replicas)
+        self._meet(gpu, replicas)
         sizes = self._allowed_sizes(gpu, setup)
-        known_as = np.array([self.gpus.index(gpu) if self._policy.crosses_gpus else 0])
-        state = self._state(gpu)
+        index = self.gpus.index(gpu) if self._policy.crosses_gpus else 0
+        state = self._state(gpu).current
         every = len(sizes) == len(spec.batch_sizes)
         lanes = state.lanes if every else self._restricted_lanes(sizes)
-        state = self._policy.prepared(state, lanes, known_as)
-        tried = np.array([self._tried(attempt)])
-        choices = self._policy.choose(state, ALL, known_as, tried)
-        # A policy may go by a state that it has made for other replicas.
-        size = nearest_shared(spec.batch_sizes[int(choices.arm[0])], sizes, replicas)
-        choices = replace(choices, arm=np.array([self._arm(size)]))
-        role = Role(int(choices.role[0]))
-        # A run is stopped in favor of another batch size. Where there is none, as in a
-        # hyperparameter search, its cost is unbounded.
-        alone = len(spec.batch_sizes) == 1
-        return Choice(
-            batch_size=size,
-            role=Role.DEFAULT if role == Role.RETRY and not attempt else role,
-            power=int(choices.power[0]),
-            threshold=None if alone else _finite(choices.threshold[0]),
-            expected_epochs=_finite(choices.expected_epochs[0]),
-            restart_cost=None if alone else _finite(choices.restart_cost[0]),
-            **self._appraised(state, known_as, choices),
+        state = self._policy.prepared(state, lanes, np.array([index]))
+        return Question(
+            spec=spec,
+            policy=self._policy,
+            state=state,
+            gpu=index,
+            attempt=attempt,
+            tried=self._tried(attempt),
+            sizes=sizes,
+            replicas=replicas,
         )
 
     def next(self, gpu: GpuModel) -> Choice:
@@ -250,17 +255,17 @@ class JobState:
         """
         if gpu not in self.gpus:
             return [Expected(b, ArmStatus.UNKNOWN, None, None, None) for b in self.spec.batch_sizes]
-        told = np.array([self.gpus.index(gpu) if self._policy.crosses_gpus else 0])
-        found = self._policy.beliefs(self._state(gpu), ALL, told)
+        index = np.array([self.gpus.index(gpu) if self._policy.crosses_gpus else 0])
+        found = self._policy.beliefs(self._state(gpu).current, ALL, index)
         rows = zip(found.standing[0], found.cost[0], found.low[0], found.high[0], strict=True)
         setup = self._setups[self.gpus.index(gpu)]
         return [
             Expected(
                 size,
                 ArmStatus.UNFIT if self._too_large(gpu, size, setup) else ArmStatus(int(standing)),
-                _finite(cost),
-                _finite(low),
-                _finite(high),
+                finite(float(cost)),
+                finite(float(low)),
+                finite(float(high)),
                 self._only_measured(gpu, size),
             )
             for size, (standing, cost, low, high) in zip(self.spec.batch_sizes, rows, strict=True)
@@ -287,10 +292,15 @@ class JobState:
         )
 
     @property
+    def policy_states(self) -> Sequence[PolicyState]:
+        """States of the policy, to be updated together with those of other jobs."""
+        return self._states
+
+    @property
     def size(self) -> int:
         """Approximate size in bytes."""
-        arrays = sum(array.nbytes for state in self._states for array in _arrays(state))
-        return 4096 + 2 * arrays + 1024 * (len(self.log.open) + len(self.log.over))
+        held = sum(array.nbytes for each in self._states for array in arrays(each.state))
+        return 4096 + 2 * held + 1024 * (len(self.log.open) + len(self.log.over))
 
     def must_stop(self, number: int) -> Stop | None:
         """Decide before its next epoch whether a running trial is over.
@@ -350,13 +360,13 @@ class JobState:
         self._replicas.append(replicas)
         self._setups.append(_UNKNOWN)
         if self._states and self._policy.crosses_gpus:
-            self._policy.add_gpu(self._states[0])
+            self._policy.add_gpu(self._states[0].current)
         else:
             lanes = self._lanes
             if not self._policy.crosses_gpus:
                 sizes = [size for size in self.spec.batch_sizes if can_share(size, replicas)]
                 lanes = self._restricted_lanes(sizes)
-            self._states.append(self._policy.begin(lanes))
+            self._states.append(PolicyState(self._policy, self._policy.begin(lanes)))
 
     def _allowed_sizes(self, gpu: GpuModel, setup: Setup) -> list[int]:
         """Return the batch sizes that replicas can share equally, and that fit in memory."""
@@ -387,22 +397,7 @@ class JobState:
         hopeless = recent.nights - (attempt > 0) >= PATIENT_NIGHTS
         return max(attempt, recent.misses) if hopeless else attempt
 
-    def _appraised(self, state: State, gpu: Ints, choices: Choices) -> dict[str, Any]:
-        """Return what a choice is worth, as fields of `Choice`."""
-        found = self._policy.appraise(state, ALL, gpu, choices)
-        if found is None:
-            return {}
-        return {
-            "against": self.spec.batch_sizes[int(found.against[0])],
-            "saving": _finite(found.saving[0]),
-            "saving_low": _finite(found.low[0]),
-            "saving_high": _finite(found.high[0]),
-            "worth": _finite(found.worth[0]),
-            "horizon": _finite(found.horizon[0]),
-            "risk": _finite(found.risk[0]),
-        }
-
-    def _state(self, gpu: GpuModel) -> State:
+    def _state(self, gpu: GpuModel) -> PolicyState:
         return self._states[0 if self._policy.crosses_gpus else self.gpus.index(gpu)]
 
     def _arm(self, batch_size: int) -> int:
@@ -435,7 +430,7 @@ class JobState:
             epoch_cost=np.array([epoch_cost or math.nan]),
             load=np.array([self._loads.get((gpu, arm), _or(load, math.nan))]),
         )
-        self._policy.noted(self._state(model), ALL, notes)
+        self._state(model).updates.append(notes)
 
     def _add_measured(self, event: SizeMeasured) -> None:
         """Add steps that were measured, or a batch size that did not fit in memory."""
@@ -493,7 +488,7 @@ class JobState:
             load=np.array([self._loads.get((gpu, arm), math.nan)]),
             full_cost=np.array([(epoch_cost or math.nan) * self._full_power.get((gpu, arm), 1.0)]),
         )
-        self._policy.ended(self._state(decided.model), ALL, trials)
+        self._state(decided.model).updates.append(trials)
         if new:
             self._note_measured(decided.model)
 
@@ -501,7 +496,7 @@ class JobState:
 
     def snapshot(self) -> bytes:
         """Serialize the folded state, to be restored by the same version of the code."""
-        arrays = [array for state in self._states for array in _arrays(state)]
+        held = [array for each in self._states for array in arrays(each.current)]
         header = {
             "gpus": self.gpus,
             "replicas": self._replicas,
@@ -520,7 +515,7 @@ class JobState:
         }
         # JSON without line breaks, then the arrays, whose shapes follow from the header.
         text = json.dumps(header, separators=(",", ":")).encode()
-        return b"\n".join((text, b"".join(array.tobytes() for array in arrays)))
+        return b"\n".join((text, b"".join(array.tobytes() for array in held)))
 
     @classmethod
     def restored(cls, spec: JobSpec, snapshot: bytes) -> JobState:
@@ -558,27 +553,30 @@ class JobState:
         except (ValueError, KeyError, TypeError) as error:
             raise JobLogError(f"not a snapshot of job {spec.name!r}: {error!r}") from error
         offset = 0
-        arrays = [array for state in brain._states for array in _arrays(state)]
-        if sum(array.nbytes for array in arrays) != len(data):
+        held = [array for each in brain._states for array in arrays(each.state)]
+        if sum(array.nbytes for array in held) != len(data):
             raise JobLogError(f"a snapshot of job {spec.name!r} has the wrong size")
-        for array in arrays:
+        for array in held:
             part = np.frombuffer(data, array.dtype, array.size, offset)
             array[...] = part.reshape(array.shape)
             offset += array.nbytes
         return brain
 
 
-def _arrays(state: Arrays) -> Iterator[NDArray[Any]]:
-    """Yield the arrays of a state in field order, without those of the specification."""
-    for value in vars(state).values():
-        if isinstance(value, np.ndarray):
-            yield value
-        elif isinstance(value, Arrays) and not isinstance(value, JobBatch):
-            yield from _arrays(value)
+def decide_ahead(asked: Sequence[tuple[JobState, Asked]]) -> None:
+    """Make the next decisions of many jobs at once.
 
+    Each of them holds until the next event of its job; `JobState.decide` returns it.
 
-def _finite(value: Any) -> float | None:
-    return float(value) if math.isfinite(value) else None
+    Args:
+        asked: The jobs, each with arguments of `JobState.decide`.
+
+    Raises:
+        RunError: If replicas cannot share any batch size of their job equally.
+    """
+    questions = [brain._question(*arguments) for brain, arguments in asked]
+    for (brain, arguments), choice in zip(asked, answered(questions), strict=True):
+        brain._foreseen[arguments] = choice
 
 
 def _or(value: float | None, otherwise: float) -> float:

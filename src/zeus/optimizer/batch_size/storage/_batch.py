@@ -61,7 +61,8 @@ from zeus.optimizer.batch_size.job._events import (
 from zeus.optimizer.batch_size.job._log import Trial
 from zeus.optimizer.batch_size.job._share import nearest_shared
 from zeus.optimizer.batch_size.job._spec import JobSpec
-from zeus.optimizer.batch_size.policies._job_state import Setup
+from zeus.optimizer.batch_size.policies._job_state import Asked, JobState, Setup, decide_ahead
+from zeus.optimizer.batch_size.policies._policy_state import update_all
 from zeus.optimizer.batch_size.storage import Changes, JobRow, Transaction
 from zeus.optimizer.batch_size.storage._cache import Cache
 from zeus.optimizer.batch_size.storage._job_transaction import JobTransaction
@@ -103,6 +104,7 @@ class Batch:
         self._lock(commands)
         self._expire(commands)
         self._look_up_requests(commands)
+        self._decide_ahead(commands)
         answers: list[Any] = []
         for command in commands:
             try:
@@ -111,6 +113,7 @@ class Batch:
                 if isinstance(error, StorageError):
                     raise
                 answers.append(error)
+        update_all(state for job in self._jobs.values() for state in job.brain.policy_states)
         self._write()
         return answers
 
@@ -173,6 +176,40 @@ class Batch:
             and _storable(command.request)
         }
         self._requested = self._transaction.requested(sorted(pairs))
+
+    def _decide_ahead(self, commands: Sequence[JobCommand[Any]]) -> None:
+        """Decide together for all jobs whose first command here asks for a new trial."""
+        asked: list[tuple[JobState, Asked]] = []
+        met: set[int | None] = {None}
+        for command in commands:
+            job_id = self._job_of(command)
+            if job_id not in met and isinstance(command, Decide):
+                try:
+                    asked += self._asked(command)
+                except StorageError:
+                    raise
+                except ZeusError:
+                    pass  # raised again in its turn
+            met.add(job_id)
+        decide_ahead(asked)
+
+    def _asked(self, command: Decide) -> list[tuple[JobState, Asked]]:
+        """Return what a command will ask of its job, if it begins a new recurrence."""
+        job = self._job(command, command.job)
+        _check(job, command)
+        again = (job.row.id, command.request) in self._requested
+        resumed = again or _resumable(job, command) is not None
+        if resumed or command.retry_of is not None or command.default:
+            return []
+        setup = Setup(command.replicas, command.memory, command.max_local_batch_size)
+        return [(job.brain, (GpuModel(command.gpu, command.gpus), 0, setup))]
+
+    def _job_of(self, command: JobCommand[Any]) -> int | None:
+        name = command.job_name()
+        if name is not None:
+            return self._ids.get(name)
+        key = _key_of(command)
+        return None if key is None else key[0]
 
     def _loaded(self, job_id: int) -> JobTransaction:
         """Return a job with a brain that has absorbed its whole log."""
@@ -267,8 +304,7 @@ class Batch:
         given = job.requests.get(request) or self._requested.get((job.row.id, request))
         if given is not None:
             return self._given_before(job, command, given)
-        enforce(command, JobLogError)
-        _check_shares(job.brain.spec, command.replicas)
+        _check(job, command)
         gpu = GpuModel(command.gpu, command.gpus)
         common = {
             "gpu": gpu.name,
@@ -280,12 +316,11 @@ class Batch:
             "lease": command.lease,
             "run": command.run,
         }
-        if command.run is not None and command.resume and retry_of is None:
-            trial = self._of_run(job, command.run)
-            if trial is not None and trial.decided.model == gpu:
-                return self._resume(job, trial)
-            if trial is not None:
-                retry_of = self._moved(job, trial, gpu)
+        trial = _resumable(job, command)
+        if trial is not None and trial.decided.model == gpu:
+            return self._resume(job, trial)
+        if trial is not None:
+            retry_of = self._moved(job, trial, gpu)
         return self._begin(job, gpu, request, retry_of, common, default=command.default)
 
     def _begin(
@@ -299,7 +334,7 @@ class Batch:
         default: bool,
     ) -> Decision:
         brain, log = job.brain, job.brain.log
-        setup = Setup(**{name: common[name] for name in Setup._fields})
+        setup = Setup(common["replicas"], common["memory"], common["max_local_batch_size"])
         before = None if retry_of is None else log.retried(retry_of).decided
         for skipped in range(_MAX_SKIPPED + 1):
             recurrence = log.recurrences + 1 if before is None else before.recurrence
@@ -323,17 +358,6 @@ class Batch:
             self._stop(job, decided.trial, stop.outcome, stop.reason)
             before = decided
         raise AssertionError("the last one is not skipped")
-
-    def _of_run(self, job: JobTransaction, run: str) -> Trial | None:
-        """Return the latest trial of a run that may go on, if any."""
-        log = job.brain.log
-        expired = (
-            trial
-            for trial in log.over.values()
-            if trial.ended is not None and trial.ended.outcome == Outcome.EXPIRED
-        )
-        found = [each for each in (*log.open.values(), *expired) if each.decided.run == run]
-        return max(found, key=lambda trial: trial.decided.trial, default=None)
 
     def _resume(self, job: JobTransaction, trial: Trial) -> Decision:
         """Let a trial go on that an earlier start of its run began."""
@@ -549,16 +573,32 @@ def _same_job(there: JobSpec, here: JobSpec) -> None:
         )
 
 
-def _check_shares(spec: JobSpec, replicas: int | None) -> None:
-    """Check that replicas can share some batch size of a job equally.
+def _check(job: JobTransaction, command: Decide) -> None:
+    """Check the values of a command, and that replicas can share some batch size equally.
 
     Raises:
-        JobLogError: If they cannot.
+        JobLogError: If a value breaks its rule, or they cannot.
     """
+    enforce(command, JobLogError)
+    spec = job.brain.spec
     try:
-        nearest_shared(spec.default_batch_size, spec.batch_sizes, replicas or 1)
+        nearest_shared(spec.default_batch_size, spec.batch_sizes, command.replicas or 1)
     except RunError as error:
         raise JobLogError(f"job {spec.name!r}: {error}") from error
+
+
+def _resumable(job: JobTransaction, command: Decide) -> Trial | None:
+    """Return the latest trial of the same run that may go on, if any."""
+    if command.run is None or not command.resume or command.retry_of is not None:
+        return None
+    log = job.brain.log
+    expired = (
+        trial
+        for trial in log.over.values()
+        if trial.ended is not None and trial.ended.outcome == Outcome.EXPIRED
+    )
+    found = [each for each in (*log.open.values(), *expired) if each.decided.run == command.run]
+    return max(found, key=lambda trial: trial.decided.trial, default=None)
 
 
 def _frontier(record: Mapping[str, Any]) -> dict[str, Any]:
