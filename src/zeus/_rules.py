@@ -68,7 +68,7 @@ class Whole:
 
     def check(self, name: str, value: Any, error: type[Exception]) -> int:
         """Return the value as an int; see `Rule`."""
-        if isinstance(value, bool) or not isinstance(value, Integral):
+        if type(value) is not int and (isinstance(value, bool) or not isinstance(value, Integral)):
             raise error(f"`{name}` must be a whole number, but got {shown(value)}")
         number = int(value)
         if number < self.least or (self.most is not None and number > self.most):
@@ -210,7 +210,8 @@ class Items:
 
 def is_number(value: Any) -> bool:
     """Whether a value is a real number, which True and False are not."""
-    return isinstance(value, Real) and not isinstance(value, bool)
+    # The two usual types first: asking an abstract class takes ten times as long.
+    return type(value) in (float, int) or (isinstance(value, Real) and not isinstance(value, bool))
 
 
 def shown(value: Any) -> str:
@@ -239,7 +240,9 @@ def enforce(record: Any, error: type[Exception], but: Sequence[str] = ()) -> Non
     for name, rule, optional in rules_of(kind):
         value = getattr(record, name)
         if (value is not None or not optional) and name not in but:
-            object.__setattr__(record, name, rule.check(name, value, error))
+            checked = rule.check(name, value, error)
+            if checked is not value:
+                object.__setattr__(record, name, checked)
 
 
 @lru_cache(maxsize=256)

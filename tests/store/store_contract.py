@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -39,7 +40,7 @@ def filled(store: Store, name: str = "nightly", seed: int = 1) -> tuple[int, lis
             trial_row(row.id, event) for event in history if isinstance(event, Decided)
         ]
         counters = {"trials": len(changes.new_trials), "recurrences": 1, "running": 0}
-        changes.jobs = [{"_id": row.id, "updated": 20.0, "sequence": len(history), **counters}]
+        changes.jobs = [{"id": row.id, "updated": 20.0, "sequence": len(history), **counters}]
         transaction.write(changes)
     return row.id, history
 
@@ -269,11 +270,33 @@ class StoreContract:
         with pytest.raises(StorageError), writing_jobs(store) as transaction:
             transaction.write(Changes(new_trials=[trial_row(job, event, number=1000)]))
 
+    def test_many_rows_are_written_at_once_whatever_is_in_them(self, store):
+        job, history = filled(store)
+        event = next(e for e in history if isinstance(e, Decided) and e.trial == 1)
+        notes = ['"quoted"', "{a,b}", "back\\slash", "NULL", "", "two\nlines", "ünïcode 🙂", "it's"]
+        numbers = [1, 0.1, None, 5e-324, 1.7976931348623157e308, -2, math.inf, 1 / 3]
+        rows = [
+            trial_row(job, event, number=100 + n, request=f"{n} {note}", note=note, metric=number)
+            for n, (note, number) in enumerate(zip(notes, numbers, strict=True))
+        ]
+        with writing_jobs(store) as transaction:
+            transaction.write(Changes(new_trials=rows))
+            asked = [(job, row["request"]) for row in rows]
+            found = transaction.requested([*asked, (job, "nothing"), (job + 1, asked[0][1])])
+            assert found == {key: row["number"] for key, row in zip(asked, rows, strict=True)}
+            for row in rows:
+                row |= {"best": row["metric"], "metric": None, "epochs": row["number"] * 2**20}
+            transaction.write(Changes(trials=rows))
+        with reading_jobs(store) as view:
+            stored = {row["number"]: dict(row) for row in view.trials(job, most=len(rows))}
+        for row in rows:
+            assert {name: stored[row["number"]][name] for name in row} == row
+
     def test_leases_that_passed_are_found(self, store):
         job, history = filled(store)
         other, _ = filled(store, "other")
         event = next(e for e in history if isinstance(e, Decided) and e.trial == 1)
-        renewed = {"_job": job, "_number": 1, **trial_row(job, event, lease_until=1000.0)}
+        renewed = trial_row(job, event, lease_until=1000.0)
         with writing_jobs(store) as transaction:
             assert transaction.lapsed([job], now=103.0) == [(job, 1), (job, 2)]
             assert transaction.lapsed([job, other], now=101.5) == [(job, 1), (other, 1)]

@@ -29,7 +29,11 @@ _RESTING = "zeus_resting"  # since when a connection is idle
 _TRUSTED = 1.0  # seconds of idling after which a connection is checked
 # As many connections as a server has reading threads, and one for the writer.
 _POOL = {"pool_size": 4, "max_overflow": 44}
-_POSTGRESQL = f"-c lock_timeout={_LOCK_WAIT}s -c idle_in_transaction_session_timeout=60s"
+# A plan that was made while a table was small would still be used when it is large.
+_POSTGRESQL = (
+    f"-c lock_timeout={_LOCK_WAIT}s -c idle_in_transaction_session_timeout=60s "
+    "-c plan_cache_mode=force_custom_plan"
+)
 _MAX_SAID = 500  # characters of a database's error message that are passed on
 # Cause of a database error in words: by the name of SQLite's error, or the class of PostgreSQL's.
 _REASONS = {
@@ -86,6 +90,7 @@ def open_engine(storage: str) -> Engine:
         engine = create_engine(url, connect_args=arguments, pool_recycle=1800, **_POOL)
     except ImportError:
         raise MissingExtraError("storage in PostgreSQL", "postgresql") from None
+    event.listen(engine, "connect", _prepare_postgresql)
     event.listen(engine, "checkin", _note_rest)
     event.listen(engine, "checkout", partial(_check_rested, engine))
     return engine
@@ -136,6 +141,13 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     # Stored text may be damaged. Invalid UTF-8 is handled by the reader of its row; an error here
     # would fail for all other rows too, and write the bytes to the log.
     connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+
+
+def _prepare_postgresql(connection: Any, _record: object) -> None:
+    from psycopg.types.array import ListBinaryDumper  # noqa: PLC0415  (an extra)
+
+    # Rows are written as arrays. As text, every quote in them would be escaped one by one.
+    connection.adapters.register_dumper(list, ListBinaryDumper)
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -78,9 +78,12 @@ def _rows(chosen: Collection[int], group: Sequence[PolicyState]) -> Rows:
     return ALL if len(chosen) == len(group) else np.array([*chosen])
 
 
+_SHAPE = attrgetter("shape")
+
+
 def likeness(policy: Policy, state: State) -> Any:
     """Return a key of states that can be joined: those of the same policy and shape."""
-    return policy, tuple(array.shape for array in arrays(state))
+    return policy, tuple(map(_SHAPE, arrays(state)))
 
 
 def arrays(state: State) -> tuple[NDArray[Any], ...]:

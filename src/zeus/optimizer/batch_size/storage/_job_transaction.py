@@ -81,14 +81,14 @@ class JobTransaction:
                 changes.new_trials.append(row)
             else:
                 columns = trial_columns(trial, now)
-                changes.trials.append({"_job": job, "_number": number, **columns})
+                changes.trials.append({"job": job, "number": number, **columns})
         if self.counted:
             changes.accounts.append(account_row(job, self.brain, self.known.tally))
         if not self.news:
             return
         changes.jobs.append(
             {
-                "_id": job,
+                "id": job,
                 "updated": now,
                 "sequence": self.sequence,
                 "trials": log.trials,

@@ -10,16 +10,16 @@ import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
-from sqlalchemy import bindparam, delete, select, tuple_, update
+from sqlalchemy import bindparam, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.job._events import Event
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.storage._account import NONE_REACHED
+from zeus.optimizer.batch_size.storage._rows_at_once import find_rows, insert_rows, update_rows
 from zeus.optimizer.batch_size.storage._tally import Tally
 from zeus.optimizer.batch_size.storage._view import JOB_COLUMNS, JobRow, View
 from zeus.store._store import Store
@@ -95,9 +95,6 @@ _LOCK_IDS = (
     .with_for_update()
 )
 _IDS = select(jobs.c.id).where(jobs.c.name.in_(bindparam("names", expanding=True)))
-_REQUESTED = select(trials.c.job, trials.c.request, trials.c.number).where(
-    tuple_(trials.c.job, trials.c.request).in_(bindparam("pairs", expanding=True))
-)
 _LAPSED = (
     select(trials.c.job, trials.c.number)
     .where(
@@ -108,33 +105,6 @@ _LAPSED = (
 )
 _INSERT_EVENT = events.insert()
 _INSERT_TRIAL = trials.insert()
-_RUNNING_COLUMNS = (
-    "state",
-    "lease_until",
-    "ended",
-    "epochs",
-    "time",
-    "energy",
-    "cost",
-    "metric",
-    "best",
-    "note",
-)
-_UPDATE_TRIAL = (
-    update(trials)
-    .where(trials.c.job == bindparam("_job"), trials.c.number == bindparam("_number"))
-    .values({name: bindparam(name) for name in _RUNNING_COLUMNS})
-)
-_UPDATE_JOB = (
-    update(jobs)
-    .where(jobs.c.id == bindparam("_id"))
-    .values(
-        {
-            name: bindparam(name)
-            for name in ("updated", "sequence", "trials", "recurrences", "running")
-        }
-    )
-)
 
 
 # Of a job without trials: its tally is known to be empty, and nothing is compared.
@@ -211,7 +181,8 @@ class Transaction(View):
         """Return numbers of existing trials, by job and request."""
         if not pairs:
             return {}
-        found = self._connection.execute(_REQUESTED, {"pairs": list(pairs)})
+        asked = [{"job": job, "request": request} for job, request in pairs]
+        found = find_rows(self._connection, trials, asked, ("job", "request", "number"))
         return {(job, request): number for job, request, number in found}
 
     def lapsed(self, ids: Iterable[int], now: float) -> list[tuple[int, int]]:
@@ -233,38 +204,26 @@ class Transaction(View):
 
     def write(self, changes: Changes) -> None:
         """Write all changes."""
-        execute = self._connection.execute
+        connection = self._connection
         if changes.events:
-            execute(_INSERT_EVENT, [_event_row(*each) for each in changes.events])
+            insert_rows(connection, events, [_event_row(*each) for each in changes.events])
         if changes.new_trials:
-            execute(_INSERT_TRIAL, changes.new_trials)
+            insert_rows(connection, trials, changes.new_trials)
         if changes.trials:
-            execute(_UPDATE_TRIAL, changes.trials)
+            update_rows(connection, trials, changes.trials, ("job", "number"))
         if changes.jobs:
-            execute(_UPDATE_JOB, changes.jobs)
+            update_rows(connection, jobs, changes.jobs, ("id",))
         if changes.profiles:
-            self._upsert(profiles, ("job", "gpu", "gpus", "batch_size"), changes.profiles)
+            key = ("job", "gpu", "gpus", "batch_size")
+            insert_rows(connection, profiles, changes.profiles, key)
         if changes.snapshots:
-            self._upsert(snapshots, ("job",), changes.snapshots)
+            insert_rows(connection, snapshots, changes.snapshots, ("job",))
         if changes.accounts:
-            self._upsert(accounts, ("job",), changes.accounts)
+            insert_rows(connection, accounts, changes.accounts, ("job",))
 
     def _insert(self, table: Any) -> Any:
-        return _insert(self._connection.dialect.name, table)
-
-    def _upsert(self, table: Any, key: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-        self._connection.execute(_upsert(self._connection.dialect.name, table, key), rows)
-
-
-def _insert(dialect: str, table: Any) -> Any:
-    return (sqlite if dialect == "sqlite" else postgresql).insert(table)
-
-
-@cache  # making the statement takes longer than executing it
-def _upsert(dialect: str, table: Any, key: tuple[str, ...]) -> Any:
-    insert = _insert(dialect, table)
-    others = {c.name: insert.excluded[c.name] for c in table.c if c.name not in key}
-    return insert.on_conflict_do_update(index_elements=list(key), set_=others)
+        dialect = self._connection.dialect.name
+        return (sqlite if dialect == "sqlite" else postgresql).insert(table)
 
 
 def _event_row(job: int, sequence: int, event: Event) -> dict[str, Any]:
