@@ -19,6 +19,7 @@ from zeus.optimizer.batch_size.api._commands import (
     Decide,
     EndTrial,
     PutProfile,
+    PutSize,
     ReportEpoch,
 )
 
@@ -37,7 +38,8 @@ def storage(tmp_path):
     with opened(url) as jobs:
         for name in ("nightly", "never", "=cmd() %41 é"):
             shared = "search" if name == "never" else None
-            jobs.do(CreateJob(spec=job(name, profile_key=shared)))
+            sizes = (16, 32, 64, 128)
+            jobs.do(CreateJob(spec=job(name, batch_sizes=sizes, profile_key=shared)))
         for number in range(3):
             decision = jobs.do(
                 Decide(job="nightly", gpu="V100", max_power=250, request=str(number))
@@ -62,6 +64,8 @@ def storage(tmp_path):
         jobs.do(
             PutProfile(job="nightly", gpu="V100", batch_size=32, epoch_cost=2000, power_limit=175)
         )
+        for size in (16, 64, 128):  # not all of them have run an epoch
+            jobs.do(PutSize(job="nightly", gpu="V100", batch_size=size, epoch_cost=4000))
     return url
 
 
@@ -109,6 +113,12 @@ def test_everything_can_be_seen_exported_and_deleted(zeus, place, tmp_path):
     record = json.loads(zeus("jobs", "show", "nightly", "--json", *place).stdout)
     assert [trial["number"] for trial in record["latest"]] == [5, 4, 3, 2, 1]
     assert record["profiles"][0]["power_limit"] == 175
+    states = {size["batch_size"]: size["state"] for size in record["sizes"]}
+    assert states[32] == "trained"
+    steps = [row.split() for row in shown.splitlines() if "steps only" in row]
+    measured = [["V100", "1", str(size)] for size in states if states[size] == "measured"]
+    assert [row[:3] for row in steps] == measured != []
+    assert all("≈" in row for row in steps)
     assert "profiles shared" not in shown
     never = zeus("jobs", "show", "never", *place).stdout
     assert "No trials yet." in never

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.optimizer.batch_size.clients import job, step, trials
+from tests.optimizer.batch_size.clients import job, opened, step, trials
 from tests.present import present
 
 pytest.importorskip("torch")
 
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset
 
 from zeus import ZeusDataLoader
 from zeus.errors import JobConflictError, RunError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer._stopping import Outcome
+from zeus.optimizer.batch_size.api._commands import ShowLog
 from zeus.optimizer.batch_size.running._launch_context import VARIABLE, Answer, LaunchContext
 from zeus.optimizer.batch_size.running._location import Location
 from zeus.optimizer.batch_size.running._reporter import Reporter
@@ -104,6 +106,54 @@ def test_one_process_of_several_replicas_loads_its_share(node, storage):
     assert (loader.batch_size, loader.global_batch_size) == (8, 32)
     with pytest.raises(RunError, match="only a recurring job shares a batch"):
         ZeusDataLoader(data(), 32, 8, replicas=2)
+
+
+def test_batch_sizes_are_measured_with_batches_as_they_are_loaded(node, storage):
+    sizes: list[int] = []
+
+    def throw_away(batch):
+        sizes.append(len(batch[0]))
+        if len(batch[0]) > 32:
+            raise MemoryError
+        step(len(batch[0])).run(node.gpus)
+
+    def made(**options):
+        options = {"job": job(), "storage": storage, "shuffle": True, **options}
+        return ZeusDataLoader(data(650), measure=throw_away, **options)
+
+    first = train(node, made())
+    # From the default on, whole batches only, until one does not fit.
+    assert [size for size, _ in itertools.groupby(sizes)] == [32, 16, 64]
+    assert sizes.count(64) == 1
+    with opened(storage) as jobs:
+        found = [event for event in jobs.do(ShowLog(job="nightly")) if event["kind"] == "measured"]
+    assert [(event["batch_size"], event["epoch_cost"] is None) for event in found] == [
+        (32, False), (16, False), (64, True),
+    ]  # fmt: skip
+    # Nothing but steps is in an epoch here: it costs what they cost, at a lower power limit.
+    cost = present(first.history[-1].cost)
+    assert 0.9 * found[0]["epoch_cost"] < cost < 1.02 * found[0]["epoch_cost"]
+    sizes.clear()
+    train(node, made())
+    assert not sizes
+    # A process that loads a part of the data knows how many do: it is one of four.
+    made(job=job("parts"), replicas=4, sampler=range(160), shuffle=None)
+    with opened(storage) as jobs:
+        (whole, *_) = jobs.do(ShowLog(job="parts"))
+    assert (whole["batch_size"], set(sizes)) == (32, {8, 4, 16})
+    time = 160 / 8 * (0.2 + 0.02 * 8)
+    assert 0.5 * 250 * time < whole["epoch_cost"] < 250 * time
+
+
+def test_only_data_of_known_length_of_a_recurring_job_can_be_measured(node, storage):
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(range(10))
+
+    with pytest.raises(RunError, match="must have a length, but got Stream without one"):
+        ZeusDataLoader(Stream(), job=job(), storage=storage, measure=print)
+    with pytest.raises(RunError, match="only a recurring job has batch sizes to measure"):
+        ZeusDataLoader(data(), 32, 8, measure=print)
 
 
 def test_what_is_given_twice_must_agree(node, storage):

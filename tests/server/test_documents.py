@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -29,8 +30,12 @@ def test_the_examples_run_as_they_are(tmp_path):
         timeout=300,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    script, shares, service = done.stdout.splitlines()
+    script, measured, decided, shares, service = done.stdout.splitlines()
     assert re.fullmatch(r"converged 64 \d+ W", script)
+    costs = ast.literal_eval(measured)
+    assert list(costs) == [64, 32, 128, 256]
+    assert costs[256] is None
+    assert int(decided) in (32, 64, 128)
     assert shares == "128 = 32 x 4 x 1"
     assert service == "converged the target was reached in epoch 4"
     for name, epochs in (("nightly-resnet", 3), ("nightly-bert", 4)):

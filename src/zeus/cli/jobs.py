@@ -6,10 +6,12 @@ With `--json`, `list` prints a list of objects with `name`, `spec` (the keys of 
 `unmeasured` of those that have ended, `saved_energy`, `saved_time` and `saved_cost` with the
 `default_...` that they are compared with (null if unknown), `basis` ("measured" or "predicted"),
 `comparison` (what it rests on, in words), `trouble` and `damage`. `show` prints one of these with
-`latest`, its latest trials, and `profiles`. `export` writes `job`, `trials` (the first one first),
-`profiles` and `log` (every event) as JSON, or the trials as CSV. A trial has `trial`, `number`,
-`recurrence`, `attempt`, `state`, `gpu`, `gpus`, `max_power`, `batch_size`, `role`, `threshold`,
-`began`, `ended`, `epochs`, `time`, `energy`, `cost`, `metric`, `note`, `best` and `reason`.
+`latest`, its latest trials, `profiles`, and `sizes`: `batch_size`, `state`, `epoch_cost` and
+`measure` of each batch size on the GPUs of the latest trial. `export` writes `job`, `trials` (the
+first one first), `profiles` and `log` (every event) as JSON, or the trials as CSV. A trial has
+`trial`, `number`, `recurrence`, `attempt`, `state`, `gpu`, `gpus`, `max_power`, `batch_size`,
+`role`, `threshold`, `began`, `ended`, `epochs`, `time`, `energy`, `cost`, `metric`, `note`, `best`
+and `reason`.
 """
 
 from __future__ import annotations
@@ -37,11 +39,13 @@ from zeus.cli._parser import (
     whole_number,
 )
 from zeus.cli._terminal import MISSING, Console, clean
+from zeus.errors import RequestError, ServerError, UnknownJobError
 from zeus.monitor._measurement import show_joules, show_seconds
-from zeus.optimizer.batch_size.api._answers import JobInfo, ProfileInfo, TrialInfo
+from zeus.optimizer.batch_size.api._answers import JobInfo, ProfileInfo, SizeInfo, TrialInfo
 from zeus.optimizer.batch_size.api._api import JobsApi
 from zeus.optimizer.batch_size.api._commands import (
     DeleteJob,
+    ListSizes,
     ListTrials,
     ShowJob,
     ShowLog,
@@ -133,17 +137,21 @@ def _show(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None
     most = arguments.trials or _SHOWN
     trials = _latest_trials(api, job.name, most)
     profiles = api.do(ShowProfiles(job=job.name))
+    sizes = _sizes(api, job)
     if arguments.json:
         record = {
             **job.to_dict(),
             "latest": [trial.to_dict() for trial in trials],
             "profiles": [profile.to_dict() for profile in profiles],
+            "sizes": [size.to_dict() for size in sizes],
         }
         console.print_json(record)
         return
     console.print(*_summary(job), "")
-    if profiles:
-        console.print_table(_profile_rows(profiles), right=(1, 2, 3, 4))
+    measured = [size for size in sizes if size.state == "measured"]
+    if profiles or measured:
+        rows = [*_profile_rows(profiles), *_measured_rows(job, measured)]
+        console.print_table(rows, right=(1, 2, 3, 4))
         console.print("")
     if not trials:
         console.print("No trials yet.")
@@ -178,6 +186,16 @@ def _tag(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None:
 def _delete(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None:
     api.do(DeleteJob(job=arguments.name))
     console.print(f"Job {arguments.name!r} is deleted.")
+
+
+def _sizes(api: JobsApi, job: JobInfo) -> list[SizeInfo]:
+    """Return what is known of epochs on the GPUs of the latest trial."""
+    if not job.gpu:
+        return []
+    try:
+        return api.do(ListSizes(job=job.name, gpu=job.gpu, gpus=job.gpus))
+    except (UnknownJobError, RequestError, ServerError):
+        return []  # the server is older
 
 
 # --- pagination -----------------------------------------------------------------------------------
@@ -244,6 +262,20 @@ def _profile_rows(profiles: Sequence[ProfileInfo]) -> list[tuple[str, ...]]:
         cost = MISSING if each.epoch_cost is None else show_joules(each.epoch_cost)
         rows.append((clean(each.gpu), str(each.gpus), str(each.batch_size), limit, cost))
     return rows
+
+
+def _measured_rows(job: JobInfo, sizes: Sequence[SizeInfo]) -> list[tuple[str, ...]]:
+    """Return rows as of profiles for batch sizes of which only steps were measured."""
+    return [
+        (
+            clean(job.gpu),
+            str(job.gpus),
+            str(size.batch_size),
+            "steps only",
+            MISSING if size.epoch_cost is None else f"≈ {show_joules(size.epoch_cost)}",
+        )
+        for size in sizes
+    ]
 
 
 def _trial_rows(trials: Sequence[TrialInfo]) -> list[tuple[str, ...]]:

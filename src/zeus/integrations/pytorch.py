@@ -20,7 +20,7 @@ With a recurring job, the job decides the batch size and when to stop::
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,10 @@ class ZeusDataLoader(DataLoader[Any]):
         replicas: Number of data-parallel replicas of a recurring job; see `BatchSizeOptimizer`.
         max_local_batch_size: Maximum batch of one process of a recurring job; a larger share takes
             `accumulation_steps` batches, which are one step together.
+        measure: Called with batches of a recurring job to train a model that is thrown away on
+            each, before the first decision on a kind of GPUs; see
+            `BatchSizeOptimizer.measure_batch_sizes`. It gets batches as this loader will yield
+            them, so loading counts, too.
         run_id: Name of this run of a recurring job, the same whenever it is started again after an
             interruption; see `BatchSizeOptimizer`.
         epochs_done: Number of epochs in the checkpoint that the run continues from.
@@ -120,6 +124,7 @@ class ZeusDataLoader(DataLoader[Any]):
         rank_timeout: float = 600.0,
         replicas: int | None = None,
         max_local_batch_size: int | None = None,
+        measure: Callable[[Any], object] | None = None,
         run_id: str | None = None,
         epochs_done: int = 0,
         **settings: Any,
@@ -153,6 +158,8 @@ class ZeusDataLoader(DataLoader[Any]):
                 max_local_batch_size=max_local_batch_size,
                 run_id=run_id,
             )
+            if measure is not None:
+                _measure(self._recurring, measure, dataset, settings)
             batch_size = _agreed(self._recurring, batch_size, given)
             self._optimizer = self._recurring.optimizer
             self._run = self._recurring.training_run(epochs_done)
@@ -166,6 +173,11 @@ class ZeusDataLoader(DataLoader[Any]):
             raise RunError(
                 "only a recurring job shares a batch: give `job=JobSpec(...)`, but got "
                 f"replicas={replicas!r}, max_local_batch_size={max_local_batch_size!r}"
+            )
+        elif measure is not None:
+            raise RunError(
+                "only a recurring job has batch sizes to measure: give `job=JobSpec(...)`, but got "
+                f"measure={measure!r}"
             )
         super().__init__(dataset, batch_size=batch_size, **settings)
         if self._recurring is not None:
@@ -290,6 +302,39 @@ def _started_for(job: str | None) -> bool:
     """Return whether `zeus run` expects a trial that this loader can take."""
     found = LaunchContext.found()
     return found is not None and not found.claimed and job in (None, found.notes.spec.name)
+
+
+def _measure(
+    recurring: RecurringRun, measure: Callable[[Any], object], dataset: Any, settings: Any
+) -> None:
+    """Measure the batch sizes of a job with batches as they are loaded in training.
+
+    Raises:
+        RunError: If the number of samples is unknown.
+    """
+    batches: dict[int, Iterator[Any]] = {}
+
+    def endless(local: int) -> Iterator[Any]:
+        # The last batch of an epoch is smaller; only whole ones are measured.
+        whole = {"drop_last": samples >= local, "persistent_workers": False}
+        while True:
+            yield from DataLoader(dataset, batch_size=local, **{**settings, **whole})
+
+    def step(local: int) -> None:
+        if local not in batches:
+            batches.clear()  # workers of the previous one end
+            batches[local] = endless(local)
+        measure(next(batches[local]))
+
+    sampler = settings.get("sampler")
+    try:
+        samples = len(dataset if sampler is None else sampler)
+    except TypeError:
+        raise RunError(
+            "batch sizes are measured with the number of samples of an epoch: the data set, or its "
+            f"sampler, must have a length, but got {type(dataset).__name__} without one"
+        ) from None
+    recurring.measure_sizes(step, samples, of_replica=True)
 
 
 def _agreed(recurring: RecurringRun, batch_size: int | None, given: dict[str, float | None]) -> int:

@@ -15,8 +15,10 @@ from zeus.frontier import Frontier, Point
 from zeus.optimizer.batch_size.api._commands import (
     CreateJob,
     Decide,
+    DeleteJob,
     ListTrials,
     PutProfile,
+    PutSize,
     ReportEpoch,
 )
 
@@ -112,6 +114,19 @@ def test_costs_are_those_of_the_gpu_that_is_asked_for(site):
     assert about("") == A40
     assert about("?gpu=1x%20Tesla%20V100-PCIE-32GB") == "Tesla V100-PCIE-32GB"
     assert about("?gpu=1x%20none") == about("?gpu=") == about("?gpu=x") == A40
+
+
+def test_batch_sizes_of_which_only_steps_were_measured_say_so(site):
+    jobs = site.life.jobs
+    jobs.do(CreateJob(spec=spec("steps", batch_sizes=(16, 32, 64), default_batch_size=32)))
+    for size, cost in ((32, 90.0), (16, 100.0), (64, None)):
+        jobs.do(PutSize(job="steps", gpu="A40", batch_size=size, epoch_cost=cost))
+    trial = jobs.do(Decide(job="steps", gpu="A40", max_power=300.0, default=True)).trial
+    jobs.do(ReportEpoch(trial=trial, epoch=1, time=1.0, energy=90.0, metric=0.95))
+    shown = text_of(site.server, "/jobs/steps")
+    assert re.search(r"16 \((next, )?not tried yet, steps measured\)", shown)
+    assert "64 (fails to run)" in shown
+    jobs.do(DeleteJob(job="steps"))
 
 
 def _recurrences(site, query):

@@ -355,7 +355,7 @@ class TrainingRun:
         """Time and energy of this process since the last completed epoch."""
         if not self._begun:
             return Share()
-        return _together([since(self._meters["total"].total(), self._before["total"])])
+        return together([since(self._meters["total"].total(), self._before["total"])])
 
     def _cost_of(self, time: float, energy: float | None) -> float | None:
         if energy is None or self._max_power is None:
@@ -404,7 +404,7 @@ class TrainingRun:
             part: since(meter.total(), self._before[part]) for part, meter in self._meters.items()
         }
         answers = self.share((self._metric, mine))
-        job = {part: _together([shares[part] for _, shares in answers]) for part in mine}
+        job = {part: together([shares[part] for _, shares in answers]) for part in mine}
         metric = answers[0][0]  # the first process's counts, so that all decide the same
         if metric is None and self.target is not None:
             logger.warning("no metric was reported in epoch %d, so the target is unchecked", number)
@@ -429,7 +429,12 @@ class TrainingRun:
             return otherwise
 
 
-def _together(measurements: Sequence[Measurement]) -> Share:
+def together(measurements: Sequence[Measurement]) -> Share:
+    """Return time and energy of the same part of a run in all processes of the job.
+
+    Args:
+        measurements: Of each process.
+    """
     whole = Measurement.combined(measurements)
     # A process without a known GPU makes the sum unknown, as one of the job's GPUs is missing.
     known = all(gpu_energy(each) is not None for each in measurements)

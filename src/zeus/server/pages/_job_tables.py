@@ -112,6 +112,7 @@ class _Size:
             words += [] if Outcome.CONVERGED in self.totals else ["not converged"]
         elif not self.proven:
             words.append(standing_label(standing))
+        words += ["steps measured"] * self.expected.measured
         return join(str(size), aside(f" ({', '.join(words)})") if words else None)
 
     def interval(self) -> Content:

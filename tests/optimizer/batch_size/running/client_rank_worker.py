@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 
@@ -53,9 +54,22 @@ def train(node: SimulatedNode, optimizer: BatchSizeOptimizer) -> dict:
     }
 
 
-def own_job(node: SimulatedNode, **changes: object) -> BatchSizeOptimizer:
+def measure(node: SimulatedNode, optimizer: BatchSizeOptimizer) -> dict:
+    """The second process runs out of memory sooner, and has more to do."""
+    calls: Counter[int] = Counter()
+
+    def run(size: int) -> None:
+        calls[size] += 1
+        if RANK == 1 and size > 10:
+            raise MemoryError
+        step(size + 8 * RANK).run(node.gpus[RANK])
+
+    return {"costs": optimizer.measure_batch_sizes(run, 960), "calls": calls}
+
+
+def own_job(node: SimulatedNode, kind: str = "own", **changes: object) -> BatchSizeOptimizer:
     monitor = ZeusMonitor([RANK], [], node=node, sync_execution_with=None)
-    name = f"{os.environ['ZEUS_JOB']}-own"
+    name = f"{os.environ['ZEUS_JOB']}-{kind}"
     return BatchSizeOptimizer(monitor, job=job(name, **changes), timeout=30.0)
 
 
@@ -66,9 +80,12 @@ def main() -> None:
     handed = BatchSizeOptimizer(monitor, max_local_batch_size=10)
     handed.get_batch_size()  # before anybody can talk: it is in the environment
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    found["handed sizes"] = measure(node, handed)
     found["handed"] = train(node, handed)
     dist.barrier()
     found["own"] = train(node, own_job(node))
+    with own_job(node, "measured") as measured:
+        found["own sizes"] = measure(node, measured)
     try:
         own_job(node, beta=5.0).get_batch_size()
     except JobConflictError as error:

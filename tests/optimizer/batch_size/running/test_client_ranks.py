@@ -12,7 +12,7 @@ from tests.cli.support import zeus
 from tests.optimizer.batch_size.clients import opened, trials
 from tests.server.child import serving
 
-from zeus.optimizer.batch_size.api._commands import ShowProfiles
+from zeus.optimizer.batch_size.api._commands import ShowLog, ShowProfiles
 
 pytest.importorskip("torch")
 
@@ -80,6 +80,37 @@ def test_one_profile_is_kept(found):
             (profile,) = jobs.do(ShowProfiles(job=name))
             assert (profile.gpus, profile.batch_size) == (2, 32)
             assert profile.frontier is not None
+
+
+def test_all_ranks_measure_batch_sizes_together(found):
+    (first, second), storage = found[0], found[1]
+    for kind in ("handed sizes", "own sizes"):
+        assert first[kind] == second[kind]  # as many steps, too
+    # Started by `zeus run`, local batches are bounded: all batch sizes have the same.
+    handed = first["handed sizes"]
+    assert set(handed["calls"]) == {"8"}
+    (cost,) = set(handed["costs"].values())
+    # Both GPUs count: the second has steps of twice the work, and sets the pace.
+    spent = 960 / 16 * (0.2 + 0.02 * 16) * 0.5 * 500
+    assert spent < cost < 2 * spent
+    # One that does not fit in one process does not fit.
+    own = first["own sizes"]
+    assert {size: each is None for size, each in own["costs"].items()} == {
+        "32": True, "16": False, "64": True,
+    }  # fmt: skip
+    assert own["calls"]["16"] == 1
+    assert "32" not in own["calls"]
+    with opened(storage) as jobs:
+        logs = {
+            name: [e for e in jobs.do(ShowLog(job=name)) if e["kind"] == "measured"]
+            for name in ("together", "together-measured")
+        }
+    assert [(e["batch_size"], e["epoch_cost"]) for e in logs["together"]] == [
+        (32, cost), (16, cost), (64, cost),
+    ]  # fmt: skip
+    assert [(e["batch_size"], e["gpus"], e["replicas"]) for e in logs["together-measured"]] == [
+        (32, 2, 2), (16, 2, 2),
+    ]  # fmt: skip
 
 
 def test_a_mistake_is_told_to_all(found):

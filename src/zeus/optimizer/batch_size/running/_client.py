@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 
 from zeus.errors import RunError
 from zeus.monitor import ZeusMonitor
@@ -137,6 +138,37 @@ class BatchSizeOptimizer(Callback):
             RunError: If this is not rank 0 and cannot receive its decision.
         """
         return self.decision.batch_size
+
+    def measure_batch_sizes(
+        self, step: Callable[[int], object], samples: int, seconds: float = 5.0
+    ) -> dict[int, float | None]:
+        """Measure what an epoch costs at batch sizes that the job does not know on these GPUs.
+
+        Call it before `get_batch_size`, in every run: the batch sizes of the job are measured once
+        on each kind and number of GPUs, and later calls return at once. So do those of a job that
+        leaves nothing to choose, and without a connection to its server or store. Under `zeus run`,
+        which decides before the script starts, the next decision uses what was measured.
+
+        Batch sizes that run out of memory are left out from then on, and so are larger ones. Any
+        other exception is raised; what was measured until then is kept.
+
+        With several processes, all must call this, with `torch.distributed` initialized.
+
+        Args:
+            step: Called with a local batch size: trains on as many samples, as the training will,
+                but with a model that is thrown away. It may be called any number of times.
+            samples: Number of samples in an epoch, of all processes together.
+            seconds: Duration of the measurement of each batch size, besides a few steps before.
+
+        Returns:
+            Cost of an epoch in joules by batch size, as far as they were measured now; `None` for
+            those that do not fit in memory.
+
+        Raises:
+            RunError: If training has begun, processes cannot agree, or a value breaks its rule.
+            JobConflictError: If the job exists with another specification.
+        """
+        return self._recurring.measure_sizes(step, samples, seconds=seconds)
 
     @property
     def local_batch_size(self) -> int:

@@ -12,10 +12,11 @@ import os
 import sys
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 
-from zeus._rules import Whole
-from zeus.errors import ProfileError, RunError, ZeusError
+from zeus._rules import Number, Whole
+from zeus.errors import ProfileError, RunError
 from zeus.frontier import ZeusCost
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer._stopping import Outcome, Stop
@@ -23,6 +24,7 @@ from zeus.optimizer.batch_size.api._answers import Decision, Verdict
 from zeus.optimizer.batch_size.job._share import BatchShare, nearest_shared
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.job._values import DEFAULT_LEASE
+from zeus.optimizer.batch_size.running._agreement import from_first
 from zeus.optimizer.batch_size.running._gpus import Gpus, gpu_infos
 from zeus.optimizer.batch_size.running._launch_context import (
     Answer,
@@ -35,7 +37,11 @@ from zeus.optimizer.batch_size.running._processes import launched_processes, lau
 from zeus.optimizer.batch_size.running._reporter import Reporter, default_decision
 from zeus.optimizer.batch_size.running._run_id import RunId
 from zeus.optimizer.batch_size.running._run_report import RunReport
-from zeus.optimizer.batch_size.running._spool import REFUSALS
+from zeus.optimizer.batch_size.running._size_measurement import (
+    SizeMeasurement,
+    measure_sizes,
+    out_of_memory,
+)
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.optimizer.training._fixed_limit import FixedPowerLimit
 from zeus.optimizer.training._profiles import Profile, ProfileFile, ProfileKey
@@ -176,24 +182,12 @@ class RecurringRun:
             ranks.leave()
 
     def _decide_together(self, ranks: Ranks) -> Decision:
-        told = ranks.share(gpu_infos(self.monitor))
-        self._gpus = Gpus.together(told)
+        gpus = self._gpus = Gpus.together(ranks.share(gpu_infos(self.monitor)))
         replicas = self._count_replicas(ranks)
-        answer: Decision | ZeusError
-        if self._rank == 0:
-            try:
-                answer = self._ask(self._gpus, replicas)
-            except ZeusError as error:
-                # Not every error can be sent to the other ranks.
-                sent = ranks.size == 1 or isinstance(error, REFUSALS)
-                answer = error if sent else RunError(str(error))
-        else:
-            # Rank 0's answer counts where it is shared; else the decision passed to all processes.
-            given = self._handover
-            answer = default_decision(self.spec, "") if given is None else given.decision
-        answer = ranks.share(answer)[0]
-        if isinstance(answer, ZeusError):
-            raise answer
+        given = self._handover
+        # Rank 0's answer counts where it is shared; else the decision passed to all processes.
+        otherwise = default_decision(self.spec, "") if given is None else given.decision
+        answer = from_first(ranks, self._rank, lambda: self._ask(gpus, replicas), otherwise)
         self._take_share(answer, replicas)
         return answer
 
@@ -215,10 +209,8 @@ class RecurringRun:
 
     def _take_share(self, decision: Decision, replicas: int) -> None:
         """Share the batch, and let `zeus run` know what becomes of its trial."""
-        given = self._handover
-        bounds = [self._max_local, None if given is None else given.notes.max_local_batch_size]
-        most = min((bound for bound in bounds if bound is not None), default=None)
-        if given is not None and self._rank == 0:
+        most = self._max_share
+        if self._handover is not None and self._rank == 0:
             self._use = TrialUse(replicas)
         try:
             self._share = BatchShare.of(decision.batch_size, replicas, most)
@@ -238,28 +230,39 @@ class RecurringRun:
                 *(self._share.local_batch_size, most),
             )
 
+    @property
+    def _max_share(self) -> int | None:
+        """Maximum samples of a replica at once, as the script and `zeus run` have stated it."""
+        given = self._handover
+        bounds = [self._max_local, None if given is None else given.notes.max_local_batch_size]
+        return min((bound for bound in bounds if bound is not None), default=None)
+
+    def _notes(self, gpus: Gpus, replicas: int) -> RunReport:
+        """Return the notes of a run without any reports."""
+        spec = self.spec
+        return RunReport(
+            place=self._place.url,
+            spec=spec,
+            gpu=gpus.name,
+            gpus=gpus.number,
+            max_power=gpus.max_power,
+            batch_size=nearest_shared(spec.default_batch_size, spec.batch_sizes, replicas),
+            at=time.time(),
+            memory=gpus.memory,
+            replicas=replicas,
+            max_local_batch_size=self._max_share,
+            lease=self._lease,
+        )
+
     def _ask(self, gpus: Gpus, replicas: int) -> Decision:
         given = self._handover
         spec = self.spec
-        notes = (
-            given.notes
-            if given is not None
-            else RunReport(
-                place=self._place.url,
-                spec=self.spec,
-                gpu=gpus.name,
-                gpus=gpus.number,
-                max_power=gpus.max_power,
-                batch_size=nearest_shared(spec.default_batch_size, spec.batch_sizes, replicas),
-                at=time.time(),
-                memory=gpus.memory,
-                replicas=replicas,
-                max_local_batch_size=self._max_local,
-                run=None if self._run_id is None else self._run_id.name,
-                resume=self._run_id is not None and self._run_id.restarted,
-                lease=self._lease,
-            )
-        )
+        if given is not None:
+            notes = given.notes
+        else:
+            notes = self._notes(gpus, replicas)
+            if self._run_id is not None:
+                notes.run, notes.resume = self._run_id.name, self._run_id.restarted
         decided = None if given is None else given.decision
         self._reporter = Reporter(self._place, notes, decided)
         decision = self._reporter.decision
@@ -271,6 +274,60 @@ class RecurringRun:
         if decision.resumed:
             logger.info("it goes on: %d epochs were reported before", decision.epochs)
         return decision
+
+    def measure_sizes(
+        self,
+        step: Callable[[int], object],
+        samples: int,
+        *,
+        seconds: float = 5.0,
+        of_replica: bool = False,
+    ) -> dict[int, float | None]:
+        """Measure batch sizes that the job does not know on these GPUs.
+
+        Args:
+            step: Trains on as many samples as it is called with, in this process.
+            samples: Number of samples in an epoch.
+            seconds: Duration of the measurement of each batch size.
+            of_replica: Whether `samples` are those of one replica, not of all together.
+
+        Returns:
+            Cost of an epoch in joules, by batch size; `None` for those that do not fit in memory.
+        """
+        Number(0.0, above=True).check("seconds", seconds, RunError)
+        Whole(1).check("samples", samples, RunError)
+        if self._run is not None:
+            raise RunError("batch sizes must be measured before training begins")
+        ranks = job_ranks(self._rank_timeout)
+        try:
+            processes = launched_processes()
+            if ranks.size > 1:
+                self._rank = ranks.rank
+            elif processes > 1 or self._rank > 0:
+                raise RunError(
+                    "all processes must measure together: initialize torch.distributed before, but "
+                    f"got rank {self._rank} of {max(processes, self._rank + 1)} without it"
+                )
+            replicas = self._count_replicas(ranks)
+            gpus = Gpus.together(ranks.share(gpu_infos(self.monitor)))
+            notes = self._notes(gpus, replicas)
+            if self._handover is not None:
+                # The next decision is for the GPUs that `zeus run` sees.
+                seen = self._handover.notes
+                notes.gpu, notes.gpus, notes.memory = seen.gpu, seen.gpus, seen.memory
+            measurement = SizeMeasurement(
+                self.monitor,
+                ranks,
+                self.spec,
+                step,
+                seconds=seconds,
+                samples=samples * replicas if of_replica else samples,
+                max_power=gpus.max_power,
+                weighs_energy=gpus.known,
+            )
+            return measure_sizes(measurement, ranks, self._rank, self._place, notes)
+        finally:
+            ranks.leave()
 
     # --- running --------------------------------------------------------------------------------
 
@@ -526,5 +583,4 @@ def _memory_ended(run: TrainingRun | None, error: BaseException | None) -> bool:
     """Whether a run ran out of memory before the end of its first epoch."""
     if run is not None and run.history:
         return False
-    # PyTorch's error does not derive from MemoryError, and PyTorch may not be installed.
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return out_of_memory(error)

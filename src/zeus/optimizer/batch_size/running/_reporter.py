@@ -16,9 +16,11 @@ from typing import Any, TypeVar
 
 from zeus.errors import JobConflictError, JobSpecError, MissingExtraError, ServerError
 from zeus.frontier import Frontier
-from zeus.optimizer.batch_size.api._answers import Decision, TrialInfo, Verdict
+from zeus.optimizer.batch_size.api._answers import Decision, SizeInfo, TrialInfo, Verdict
 from zeus.optimizer.batch_size.api._api import JobsApi
 from zeus.optimizer.batch_size.api._commands import (
+    CreateJob,
+    ListSizes,
     ListTrials,
     RenewTrial,
     ShowProfiles,
@@ -196,6 +198,58 @@ class Reporter:
             "power_limit": power_limit,
         }
 
+    def known_sizes(self) -> list[SizeInfo] | None:
+        """Return what is known of each batch size on these GPUs; `None` if there is no answer.
+
+        The job is created if it does not exist.
+
+        Raises:
+            JobConflictError: If the job exists with another specification.
+            JobSpecError: If the job is not accepted.
+        """
+        notes = self.notes
+
+        def ask(api: JobsApi) -> list[SizeInfo]:
+            api.do(CreateJob(spec=notes.spec, tags=notes.tags))
+            return api.do(
+                ListSizes(
+                    job=notes.spec.name,
+                    gpu=notes.gpu,
+                    gpus=notes.gpus,
+                    memory=notes.memory,
+                    replicas=notes.replicas,
+                    max_local_batch_size=notes.max_local_batch_size,
+                )
+            )
+
+        try:
+            return self._asked(ask)
+        except (JobConflictError, JobSpecError):
+            raise
+        except REFUSALS as error:  # for instance by a server that is older
+            self._say("no batch size is measured: %s", error)
+            return None
+
+    def report_size(
+        self, batch_size: int, epoch_cost: float | None, load: float | None = None
+    ) -> None:
+        """Report a batch size of which steps were measured; see `PutSize`."""
+        notes = self.notes
+        with self._lock:
+            notes.sizes.append(
+                {
+                    "gpu": notes.gpu,
+                    "gpus": notes.gpus,
+                    "batch_size": batch_size,
+                    "memory": notes.memory,
+                    "replicas": notes.replicas,
+                    "max_local_batch_size": notes.max_local_batch_size,
+                    "epoch_cost": epoch_cost,
+                    "load": load,
+                }
+            )
+            self._tell()
+
     def report(self, *, missing: int = 0, **epoch: Any) -> Verdict | None:
         """Report an epoch.
 
@@ -272,7 +326,7 @@ class Reporter:
             self._asked(tell)
         except REFUSALS as error:
             self._say("its reports are not accepted any more: %s", error)
-            self.notes.apart, self.notes.profile = True, None
+            self.notes.apart, self.notes.profile, self.notes.sizes = True, None, []
         took = clock() - began
         if took > _SLOW:
             self._resting_until = clock() + _PATIENCE * took

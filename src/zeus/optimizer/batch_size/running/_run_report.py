@@ -23,6 +23,7 @@ from zeus.optimizer.batch_size.api._commands import (
     Decide,
     EndTrial,
     PutProfile,
+    PutSize,
     ReportEpoch,
 )
 from zeus.optimizer.batch_size.job import _values as values
@@ -59,6 +60,7 @@ class RunReport:
         epochs: All recorded epochs, as fields of `ReportEpoch`; the first `told` of
             these were acknowledged.
         profile: Fields of `PutProfile`, until delivered.
+        sizes: Measured batch sizes, as fields of `PutSize`, until delivered.
         end: Fields of `EndTrial`, until delivered.
         verdict: The latest verdict.
         tags: Tags of the job, if it does not exist yet.
@@ -88,6 +90,7 @@ class RunReport:
     end: dict[str, Any] | None = None
     verdict: Verdict | None = None
     tags: tuple[str, ...] = ()
+    sizes: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def default_batch_size(self) -> int:
@@ -132,7 +135,7 @@ class RunReport:
     @property
     def pending(self) -> bool:
         """Whether anything is undelivered."""
-        if self.profile is not None:
+        if self.profile is not None or self.sizes:
             return True
         waiting = self.told < len(self.epochs) or self.end is not None
         return waiting and not (self.apart or self.over)
@@ -185,6 +188,7 @@ class RunReport:
         began = clock()
         if self.trial is None and not self.apart:
             self._join(api, complain)
+        self._tell_sizes(api, complain)
         if self.profile is not None:
             try:
                 api.do(PutProfile(job=self.spec.name, **self.profile))
@@ -203,6 +207,16 @@ class RunReport:
         if self.end is not None and not self.over:
             self.verdict = checked_verdict(api.do(EndTrial(trial=self.trial, **self.end)))
         self.end = None
+
+    def _tell_sizes(self, api: JobsApi, complain: Callable[[str], None]) -> None:
+        if self.sizes:
+            api.do(CreateJob(spec=self.spec, tags=self.tags))
+        while self.sizes:
+            try:
+                api.do(PutSize(job=self.spec.name, **self.sizes[0]))
+            except (JobLogError, RequestError) as error:
+                complain(f"a measured batch size was not accepted: {error}")
+            del self.sizes[0]
 
     def _join(self, api: JobsApi, complain: Callable[[str], None]) -> None:
         """Become a trial after all, unless another batch size was already decided."""
