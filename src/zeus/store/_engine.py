@@ -29,11 +29,7 @@ _RESTING = "zeus_resting"  # since when a connection is idle
 _TRUSTED = 1.0  # seconds of idling after which a connection is checked
 # As many connections as a server has reading threads, and one for the writer.
 _POOL = {"pool_size": 4, "max_overflow": 44}
-# A plan that was made while a table was small would still be used when it is large.
-_POSTGRESQL = (
-    f"-c lock_timeout={_LOCK_WAIT}s -c idle_in_transaction_session_timeout=60s "
-    "-c plan_cache_mode=force_custom_plan"
-)
+_POSTGRESQL = f"-c lock_timeout={_LOCK_WAIT}s -c idle_in_transaction_session_timeout=60s"
 _MAX_SAID = 500  # characters of a database's error message that are passed on
 # Cause of a database error in words: by the name of SQLite's error, or the class of PostgreSQL's.
 _REASONS = {
@@ -84,6 +80,9 @@ def open_engine(storage: str) -> Engine:
         # A network that drops all packets would otherwise block for a quarter of an hour.
         "tcp_user_timeout": 1000 * _CONNECT_WAIT,
         "application_name": "zeus",
+        # The plan of a prepared statement, made while a table was small, would still be used when
+        # it is large.
+        "prepare_threshold": None,
         "options": f"{_POSTGRESQL} {options}",
     }
     try:

@@ -10,7 +10,19 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, cast, column, func, select, tuple_, update
+from sqlalchemy import (
+    Column,
+    Connection,
+    Table,
+    any_,
+    bindparam,
+    cast,
+    column,
+    func,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import ARRAY
 
@@ -67,6 +79,20 @@ def find_rows(
     else:
         parameters = _arrays(table, rows)
     return connection.execute(statement, parameters).all()
+
+
+def one_of(dialect: str, wanted: Column[Any]) -> Any:
+    """Return the condition that a column is one of the values of a parameter of its name.
+
+    Args:
+        dialect: Name of the dialect.
+        wanted: The column.
+    """
+    if dialect == "sqlite":
+        return wanted.in_(bindparam(wanted.name, expanding=True))
+    # One parameter, so that it is the same statement for any number of values.
+    kind = ARRAY(wanted.type)
+    return wanted == any_(cast(bindparam(wanted.name, type_=kind), kind))
 
 
 # SQLAlchemy reserves the names of columns in updates.

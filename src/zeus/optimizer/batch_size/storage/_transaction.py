@@ -10,16 +10,22 @@ import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-from sqlalchemy import bindparam, delete, select
+from sqlalchemy import bindparam, delete, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.job._events import Event
 from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.storage._account import NONE_REACHED
-from zeus.optimizer.batch_size.storage._rows_at_once import find_rows, insert_rows, update_rows
+from zeus.optimizer.batch_size.storage._rows_at_once import (
+    find_rows,
+    insert_rows,
+    one_of,
+    update_rows,
+)
 from zeus.optimizer.batch_size.storage._tally import Tally
 from zeus.optimizer.batch_size.storage._view import JOB_COLUMNS, JobRow, View
 from zeus.store._store import Store
@@ -82,19 +88,6 @@ def reading_jobs(store: Store) -> Iterator[View]:
         yield View(connection)
 
 
-_LOCK_NAMES = (
-    select(*JOB_COLUMNS)
-    .where(jobs.c.name.in_(bindparam("names", expanding=True)))
-    .order_by(jobs.c.id)
-    .with_for_update()
-)
-_LOCK_IDS = (
-    select(*JOB_COLUMNS)
-    .where(jobs.c.id.in_(bindparam("ids", expanding=True)))
-    .order_by(jobs.c.id)
-    .with_for_update()
-)
-_IDS = select(jobs.c.id).where(jobs.c.name.in_(bindparam("names", expanding=True)))
 _LAPSED = (
     select(trials.c.job, trials.c.number)
     .where(
@@ -134,6 +127,13 @@ _REHEARSAL: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@cache  # making the statement takes longer than executing it
+def _lock(dialect: str) -> Any:
+    wanted = or_(*(one_of(dialect, each) for each in (jobs.c.name, jobs.c.id)))
+    # Always in the same order, to avoid deadlocks.
+    return select(*JOB_COLUMNS).where(wanted).order_by(jobs.c.id).with_for_update()
+
+
 class Transaction(View):
     """Reads and writes of jobs that it has locked."""
 
@@ -144,15 +144,11 @@ class Transaction(View):
             names: Jobs by name.
             ids: Jobs by number.
         """
-        wanted, numbers = sorted(set(names)), set(ids)
-        if wanted and (numbers or len(wanted) > 1):
-            # Always in the same order, to avoid deadlocks.
-            numbers |= set(self._connection.execute(_IDS, {"names": wanted}).scalars())
-        elif wanted:
-            return [JobRow(*r) for r in self._connection.execute(_LOCK_NAMES, {"names": wanted})]
-        if not numbers:
+        wanted = {"name": sorted(set(names)), "id": sorted(set(ids))}
+        if not any(wanted.values()):
             return []
-        return [JobRow(*r) for r in self._connection.execute(_LOCK_IDS, {"ids": sorted(numbers)})]
+        statement = _lock(self._connection.dialect.name)
+        return [JobRow(*row) for row in self._connection.execute(statement, wanted)]
 
     def add_job(self, spec: JobSpec, at: float) -> JobRow | None:
         """Create a job; `None` if another process has just created one of that name."""
