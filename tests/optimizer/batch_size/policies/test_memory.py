@@ -102,17 +102,35 @@ def test_the_share_counts_not_the_batch():
     assert not found.too_large(SMALL, 64)
 
 
+def test_steps_that_were_measured_count_until_a_trial_needs_more_memory():
+    found = MemoryEvidence()
+    for size in (32, 64, 128, 256):
+        found.note_steps(trial(MIDDLE, size))
+    found.note_failure(trial(MIDDLE, 512))
+    assert [found.too_large(MIDDLE, size) for size in (256, 512, 1024)] == [False, True, True]
+    # The optimizer of the training has a state, which the measured steps had not.
+    assert found.note_failure(trial(MIDDLE, 128))
+    assert [found.too_large(MIDDLE, size) for size in (64, 128, 256)] == [False, True, True]
+    found.note_epoch(trial(MIDDLE, 128))
+    assert not found.too_large(MIDDLE, 256)
+    # Steps take back what was said against their size, too.
+    found.note_failure(trial(LARGE, 256))
+    found.note_steps(trial(SMALL, 256))
+    assert not found.failed
+    assert MemoryEvidence.from_lists(found.to_lists()) == found
+
+
 sizes = st.sampled_from([16, 32, 64, 128, 256, 512])
-runs = st.lists(st.tuples(st.sampled_from([SMALL, MIDDLE, LARGE]), sizes, st.booleans()))
+happenings = st.sampled_from(["epoch", "failure", "steps"])
+runs = st.lists(st.tuples(st.sampled_from([SMALL, MIDDLE, LARGE]), sizes, happenings))
 
 
 @settings(max_examples=100)
 @given(runs)
 def test_exclusion_is_monotone_whatever_has_happened(history):
     found = MemoryEvidence()
-    for gpu, size, fits in history:
-        note = found.note_epoch if fits else found.note_failure
-        note(trial(gpu, size))
+    for gpu, size, happened in history:
+        getattr(found, f"note_{happened}")(trial(gpu, size))
     every = (16, 32, 64, 128, 256, 512, 1024)
     excluded = {gpu: [found.too_large(gpu, n) for n in every] for gpu in (SMALL, MIDDLE, LARGE)}
     for marks in excluded.values():

@@ -18,7 +18,7 @@ from zeus.optimizer.batch_size.api._commands import ListSizes, ShowLog, ShowProf
 from zeus.optimizer.batch_size.running._size_measurement import out_of_memory
 from zeus.testing import SimulatedNode
 
-SAMPLES = 960
+SAMPLES = 96_000
 
 
 class OutOfMemoryError(RuntimeError):
@@ -110,6 +110,14 @@ def test_it_takes_seconds_and_leaves_the_power_limit_alone(node, storage):
     assert limits == {250.0}
 
 
+def test_it_takes_a_small_part_of_an_epoch_however_short_that_is(node, storage):
+    began = node.clock.now()
+    with make(node, storage) as optimizer:
+        optimizer.measure_batch_sizes(Model(node), 9600, seconds=1000.0)
+    # An epoch of the default has 300 steps of 0.84 s.
+    assert 3 * 12.6 < node.clock.now() - began < 3 * 20.0
+
+
 def test_the_line_may_stay_in_the_script(node, storage):
     for number in range(3):
         model = Model(node)
@@ -143,7 +151,7 @@ def test_nothing_is_measured_if_there_is_nothing_to_choose(node, storage, change
 
 def test_a_measured_batch_size_still_gets_its_power_limits_profiled(node, storage):
     optimizer = make(node, storage, job(eta_knob=1.0))
-    found = optimizer.measure_batch_sizes(Model(node), SAMPLES)
+    found = optimizer.measure_batch_sizes(Model(node), 960)  # as many as are trained on
     train(node, optimizer)
     assert optimizer.power_limit.profiling_steps > 0
     with opened(storage) as jobs:

@@ -441,7 +441,7 @@ class JobState:
         if event.epoch_cost is None:
             self._memory.note_failure(event)
             return
-        self._memory.note_epoch(event)
+        self._memory.note_steps(event)
         self._measured.costs[gpu, arm] = event.epoch_cost
         if event.load is not None:
             self._loads.setdefault((gpu, arm), event.load)

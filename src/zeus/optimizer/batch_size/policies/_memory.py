@@ -4,11 +4,13 @@ What must fit is the *local* batch: what one replica trains on at once. Out of m
 where a local batch did not fit, no larger one does, and neither on a GPU with less memory. A trial
 that fails before the end of its first epoch is taken for one that did not fit, but only if a
 smaller local batch has run on the same GPU model: a program that always crashes has another
-problem. A run that proves otherwise takes the evidence back.
+problem. A run that proves otherwise takes the evidence back. Steps that were only measured count
+like runs, but less: a trial may need more memory than they did.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -55,22 +57,36 @@ class MemoryEvidence:
     """What fitted in memory and what did not, in the trials of a job.
 
     Attributes:
-        ran: Largest local batch that ran, by GPU.
-        failed: Smallest local batch that did not, by GPU.
+        ran: Largest local batch that ran an epoch, by GPU.
+        failed: Smallest local batch that did not run, by GPU.
+        measured: Local batches of which steps ran, by GPU, as long as no trial contradicts.
     """
 
     ran: dict[GpuMemory, int] = field(default_factory=dict)
     failed: dict[GpuMemory, int] = field(default_factory=dict)
+    measured: dict[GpuMemory, list[int]] = field(default_factory=dict)
 
     def note_epoch(self, event: GpuEvent) -> None:
-        """Add a batch size that has run; it disproves what is said against it.
+        """Add a trial that has finished its first epoch; it disproves what is said against it.
 
         Args:
-            event: The event that began a trial which has finished its first epoch, or the
-                measurement of steps.
+            event: The event that began it.
         """
         gpu, local = _gpu_of(event), event.local_batch_size
         self.ran[gpu] = max(local, self.ran.get(gpu, 0))
+        self._disprove(gpu, local)
+
+    def note_steps(self, event: GpuEvent) -> None:
+        """Add a batch size of which steps have run.
+
+        Args:
+            event: Their measurement.
+        """
+        gpu, local = _gpu_of(event), event.local_batch_size
+        self.measured[gpu] = sorted({*self.measured.get(gpu, ()), local})
+        self._disprove(gpu, local)
+
+    def _disprove(self, gpu: GpuMemory, local: int) -> None:
         for other, size in list(self.failed.items()):
             if size <= local and other.at_least(gpu):
                 del self.failed[other]
@@ -86,6 +102,9 @@ class MemoryEvidence:
             Whether memory was too small, as far as is known.
         """
         gpu, local = _gpu_of(event), event.local_batch_size
+        for other, sizes in self.measured.items():
+            if gpu.at_least(other):
+                self.measured[other] = [size for size in sizes if size < local]
         if self._has_run(gpu, local):
             return False  # it has fitted before
         self.failed[gpu] = min(local, self.failed.get(gpu, local))
@@ -105,24 +124,28 @@ class MemoryEvidence:
 
     def _has_run(self, gpu: GpuMemory, local: int) -> bool:
         """Whether as large a local batch has run there, or with no more memory."""
-        return any(local <= size and gpu.at_least(other) for other, size in self.ran.items())
+        return any(local <= size and gpu.at_least(other) for other, size in self._all_that_ran())
+
+    def _all_that_ran(self) -> Iterator[tuple[GpuMemory, int]]:
+        yield from self.ran.items()
+        yield from ((gpu, size) for gpu, sizes in self.measured.items() for size in sizes)
 
     def _is_evidence(self, gpu: GpuMemory, failed: int) -> bool:
         """Whether a failure was due to memory: a smaller local batch has run there."""
         return any(
             other.name == gpu.name and other.split == gpu.split and size < failed
-            for other, size in self.ran.items()
+            for other, size in self._all_that_ran()
         )
 
     def to_lists(self) -> list[list[Any]]:
         """Return plain values for JSON."""
-        return [[[*gpu, size] for gpu, size in sizes.items()] for sizes in (self.ran, self.failed)]
+        parts = (self.ran.items(), self.failed.items(), self.measured.items())
+        return [[[*gpu, found] for gpu, found in each] for each in parts]
 
     @classmethod
     def from_lists(cls, record: list[list[Any]]) -> MemoryEvidence:
         """Inverse of `to_lists`."""
-        ran, failed = ({GpuMemory(*gpu): int(size) for *gpu, size in sizes} for sizes in record)
-        return cls(ran, failed)
+        return cls(*({GpuMemory(*gpu): found for *gpu, found in each} for each in record))
 
 
 def _gpu_of(event: GpuEvent) -> GpuMemory:

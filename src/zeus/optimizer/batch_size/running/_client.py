@@ -158,7 +158,9 @@ class BatchSizeOptimizer(Callback):
             step: Called with a local batch size: trains on as many samples, as the training will,
                 but with a model that is thrown away. It may be called any number of times.
             samples: Number of samples in an epoch, of all processes together.
-            seconds: Duration of the measurement of each batch size, besides a few steps before.
+            seconds: Maximum duration of the measurement of each batch size, after a few steps to
+                warm up; it is not more than a twentieth of an epoch of the default, or half a
+                second.
 
         Returns:
             Cost of an epoch in joules by batch size, as far as they were measured now; `None` for
@@ -166,6 +168,7 @@ class BatchSizeOptimizer(Callback):
 
         Raises:
             RunError: If training has begun, processes cannot agree, or a value breaks its rule.
+            RanksError: If the processes do not answer each other.
             JobConflictError: If the job exists with another specification.
         """
         return self._recurring.measure_sizes(step, samples, seconds=seconds)

@@ -288,7 +288,7 @@ class RecurringRun:
         Args:
             step: Trains on as many samples as it is called with, in this process.
             samples: Number of samples in an epoch.
-            seconds: Duration of the measurement of each batch size.
+            seconds: Maximum duration of the measurement of each batch size.
             of_replica: Whether `samples` are those of one replica, not of all together.
 
         Returns:

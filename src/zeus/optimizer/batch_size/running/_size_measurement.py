@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 _WARM_UP = 3
 # Part of the time of a measurement that is spent before it, so that clocks and power settle.
 _SETTLING = 0.1
+# A measurement takes at most this part of an epoch of the default, so that all of them together are
+# a trifle beside a training, but not less than some ticks of an energy counter.
+_MAX_PART, _MIN_SECONDS = 0.05, 0.5
 # In the recorded trainings of the paper, no batch size reached the target sooner than the default
 # if an epoch took more than four times as long. Such ones are measured for a part of the time only;
 # but they are measured, because that takes little, and the policy need not guess.
@@ -77,7 +80,7 @@ class SizeMeasurement:
         ranks: All processes.
         spec: The job.
         step: Trains on as many samples as it is called with.
-        seconds: Duration of the measurement of each batch size.
+        seconds: Maximum duration of the measurement of each batch size.
         samples: Number of samples of an epoch, of all processes together.
         max_power: Maximum power of all GPUs together in watts.
         weighs_energy: Whether that is known, so that energy can be weighed against time.
@@ -147,13 +150,12 @@ class SizeMeasurement:
                 if took is None:
                     return None
                 duration = took.time
-            settling = int(_SETTLING * self._seconds / duration)
-            if settling:
-                took = self._run(local, settling)
-                if took is None:
-                    return None
-                duration = took.time / settling
-            count = max(math.ceil(self._time_for(duration, local * replicas) / duration), 1)
+            seconds = self._time_for(duration, local * replicas)
+            settling = max(math.ceil(_SETTLING * seconds / duration), 1)
+            took = self._run(local, settling)
+            if took is None:
+                return None
+            count = max(math.ceil(seconds * settling / took.time), 1)
             took = self._run(local, count)
         finally:
             self._release_memory()
@@ -163,11 +165,14 @@ class SizeMeasurement:
         return Share(took.time / count, None if energy is None else energy / count)
 
     def _time_for(self, duration: float, samples: int) -> float:
-        """Return how long to measure steps of so many seconds and samples."""
+        """Return for how many seconds to measure steps of such a duration, and so many samples."""
         epoch = duration * self._samples / samples
         if self._usual is None:
             self._usual = epoch
-        return self._seconds * (_GLANCE if epoch > _HOPELESS * self._usual else 1.0)
+        seconds = min(self._seconds, max(_MAX_PART * self._usual, _MIN_SECONDS))
+        if epoch > _HOPELESS * self._usual:
+            seconds = min(seconds, max(_GLANCE * seconds, _MIN_SECONDS))
+        return seconds
 
     def _run(self, local: int, steps: int) -> Share | None:
         """Run steps in all processes; `None` if one ran out of memory."""
