@@ -30,7 +30,7 @@ from recurring_jobs_lists import lists
 from rows import Row, percentile, row
 from tools import OURS, PEER_FOLDER, PEERS, ROOT, Tool, pip, version_of, why
 
-TASK = "recurring_jobs"
+TASK, ROUND_TRIPS = "recurring_jobs", "round_trips"
 PEER = "zeus"
 _LOAD = FOLDER / "recurring_jobs_load.py"
 _CREATE = """
@@ -54,7 +54,7 @@ class Amount:
 
     clients: int = 64
     seconds: float = 5.0
-    turns: int = 3
+    turns: int = 5
     kills: int = 25  # on each kind of store
     reports: int = 1_000
     jobs: int = 100_000
@@ -78,7 +78,29 @@ _QUICK = Amount(
 
 
 def bench_recurring_jobs(bench: Bench) -> Iterator[Row]:
-    """Recurring jobs: throughput, crashes, a large store, hostile requests."""
+    """Recurring jobs: crashes, a large store, lists, hostile requests."""
+    sys.path.insert(0, str(ROOT))
+    from tests.postgresql import PostgreSQL
+
+    amount = _QUICK if bench.effort is QUICK else Amount()
+    with (
+        tempfile.TemporaryDirectory(prefix="zeus-jobs-") as scratch,
+        contextlib.ExitStack() as ends,
+    ):
+        server = PostgreSQL.start()
+        ends.callback(server.stop)
+        yield from _kills(Path(scratch), server, amount)
+        yield from _large(Path(scratch), server, amount)
+        stores = {"SQLite": f"sqlite:///{scratch}/lists.db", "PostgreSQL": server.new_storage()}
+        yield from lists(stores, amount.listed, 9)
+        yield from _fuzzed(Path(scratch), amount)
+
+
+# --- round trips --------------------------------------------------------------------------------
+
+
+def bench_round_trips(bench: Bench) -> Iterator[Row]:
+    """Decisions and reports that a server of recurring jobs serves, beside the peer's."""
     sys.path.insert(0, str(ROOT))
     from tests.postgresql import PostgreSQL
 
@@ -91,14 +113,6 @@ def bench_recurring_jobs(bench: Bench) -> Iterator[Row]:
         server = PostgreSQL.start()
         ends.callback(server.stop)
         yield from _throughput(Path(scratch), server, peer, amount)
-        yield from _kills(Path(scratch), server, amount)
-        yield from _large(Path(scratch), server, amount)
-        stores = {"SQLite": f"sqlite:///{scratch}/lists.db", "PostgreSQL": server.new_storage()}
-        yield from lists(stores, amount.listed, 9)
-        yield from _fuzzed(Path(scratch), amount)
-
-
-# --- round trips --------------------------------------------------------------------------------
 
 
 def _throughput(scratch: Path, server: Any, peer: Tool | None, amount: Amount) -> Iterator[Row]:
@@ -131,7 +145,7 @@ def _throughput_rows(
     failed = peer is not None and peer.error
     more: dict[str, Any] = {"errors": {PEER: failed}} if failed else {}
     yield row(
-        TASK,
+        ROUND_TRIPS,
         "time of a round trip (decision and report), all clients together",
         case,
         "ms",
@@ -150,7 +164,7 @@ def _throughput_rows(
     setup = {
         label: statistics.median(each["setup"] for each in given) for label, given in found.items()
     }
-    yield row(TASK, "nothing to first decision", case, "s", setup)
+    yield row(ROUND_TRIPS, "nothing to first decision", case, "s", setup)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ TASKS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "pipeline_training": pipeline_training.bench_pipeline_training,
     "replay": replay_policies.bench_replay,
     "cluster": cluster.bench_cluster,
+    "round_trips": recurring_jobs.bench_round_trips,
     "recurring_jobs": recurring_jobs.bench_recurring_jobs,
 }
 
