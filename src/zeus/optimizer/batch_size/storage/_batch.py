@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from zeus._rules import enforce
 from zeus.errors import (
     DamagedJobError,
     JobConflictError,
     JobLogError,
-    RunError,
     StorageError,
     UnknownJobError,
     ZeusError,
 )
-from zeus.frontier import Frontier
 from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import (
     Decision,
@@ -59,12 +55,17 @@ from zeus.optimizer.batch_size.job._events import (
     SizeMeasured,
 )
 from zeus.optimizer.batch_size.job._log import Trial
-from zeus.optimizer.batch_size.job._share import nearest_shared
-from zeus.optimizer.batch_size.job._spec import JobSpec
 from zeus.optimizer.batch_size.policies._job_state import Asked, JobState, Setup, decide_ahead
 from zeus.optimizer.batch_size.policies._policy_state import update_all
 from zeus.optimizer.batch_size.storage import Changes, JobRow, Transaction
 from zeus.optimizer.batch_size.storage._cache import Cache
+from zeus.optimizer.batch_size.storage._checks import (
+    check_decide,
+    check_same_job,
+    checked_frontier,
+    key_of,
+    storable,
+)
 from zeus.optimizer.batch_size.storage._job_transaction import JobTransaction
 from zeus.optimizer.batch_size.storage._leases import WatchedLeases
 from zeus.optimizer.batch_size.storage._load import recalled
@@ -75,9 +76,9 @@ from zeus.optimizer.batch_size.storage._rows import (
     job_info,
     lease_until,
 )
+from zeus.optimizer.batch_size.storage._verdicts import end_trial, resumable, verdict_of
 
 _MAX_SKIPPED = 20
-_MAX_POINTS = 1_000  # of a stored frontier
 
 
 class Batch:
@@ -137,10 +138,10 @@ class Batch:
             elif isinstance(command, Sweep):
                 ids.add(command.job_id)
             else:
-                key = _key_of(command)
+                key = key_of(command)
                 if key is not None:
                     ids.add(key[0])
-        for row in self._transaction.lock(filter(_storable, names), ids):
+        for row in self._transaction.lock(filter(storable, names), ids):
             self._know(row)
 
     def _know(self, row: JobRow) -> None:
@@ -151,7 +152,7 @@ class Batch:
         """Expire trials whose lease has passed, except those that these commands are about."""
         if not self._rows:
             return
-        heard = {_key_of(command) for command in commands}
+        heard = {key_of(command) for command in commands}
         for job_id, number in self._lapsed():
             if (job_id, number) not in heard:
                 try:
@@ -173,7 +174,7 @@ class Batch:
             for command in commands
             if isinstance(command, Decide)
             and command.job in self._ids
-            and _storable(command.request)
+            and storable(command.request)
         }
         self._requested = self._transaction.requested(sorted(pairs))
 
@@ -196,9 +197,9 @@ class Batch:
     def _asked(self, command: Decide) -> list[tuple[JobState, Asked]]:
         """Return what a command will ask of its job, if it begins a new recurrence."""
         job = self._job(command, command.job)
-        _check(job, command)
+        check_decide(job.brain.spec, command)
         again = (job.row.id, command.request) in self._requested
-        resumed = again or _resumable(job, command) is not None
+        resumed = again or resumable(job, command) is not None
         if resumed or command.retry_of is not None or command.default:
             return []
         setup = Setup(command.replicas, command.memory, command.max_local_batch_size)
@@ -208,7 +209,7 @@ class Batch:
         name = command.job_name()
         if name is not None:
             return self._ids.get(name)
-        key = _key_of(command)
+        key = key_of(command)
         return None if key is None else key[0]
 
     def _loaded(self, job_id: int) -> JobTransaction:
@@ -263,7 +264,7 @@ class Batch:
             self._know(row)
             job_id = row.id
         row = self._rows[job_id]
-        _same_job(row.spec, spec)
+        check_same_job(row.spec, spec)
         return self._info(row)
 
     def _info(self, row: JobRow) -> JobInfo:
@@ -304,7 +305,7 @@ class Batch:
         given = job.requests.get(request) or self._requested.get((job.row.id, request))
         if given is not None:
             return self._given_before(job, command, given)
-        _check(job, command)
+        check_decide(job.brain.spec, command)
         gpu = GpuModel(command.gpu, command.gpus)
         common = {
             "gpu": gpu.name,
@@ -316,7 +317,7 @@ class Batch:
             "lease": command.lease,
             "run": command.run,
         }
-        trial = _resumable(job, command)
+        trial = resumable(job, command)
         if trial is not None and trial.decided.model == gpu:
             return self._resume(job, trial)
         if trial is not None:
@@ -446,7 +447,7 @@ class Batch:
         return self._stop(job, number, stop.outcome, reason)
 
     def _stop(self, job: JobTransaction, number: int, outcome: str, reason: str) -> Verdict:
-        return _ended(job, Ended(trial=number, at=self._now, outcome=outcome, note=reason))
+        return end_trial(job, Ended(trial=number, at=self._now, outcome=outcome, note=reason))
 
     def _reported_before(self, job: JobTransaction, number: int, event: EpochReported) -> Verdict:
         """Return the answer to an epoch that is already in the log."""
@@ -460,7 +461,7 @@ class Batch:
                         f"epoch {event.epoch} of trial {name} was reported as "
                         f"{recorded.payload()}, but got {event.payload()}"
                     )
-                return _verdict(ended)
+                return verdict_of(ended)
         ending = how(ended) if isinstance(ended, Ended) else "it ended long ago"
         raise JobConflictError(f"trial {name} is over: {ending}")
 
@@ -474,7 +475,7 @@ class Batch:
         event = Ended(trial=number, at=self._now, **command.content())
         if self._alive(job, number) is None:
             return self._standing(job, number)
-        return _ended(job, event)
+        return end_trial(job, event)
 
     def _renew(self, command: RenewTrial) -> Verdict:
         job, number = self._of_trial(command)
@@ -487,11 +488,11 @@ class Batch:
     def _standing(self, job: JobTransaction, number: int) -> Verdict:
         """Return the verdict of a trial that has ended."""
         ends = [event for event in self._history(job, number) if isinstance(event, Ended)]
-        return _verdict(ends[-1])
+        return verdict_of(ends[-1])
 
     def _put_profile(self, command: PutProfile) -> ProfileInfo:
         job = self._job(command, command.job)
-        frontier = None if command.frontier is None else _frontier(command.frontier)
+        frontier = None if command.frontier is None else checked_frontier(command.frontier)
         event = Profiled(trial=0, at=self._now, **{**command.content(), "frontier": frontier})
         job.take(event)
         info = ProfileInfo(at=event.at, **event.payload())
@@ -528,86 +529,3 @@ class Batch:
             job.collect(changes, self._now)
         if changes:
             self._transaction.write(changes)
-
-
-def _ended(job: JobTransaction, event: Ended) -> Verdict:
-    """End a trial, with advice whether to begin another one."""
-    advice = job.brain.log.advice(event)
-    if advice:
-        event = replace(event, advice=advice)
-    job.take(event)
-    return _verdict(event)
-
-
-def _verdict(event: Ended | Resumed | None) -> Verdict:
-    """Return the verdict that follows from the last event of a trial."""
-    # A trial whose lease has expired goes on as soon as it reports.
-    if not isinstance(event, Ended) or event.outcome == Outcome.EXPIRED:
-        return Verdict(True, None, "")
-    warning = event.note.partition(WARNING)[2]
-    if not event.advice:
-        return Verdict(False, event.outcome, event.note, warning)
-    why = f"no further attempt in this recurrence: {event.advice}"
-    said = "; ".join(filter(None, (event.note, why)))
-    return Verdict(False, event.outcome, said, warning, retry=False)
-
-
-def _key_of(command: JobCommand[Any]) -> tuple[int, int] | None:
-    try:
-        return command.trial_key()
-    except UnknownJobError:
-        return None
-
-
-def _storable(text: object) -> bool:
-    """Whether the store can hold a text at all."""
-    return isinstance(text, str) and text.isprintable()
-
-
-def _same_job(there: JobSpec, here: JobSpec) -> None:
-    different = there.differences(here)
-    if different:
-        raise JobConflictError(
-            f"job {here.name!r} exists with another specification: {different} (a changed job is "
-            "a new job: give it another name, or `zeus jobs delete` the existing one)"
-        )
-
-
-def _check(job: JobTransaction, command: Decide) -> None:
-    """Check the values of a command, and that replicas can share some batch size equally.
-
-    Raises:
-        JobLogError: If a value breaks its rule, or they cannot.
-    """
-    enforce(command, JobLogError)
-    spec = job.brain.spec
-    try:
-        nearest_shared(spec.default_batch_size, spec.batch_sizes, command.replicas or 1)
-    except RunError as error:
-        raise JobLogError(f"job {spec.name!r}: {error}") from error
-
-
-def _resumable(job: JobTransaction, command: Decide) -> Trial | None:
-    """Return the latest trial of the same run that may go on, if any."""
-    if command.run is None or not command.resume or command.retry_of is not None:
-        return None
-    log = job.brain.log
-    expired = (
-        trial
-        for trial in log.over.values()
-        if trial.ended is not None and trial.ended.outcome == Outcome.EXPIRED
-    )
-    found = [each for each in (*log.open.values(), *expired) if each.decided.run == command.run]
-    return max(found, key=lambda trial: trial.decided.trial, default=None)
-
-
-def _frontier(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a validated frontier as it is stored.
-
-    Raises:
-        FrontierError: If it breaks a rule.
-    """
-    points = record.get("points")
-    if isinstance(points, list) and len(points) > _MAX_POINTS:
-        raise JobLogError(f"a frontier has at most {_MAX_POINTS} points, but got {len(points)}")
-    return Frontier.from_dict(record).to_dict()
