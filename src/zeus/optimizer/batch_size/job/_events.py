@@ -7,7 +7,7 @@ costs are derived. A store keeps the events.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from zeus._rules import Number, OneOf, Whole, enforce
@@ -51,8 +51,7 @@ class Event:
 
     def payload(self) -> dict[str, Any]:
         """Everything but kind, trial and instant, as plain values for JSON."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: found[name] for name in found if name not in ("trial", "at")}
+        return {name: each for name, each in vars(self).items() if name not in ("trial", "at")}
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as plain values for JSON."""

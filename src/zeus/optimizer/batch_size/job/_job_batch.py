@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -73,14 +74,13 @@ class Arrays:
         first = parts[0]
         if len(parts) == 1:
             return first
-        whole: dict[str, Any] = {}
-        for field in fields(first):  # type: ignore[arg-type]
-            values = [getattr(part, field.name) for part in parts]
-            if isinstance(values[0], Arrays):
-                whole[field.name] = Arrays.joined(values)
-            else:
-                whole[field.name] = np.concatenate(values)
-        return type(first)(**whole)
+        names = [field.name for field in fields(first)]  # type: ignore[arg-type]
+        columns = zip(*map(attrgetter(*names), parts), strict=True)
+        whole = [
+            Arrays.joined(column) if isinstance(column[0], Arrays) else np.concatenate(column)
+            for column in columns
+        ]
+        return type(first)(*whole)
 
 
 @dataclass
