@@ -12,6 +12,10 @@ workloads on both GPUs and at their other targets, with seeds below 20,000, and 
 some 600 trials on those. So no workload here is unseen, nor are the seeds; what is unseen are the
 made-up GPUs (40 to 43, see `replay_gpus.py`).
 
+Programs measure for some seconds what an epoch costs at every batch size, before their first run on
+a GPU model, as `BatchSizeOptimizer.measure_batch_sizes` lets them; it is paid for. The rows
+`unmeasured` are without.
+
 A night is a recurrence. "Too expensive" is a choice whose expected cost on that night is more than
 5 % above the oracle's. "Behind" is what costs more, from the first night on, than the default at
 full power, or than the default at its best power limit, on the same recorded runs.
@@ -50,6 +54,7 @@ from replay_measures import PowerLimitOnly, Runs, compared, replayed
 from rows import Row, row
 from tools import OURS
 from zeus.optimizer.batch_size.policies._base import Policy
+from zeus.optimizer.batch_size.policies._zeus import ZeusPolicy
 from zeus.replay._jobs import replay
 from zeus.replay._scenarios import Scenario
 from zeus.replay._traces import Traces, load_traces
@@ -62,6 +67,12 @@ MADE_UP = (40, 41, 42, 43)
 _AGAINST = "cumulative regret against the authors' figures"
 _BESIDE = "cumulative regret against the policy `paper`"
 _REPAIRED = "cumulative regret against the policy `paper-repaired`"
+
+
+class Unmeasured(ZeusPolicy):
+    """Our policy where programs do not measure their batch sizes before the first trial."""
+
+    measures_sizes = False
 
 
 class Protocol:
@@ -96,12 +107,18 @@ class Protocol:
             self._runs[name, label] = replayed(self.cells(name), chosen, self.seeds)
         return self._runs[name, label]
 
-    def _against(
-        self, measure: str, name: str, rival: str, target: float | None, worst: float | None = None
+    def _against(  # noqa: PLR0917
+        self,
+        measure: str,
+        name: str,
+        rival: str,
+        target: float | None,
+        worst: float | None = None,
+        instead: Policy | None = None,
     ) -> Iterator[Row]:
         """Yield the geometric mean over cells, and the worst cell."""
         cells = self.cells(name)
-        ours = [each.regret for each in self.runs(name)]
+        ours = [each.regret for each in self.runs(name, instead)]
         if rival == "authors":
             theirs = [cell.authors or 0.0 for cell in cells]
         else:
@@ -146,6 +163,13 @@ class Protocol:
         """
         yield from self._against(_BESIDE, "every default", "paper", 0.30, 1.0)
         yield from self._against(_REPAIRED, "defaults that never converge", "paper-repaired", None)
+
+    def unmeasured(self) -> Iterator[Row]:
+        """The same for programs that do not measure their batch sizes on the first night."""
+        policy = Unmeasured()
+        for name, rival in zip(_STEADY, ("authors", "authors", "paper"), strict=True):
+            measure = f"{_AGAINST if rival == 'authors' else _BESIDE}, sizes not measured"
+            yield from self._against(measure, name, rival, None, instead=policy)
 
     def weights(self) -> Iterator[Row]:
         """Other weights of energy, and other thresholds."""
@@ -309,6 +333,7 @@ ROWS: dict[str, Callable[[Protocol], Iterator[Row]]] = {
     "table_1": Protocol.table_1,
     "other_targets": Protocol.other_targets,
     "defaults": Protocol.defaults,
+    "unmeasured": Protocol.unmeasured,
     "weights": Protocol.weights,
     "too_expensive": Protocol.too_expensive,
     "drift": Protocol.drift,

@@ -19,7 +19,10 @@ END, START = 0, 1  # what ends at the instant of a start is known to it
 
 @dataclass
 class Began:
-    """A trial: when it began and ends, how many recurrences ran then, and its outcome."""
+    """A trial: when it began and ends, how many recurrences ran then, and its outcome.
+
+    Its cost includes what was measured before, which is no part of the outcome.
+    """
 
     recurrence: int
     attempt: int
@@ -27,12 +30,13 @@ class Began:
     running: int
     begin: float
     end: float
+    cost: float
     oracle: float
     choices: Choices
     ran: TrialResults
 
 
-def story(spec, tables, seed, *, start=None, stretch=None, slots=None):
+def story(spec, tables, seed, *, start=None, stretch=None, slots=None, measure=True):
     """Every trial of a job, in the order in which they begin.
 
     Args:
@@ -42,6 +46,7 @@ def story(spec, tables, seed, *, start=None, stretch=None, slots=None):
         start: Submission times; without, the next is submitted when one of the `slots` is free.
         stretch: Seconds that pass for each recorded one.
         slots: How many run at the same time.
+        measure: Whether all batch sizes are measured before the first trial on a GPU model.
     """
     policy, world = policy_named(spec.policy), World.of(tables)
     models = list(dict.fromkeys(table.gpu for table in tables))
@@ -57,7 +62,9 @@ def story(spec, tables, seed, *, start=None, stretch=None, slots=None):
     running: dict = {}
     final: dict = {}
     place: dict = {}
-    trials, profiled = [], set()
+    trials: list = []
+    profiled: set = set()
+    measured: set = set()
     waiting = count()
 
     def number(job):
@@ -69,7 +76,25 @@ def story(spec, tables, seed, *, start=None, stretch=None, slots=None):
     def state_of(job):
         return states[0 if crosses else number(job)]
 
+    def measure_sizes(job, scale=1.0):
+        """At the highest power limit, but for what a trial has profiled."""
+        table = tables[job]
+        cost, load = scale * table.epoch_cost[:, -1], table.power[:, -1] / table.power_limits[-1]
+        cost[[arm for gpu, arm in profiled if gpu == number(job)]] = np.nan
+        policy.measured(state_of(job), one, known(job), cost[None], load[None])
+
+    def profile(job, trial):
+        profiled.add((number(job), trial.arm))
+        if measure and policy.measures_sizes:
+            cost = tables[job].epoch_cost
+            known = sorted(arm for gpu, arm in profiled if gpu == number(job))
+            measure_sizes(job, float((cost[known].min(axis=1) / cost[known, -1]).mean()))
+
     def begin(now, job):
+        new = measure and policy.measures_sizes and number(job) not in measured
+        if new:
+            measured.add(number(job))
+            measure_sizes(job)
         attempt = running[job].attempt + 1 if job in running else 0
         choices = policy.choose(state_of(job), one, known(job), np.array([attempt]))
         policy.decided(state_of(job), one, choices)
@@ -79,10 +104,11 @@ def story(spec, tables, seed, *, start=None, stretch=None, slots=None):
             seed=np.array([seed]), recurrence=np.array([job]), attempt=np.array([attempt]),
             foreseen=policy.foresees_epochs,
         )  # fmt: skip
-        end = now + float(ran.time[0]) * stretch[job]
+        whole = world.with_sizes_measured(ran, np.array([job]), np.array([new]))
+        end, cost = now + float(whole.time[0]) * stretch[job], float(whole.cost[0])
         running.setdefault(job, None)
         oracle = float(world.oracle[job])
-        running[job] = Began(job, attempt, arm, len(running), now, end, oracle, choices, ran)
+        running[job] = Began(job, attempt, arm, len(running), now, end, cost, oracle, choices, ran)
         trials.append(running[job])
         # Nobody else decides before the end of the only trial.
         early = np.isfinite(ran.first_epoch[0]) and slots != 1
@@ -113,7 +139,8 @@ def story(spec, tables, seed, *, start=None, stretch=None, slots=None):
         if final[job] is not None:
             notes = FirstEpochs(choices.arm, known(job), ran.epoch_cost, ran.load)
             policy.noted(state_of(job), one, notes)
-            profiled.add((number(job), trial.arm))
+            if (number(job), trial.arm) not in profiled:
+                profile(job, trial)
             heapq.heappush(queue, (final[job], END, place[job], job))
             final[job] = None
             continue
@@ -127,8 +154,8 @@ def story(spec, tables, seed, *, start=None, stretch=None, slots=None):
                 full_cost=ran.full_cost,
             ),
         )  # fmt: skip
-        if ran.epochs[0] > 0:
-            profiled.add((number(job), trial.arm))
+        if ran.epochs[0] > 0 and (number(job), trial.arm) not in profiled:
+            profile(job, trial)
         if not ran.converged[0] and trial.attempt + 1 < MAX_ATTEMPTS:
             begin(now, job)
             continue

@@ -93,6 +93,13 @@ examples:
         metavar="N",
         help="runs of each job (default: twice its number of configurations)",
     )
+    parser.add_argument(
+        "--first-night",
+        choices=("measure", "default"),
+        default="measure",
+        help="`zeus` first measures for some seconds what an epoch costs at every batch size, as "
+        "programs can with measure_batch_sizes() (measure), or begins with the default",
+    )
     add_scenario_options(parser)
     add_json_output_options(parser, "records")
 
@@ -140,6 +147,7 @@ def _replayed(arguments: argparse.Namespace, scenarios: Sequence[Scenario]) -> l
             policy,
             range(arguments.first_seed, arguments.first_seed + arguments.seeds),
             progress=report,
+            measure_sizes=arguments.first_night == "measure",
             beta=arguments.beta,
             window=window_of(arguments),
         )

@@ -3,8 +3,9 @@
 Jobs are independent, so each has its own clock: in every sweep every job handles its next events,
 the end of a trial and then a submission, in chronological order. A decision is made when a trial
 begins, from the trials that have ended by then and, where recurrences may overlap, the first epochs
-of new batch sizes. A trial that misses its target is followed at once by another of the same
-recurrence.
+of new batch sizes. Before the first one on a GPU model, every batch size is measured for some
+seconds, if programs do so. A trial that misses its target is followed at once by another of the
+same recurrence.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from zeus.optimizer.batch_size.job._job_batch import (
     JobBatch,
     Rows,
     Trials,
-    any_arm,
 )
 from zeus.optimizer.batch_size.policies._base import FirstEpochs, Policy
 from zeus.replay._table import JobTable
@@ -53,8 +53,9 @@ class Submissions:
             default a recurrence is submitted as soon as there is a free slot.
         stretch: Seconds that pass for each recorded second, by recurrence; by default 1.
         slots: Maximum number of recurrences of a job that run at the same time; by default any.
-        measure_sizes: Whether the first trial on each GPU model measures for some seconds what an
-            epoch costs at every batch size, as programs can that offer it.
+        measure_sizes: Whether programs measure for some seconds what an epoch costs at every batch
+            size, before their first trial on a GPU model, as `BatchSizeOptimizer` lets them, and if
+            the policy makes use of it.
     """
 
     jobs: JobBatch
@@ -65,7 +66,7 @@ class Submissions:
     start: Floats | None = None
     stretch: Floats | None = None
     slots: int = sys.maxsize
-    measure_sizes: bool = False
+    measure_sizes: bool = True
 
 
 class Columns:
@@ -157,7 +158,7 @@ class _EventLoop:
     ) -> None:
         self.world = World.of(tables)
         self.policy, self.accounts = policy, accounts
-        self.measures_sizes = submissions.measure_sizes
+        self.measures_sizes = submissions.measure_sizes and policy.measures_sizes
         count, total = len(submissions.seed), int(submissions.first[-1])
         self.slots = submissions.slots
         self.limited = self.slots < sys.maxsize
@@ -188,6 +189,7 @@ class _EventLoop:
         self.front = np.zeros(count, dtype=np.int64)
         self.flying = np.zeros(count, dtype=np.int64)
         self.profiled = np.zeros((count, gpus, submissions.jobs.arms), dtype=np.bool_)
+        self.measured = np.zeros((count, gpus), dtype=np.bool_)
         if self.limited:
             self.events = np.full((count, self.slots), np.inf)
         else:
@@ -273,6 +275,10 @@ class _EventLoop:
         table = self.table[recurrence].astype(np.int64)
         gpu, model = self._gpus(recurrence)
         which = self._rows(rows, gpu)
+        first = ~self.measured[rows, gpu] if self.measures_sizes else None
+        if first is not None and first.any():
+            self.measured[rows, gpu] = True
+            self._measure_sizes(rows[first], gpu[first], model[first], table[first])
         choices = self.policy.choose(self.state, which, model, attempt)
         self.policy.decided(self.state, which, choices)
         arm = choices.arm
@@ -290,8 +296,8 @@ class _EventLoop:
         trial.converged[cell], trial.epochs[cell] = ran.converged, ran.epochs
         trial.cost[cell], trial.epoch_cost[cell] = ran.cost, ran.epoch_cost
         trial.load[cell], trial.full_cost[cell] = ran.load, ran.full_cost
-        if self.measures_sizes:
-            ran = self.world.with_sizes_measured(ran, table, ~any_arm(self.profiled[rows, gpu]))
+        if first is not None:
+            ran = self.world.with_sizes_measured(ran, table, first)
         self.accounts.began(self.origin[rows], cell, recurrence, ran)
         now, stretch = self.clock[rows], self.stretch[recurrence]
         end = now + ran.time * stretch
@@ -340,9 +346,7 @@ class _EventLoop:
             full_cost=trial.full_cost[cell],
         )
         self.policy.ended(self.state, self._rows(rows, gpu), trials)
-        if self.measures_sizes:
-            self._learn_sizes(rows, cell, gpu, model)
-        self.profiled[rows, gpu, arm] |= epochs > 0
+        self._profile(rows[epochs > 0], cell[epochs > 0])
         self._advance(rows)
         over = converged | (trial.attempt[cell] >= MAX_ATTEMPTS)
         done, left = rows[over], cell[over]
@@ -352,27 +356,42 @@ class _EventLoop:
         self.accounts.finished(self.origin[done], left, trial)
         return rows[~over], cell[~over]
 
-    def _learn_sizes(self, rows: Ints, cell: Ints, gpu: Ints, model: Ints) -> None:
-        """Pass on what the first trial on a GPU model has measured at every batch size.
+    def _measure_sizes(
+        self, rows: Ints, gpu: Ints, model: Ints, table: Ints, scale: Floats | None = None
+    ) -> None:
+        """Pass on what an epoch costs at every batch size, at the highest power limit.
 
-        That is the cost at the highest power limit; lower ones are assumed to save as much as at
-        the batch size of the trial.
+        Args:
+            rows: The jobs.
+            gpu: GPU model of each; `model` is the one that a state of the policy distinguishes.
+            model: See there.
+            table: Table of each.
+            scale: Factor on the costs.
         """
-        first = ~any_arm(self.profiled[rows, gpu])
-        rows, cell, gpu, model = rows[first], cell[first], gpu[first], model[first]
-        if not len(rows):
-            return
-        world, trial = self.world, self.trial
-        table = self.table[trial.recurrence[cell]].astype(np.int64)
-        best = trial.epoch_cost[cell] / trial.full_cost[cell]
-        valid = self.state.lanes.valid[self._rows(rows, gpu)]
-        for arm in range(self.profiled.shape[2]):
-            offered = valid[:, arm] & (arm != trial.arm[cell])
-            arms = np.full(int(offered.sum()), arm)
-            at = table[offered], arms, world.highest[table[offered]]
-            cost = world.cost[at] * best[offered]
-            notes = FirstEpochs(arms, model[offered], cost, world.load[at])
-            self.policy.noted(self.state, self._rows(rows[offered], gpu[offered]), notes)
+        world = self.world
+        arm = np.arange(self.profiled.shape[2])
+        at = table[:, None], arm, world.highest[table][:, None]
+        cost = world.cost[at] if scale is None else world.cost[at] * scale[:, None]
+        # What a trial has measured with its best power limit is known better.
+        cost = np.where(self.profiled[rows, gpu], np.nan, cost)
+        self.policy.measured(self.state, self._rows(rows, gpu), model, cost, world.load[at])
+
+    def _profile(self, rows: Ints, cell: Ints) -> None:
+        """Mark batch sizes as profiled, and make what was measured before comparable with them.
+
+        That was at the highest power limit. Lower ones are assumed to save as much as they do on
+        average where they were profiled.
+        """
+        trial = self.trial
+        gpu, model = self._gpus(trial.recurrence[cell])
+        new = ~self.profiled[rows, gpu, trial.arm[cell]]
+        self.profiled[rows, gpu, trial.arm[cell]] = True
+        if self.measures_sizes and new.any():
+            rows, cell, gpu, model = rows[new], cell[new], gpu[new], model[new]
+            table = self.table[trial.recurrence[cell]].astype(np.int64)
+            profiled = self.profiled[rows, gpu]
+            saving = np.where(profiled, self.world.saving[table], 0.0).sum(axis=1)
+            self._measure_sizes(rows, gpu, model, table, saving / profiled.sum(axis=1))
 
     def _note(self, rows: Ints) -> None:
         """Handle the end of the first epoch of new batch sizes; their trials continue."""
@@ -381,7 +400,7 @@ class _EventLoop:
         gpu, model = self._gpus(trial.recurrence[cell])
         notes = FirstEpochs(arm, model, trial.epoch_cost[cell], trial.load[cell])
         self.policy.noted(self.state, self._rows(rows, gpu), notes)
-        self.profiled[rows, gpu, arm] = True
+        self._profile(rows, cell)
         end = trial.final[cell]
         trial.final[cell] = np.nan
         self._advance(rows)
@@ -424,5 +443,5 @@ class _EventLoop:
 
 _PER_JOB = (
     "seed", "origin", "base", "last", "next", "coming", "clock", "soonest", "front", "flying",
-    "profiled",
+    "profiled", "measured",
 )  # fmt: skip

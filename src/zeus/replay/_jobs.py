@@ -91,7 +91,7 @@ def replay(
     history: bool = False,
     policy: Policy | None = None,
     progress: Callable[[float], None] | None = None,
-    measure_sizes: bool = False,
+    measure_sizes: bool = True,
 ) -> Result:
     """Replay jobs that all have the same policy.
 
@@ -101,8 +101,8 @@ def replay(
         history: Whether to record every recurrence.
         policy: Used instead of the policy that the first job names.
         progress: Called from time to time with the fraction that is done.
-        measure_sizes: Whether the first run on each GPU model measures for some seconds what an
-            epoch costs at every batch size.
+        measure_sizes: Whether programs measure for some seconds what an epoch costs at every batch
+            size, before their first trial on a GPU model. Only the policy `zeus` asks for it.
     """
     submissions, tables = _submissions(jobs, slots)
     submissions = replace(submissions, measure_sizes=measure_sizes)

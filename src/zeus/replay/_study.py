@@ -83,6 +83,7 @@ def study(
     *,
     recurrences: int | None = None,
     progress: Callable[[float], None] | None = None,
+    measure_sizes: bool = True,
     **options: float | int | None,
 ) -> list[Record]:
     """Replay one policy in every scenario with every seed.
@@ -94,6 +95,7 @@ def study(
         recurrences: Recurrences of each job where nothing changes; by default twice its number of
             configurations, as in the paper.
         progress: Called from time to time with the fraction that is done.
+        measure_sizes: As in `replay`.
         options: Fields of the specification: `beta`, `window`, `pruning_rounds`.
     """
     chosen = list(seeds)
@@ -111,7 +113,7 @@ def study(
             if progress is not None:
                 progress((first + share * size) / len(jobs))
 
-        result = replay(chunk, progress=report)
+        result = replay(chunk, progress=report, measure_sizes=measure_sizes)
         records += _records(policy, chunk, of_job[first : first + _MAX_JOBS], result)
     return records
 

@@ -20,7 +20,8 @@ from zeus.optimizer.batch_size.job._job_batch import (
 from zeus.optimizer.batch_size.policies._randomness import uniform
 from zeus.replay._table import JobTable
 
-# A batch size is measured for so many seconds, or for this fraction of its epoch if that is less.
+# A batch size is measured for so many seconds, or for this fraction of the default's epoch if that
+# is less. Programs that measure do the same.
 _MEASURED_SECONDS, _MEASURED_FRACTION = 5.0, 0.05
 # Draws of outcomes must be independent of draws of policies with the same seed.
 _OUTCOMES = 0x6F7574636F6D65
@@ -38,6 +39,8 @@ class World:
             size; `first_energy` and `first_cost` likewise.
         best_power: Index of the best power limit; `highest` is the index of the highest.
         load: Average power as a fraction of the power limit.
+        saving: Cost at the best power limit as a fraction of that at the highest, by table and
+            batch size.
         epochs: Epochs until convergence, by table, batch size and run.
         expected_epochs: Expected epochs until convergence, by table and batch size.
         runs: Number of recorded runs.
@@ -55,6 +58,7 @@ class World:
     best_power: Ints
     highest: Ints
     load: Floats
+    saving: Floats
     epochs: Floats
     expected_epochs: Floats
     runs: Ints
@@ -97,6 +101,7 @@ class World:
             ).astype(np.int64),
             highest=np.array([len(table.power_limits) - 1 for table in tables], dtype=np.int64),
             load=swept(loads),
+            saving=stacked([_saving(table) for table in tables], (arms,), 1.0),
             epochs=stacked([table.epochs for table in tables], (arms, runs), np.inf),
             expected_epochs=stacked([table.expected_epochs for table in tables], (arms,), np.inf),
             runs=stacked([table.runs.astype(np.float64) for table in tables], (arms,), 1).astype(
@@ -183,11 +188,18 @@ class World:
         return replace(ran, time=ran.time + time, energy=ran.energy + energy, cost=ran.cost + cost)
 
 
+def _saving(table: JobTable) -> Floats:
+    cost = _filled(table.epoch_cost)
+    saving: Floats = cost.min(axis=1) / cost[:, -1]
+    return saving
+
+
 def _measuring(table: JobTable) -> tuple[float, float, float]:
     time, energy, cost = (
         _filled(part)[:, -1] for part in (table.time, table.energy, table.epoch_cost)
     )
-    part = np.minimum(_MEASURED_SECONDS / time, _MEASURED_FRACTION)
+    seconds = min(_MEASURED_SECONDS, _MEASURED_FRACTION * float(time[table.default]))
+    part = seconds / time
     return float(part @ time), float(part @ energy), float(part @ cost)
 
 

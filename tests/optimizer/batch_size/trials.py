@@ -47,6 +47,11 @@ class Lane:
         notes = FirstEpochs(choices.arm, np.array([gpu]), np.array([epoch_cost]), np.array([load]))
         self.policy.noted(self.state, ALL, notes)
 
+    def measure(self, costs: dict[int, float], gpu: int = 0) -> None:
+        """Let some steps with every batch size tell what an epoch costs."""
+        cost = np.array([[costs.get(size, np.nan) for size in self.spec.batch_sizes]])
+        self.policy.measured(self.state, ALL, np.array([gpu]), cost, np.ones_like(cost))
+
     def end(
         self,
         choices: Choices,

@@ -44,7 +44,7 @@ def trials_of(work, number, policy, **options):
     own, seed = TABLES[work.table[number]], int(work.seed[number])
     return story(
         own.spec(policy, seed, **options), [own] * len(work.start[jobs]), seed,
-        start=work.start[jobs], stretch=work.stretch[jobs],
+        start=work.start[jobs], stretch=work.stretch[jobs], measure=False,
     )  # fmt: skip
 
 

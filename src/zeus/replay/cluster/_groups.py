@@ -98,6 +98,7 @@ def run_groups(
         table=np.repeat(groups.table.astype(np.int32), np.diff(groups.first)),
         start=groups.start,
         stretch=groups.stretch,
+        measure_sizes=False,  # of a whole cluster's programs, hardly any will
     )
     accounts = _GroupAccounts(groups)
     run(

@@ -10,12 +10,20 @@ from tests.optimizer.batch_size.histories import A40, V100, decided, random_hist
 from tests.present import present
 
 from zeus.errors import JobLogError, RunError
-from zeus.optimizer.batch_size.job._events import Decided, Ended, EpochReported, GpuModel, Profiled
+from zeus.optimizer.batch_size.job._events import (
+    Decided,
+    Ended,
+    EpochReported,
+    GpuModel,
+    Profiled,
+    SizeMeasured,
+)
 from zeus.optimizer.batch_size.job._job_batch import OPTIMIZED, Role
 from zeus.optimizer.batch_size.policies._fingerprint import fingerprint
 from zeus.optimizer.batch_size.policies._job_state import JobState, Setup
 from zeus.replay._jobs import Job, replay
 from zeus.replay._table import JobTable
+from zeus.replay._world import World
 
 POLICIES = ["zeus", "paper", "paper-repaired", "grid", "default"]
 policies = st.sampled_from(POLICIES)
@@ -279,11 +287,17 @@ def table(generator: np.random.Generator) -> JobTable:
     )
 
 
-def lived(world: JobTable, policy: str, recurrences: int) -> list[tuple[int, int, float, bool]]:
+def lived(
+    world: JobTable, policy: str, recurrences: int, *, measure: bool = False
+) -> list[tuple[int, int, float, bool]]:
     """The same job as a client would run it: batch size, trials and cost of each recurrence."""
     job = world.spec(policy)
     gpu = GpuModel("A40", 1)
     brain = JobState(job)
+    limit = world.power_limits[-1]
+    for arm, size in enumerate(world.batch_sizes if measure else ()):
+        cost, load = world.epoch_cost[arm, -1], world.power[arm, -1] / limit
+        brain.apply(SizeMeasured(at=1.0, gpu="A40", batch_size=size, epoch_cost=cost, load=load))
     found = []
     for _ in range(recurrences):
         cost, trials, before = 0.0, 0, None
@@ -348,12 +362,18 @@ def run_trial(brain: JobState, world: JobTable, trial) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("measure", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_job_lives_as_it_does_in_replay(policy, seed):
+def test_a_job_lives_as_it_does_in_replay(policy, seed, measure):
     world = table(np.random.default_rng(seed))
     # The draw among recorded runs needs none where there is one, so outcomes are the same.
-    result = replay([Job(world.spec(policy), [world], [0] * 40, seed=0)], history=True).history
-    for recurrence, (arm, trials, cost, reached) in enumerate(lived(world, policy, 40)):
+    jobs = [Job(world.spec(policy), [world], [0] * 40, seed=0)]
+    result = replay(jobs, history=True, measure_sizes=measure).history
+    if measure and policy == "zeus":
+        # Measuring is paid for before the first trial.
+        result["cost"][0, 0] -= World.of([world]).measuring[0, 2]
+    found = lived(world, policy, 40, measure=measure)
+    for recurrence, (arm, trials, cost, reached) in enumerate(found):
         at = 0, recurrence
         assert (arm, trials, reached) == (
             result["arm"][at],

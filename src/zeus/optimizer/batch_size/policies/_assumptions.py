@@ -43,9 +43,14 @@ class Assumptions:
         luck: Deviation of a single run that did not converge. Searched.
         horizon: Later runs over which an exploration must pay off, plus `per_run` per past run: a
             job that has recurred n times is expected to recur a fraction of n more. Searched.
-        caution: Factor on the waste of a trial, for each doubling beyond the first from batch sizes
-            that have converged, at first; it falls as the horizon grows. Searched.
-        kink: Least deviation of the cost of a batch size that has not run. Searched.
+        caution: Risk of a trial, in runs of the reference, for each doubling beyond the first from
+            batch sizes that have converged, at first; it falls as the horizon grows. `blind` in
+            units of the trial's waste instead, where the cost of an epoch is unknown. Searched.
+        aversion: Log cost by which the first batch size of all must be better, in units of the
+            variance of its log Epochs in relation to the default. Theory: one half gives the mean
+            of a lognormal distribution. Searched around that.
+        kink: Least deviation of the cost of a batch size that has not run, and `step` for taking
+            whole epochs, in epochs. Theory: rounding has a deviation of 0.29. Searched around that.
         mistrust: Least gain, per later run, of a batch size that has not run; half of it for each
             of its runs. Theory: any positive value makes every batch size be tried again and
             again; this one matters only after hundreds of runs.
@@ -60,31 +65,34 @@ class Assumptions:
 
     trend: float = 0.07
     bend: float = 0.5
-    bend_length: float = 3.3
-    tilt: float = 0.14
-    rough: float = 0.05
-    whole: float = 0.085
+    bend_length: float = 3.5
+    tilt: float = 0.165
+    rough: float = 0.078
+    whole: float = 0.146
     noise: float = 0.12
-    noise_weight: float = 2.3
-    odd: float = 0.02
-    price_bend: float = 0.9
+    noise_weight: float = 1.1
+    odd: float = 0.026
+    price_bend: float = 0.76
     price_length: float = 6.6
-    price_tilt: float = 0.12
+    price_tilt: float = 0.125
     price_rough: float = 0.022
     idle: float = 0.64
     transfer: float = 0.2
-    never: float = 0.011
-    cliff: float = 0.08
-    doubt: float = 2.0
-    luck: float = 0.085
+    never: float = 0.024
+    cliff: float = 0.069
+    doubt: float = 1.9
+    luck: float = 0.056
     horizon: float = 10.0
-    per_run: float = 0.35
-    caution: float = 14.0
-    kink: float = 0.1
-    mistrust: float = 0.001
-    restart: float = 1.27
-    relapse: float = 0.3
-    again: float = 2.0
-    worthwhile: float = 0.05
-    runs_per_doubling: float = 0.9
+    per_run: float = 0.14
+    caution: float = 1.0
+    blind: float = 14.0
+    aversion: float = 0.38
+    kink: float = 0.05
+    step: float = 0.37
+    mistrust: float = 0.0035
+    restart: float = 1.43
+    relapse: float = 0.19
+    again: float = 1.9
+    worthwhile: float = 0.067
+    runs_per_doubling: float = 1.1
     settled: float = 17.0

@@ -122,6 +122,8 @@ class Policy(ABC):
             keeps one state for each GPU model.
         avoids_unfit: Whether batch sizes that do not fit in the memory of a GPU are left out there.
             If not, they fail like any other.
+        measures_sizes: Whether it makes use of what an epoch costs at every batch size if that is
+            measured beforehand, for some seconds.
         foresees_epochs: Whether a replay stops runs as the simulator of the paper's authors does:
             by the number of epochs that a threshold pays for at the best power limit. It knows
             their cost beforehand and leaves out what profiling adds. If not, a replay stops runs as
@@ -131,6 +133,7 @@ class Policy(ABC):
     name: ClassVar[str]
     crosses_gpus: ClassVar[bool] = False
     avoids_unfit: ClassVar[bool] = False
+    measures_sizes: ClassVar[bool] = False
     foresees_epochs: bool = False
 
     @abstractmethod
@@ -172,6 +175,20 @@ class Policy(ABC):
 
     def noted(self, state: Any, rows: Rows, notes: FirstEpochs) -> None:  # noqa: B027
         """Update the state for the first epoch of new batch sizes; their trials go on."""
+
+    def measured(  # noqa: B027
+        self, state: Any, rows: Rows, gpu: Ints, epoch_cost: Floats, load: Floats
+    ) -> None:
+        """Update the state for measurements without a trial.
+
+        Args:
+            state: The state of all jobs; it is changed.
+            rows: The jobs that were measured.
+            gpu: GPU model of each.
+            epoch_cost: Cost of one epoch in joules, by job and batch size; NaN if it was not
+                measured.
+            load: Average power as a fraction of the power limit; NaN if unknown.
+        """
 
     @abstractmethod
     def ended(self, state: Any, rows: Rows, trials: Trials) -> None:

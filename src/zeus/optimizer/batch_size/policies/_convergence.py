@@ -6,7 +6,7 @@ import numpy as np
 
 from zeus.optimizer.batch_size.job._job_batch import Bools, Floats, Ints, Rows, any_arm
 from zeus.optimizer.batch_size.policies._assumptions import Assumptions
-from zeus.optimizer.batch_size.policies._belief import nearest
+from zeus.optimizer.batch_size.policies._belief import nearest, relative
 from zeus.optimizer.batch_size.policies._zeus_state import View, ZeusState
 
 # Batch sizes within this many doublings are neighbors: where one misses, the other may, too.
@@ -52,17 +52,20 @@ def hoped_for(state: ZeusState, rows: Rows, gpu: Ints) -> Bools:
     return running & state.profiled[every, gpu]
 
 
-def search(state: ZeusState, rows: Rows, view: View, better: float) -> Ints:
+def search(assume: Assumptions, state: ZeusState, rows: Rows, view: View, better: float) -> Ints:
     """Choose batch sizes while none has converged: outwards from the default, in large steps.
 
-    While the default runs for the first time, one other run tries half of it: the next to explore,
-    at low risk, unless the load of the default shows that it is worse.
+    The first of all is the default, or if the cost of an epoch has been measured beforehand, the
+    one that is likely to cost least. While the first runs, one other run tries half of the default:
+    the next to explore, at low risk, unless the load of the default shows that it is worse.
 
     Args:
+        assume: Prior assumptions.
         state: State of all jobs.
         rows: The jobs of the view.
         view: Beliefs about these jobs.
-        better: Log cost by which half of the default may be worse to be tried.
+        better: Log cost by which a batch size must be better than the default to be the first, and
+            by which half of the default may be worse to be tried.
     """
     position = state.position[rows]
     misses, flying = state.misses[rows], state.flying[rows] > 0
@@ -75,4 +78,26 @@ def search(state: ZeusState, rows: Rows, view: View, better: float) -> Ints:
     half &= view.deficit - np.take_along_axis(view.deficit, default, axis=1) < better
     order = np.where(half, position - 10.0, order)
     found: Ints = np.where(view.allowed, order, np.inf).argmin(axis=1)
+    first = view.met & (state.ended[rows] == 0) & ~any_arm(flying)
+    if first.any():
+        found = np.where(first, _likely_best(assume, state, rows, view, better), found)
+    return found
+
+
+def _likely_best(
+    assume: Assumptions, state: ZeusState, rows: Rows, view: View, better: float
+) -> Ints:
+    """Return the batch size that is likely to cost least before any has run.
+
+    Of those whose epoch was measured, the one of the least expected log cost, to which a multiple
+    of its variance is added: what is far from the default may take far more epochs, or never
+    converge. The default is preferred to what is hardly better.
+    """
+    default = state.lanes.default[rows]
+    every, each = np.arange(len(state.lanes))[rows], np.arange(len(default))
+    variance = relative(state.belief.covariance, (every,), default)[2]
+    cost = view.epochs + view.price + assume.aversion * variance
+    cost[each, default] -= better
+    measured = view.allowed & state.profiled[every, view.gpu]
+    found: Ints = np.where(measured, cost, np.inf).argmin(axis=1)
     return found

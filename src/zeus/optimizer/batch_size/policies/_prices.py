@@ -31,13 +31,16 @@ def learn_prices(assume: Assumptions, state: ZeusState, every: Ints, notes: Firs
     if (seen & known).any():
         shift = value - price.mean[every, notes.gpu, notes.arm]
         shift = np.where(seen & known, shift, 0.0)[:, None]
-        # Or that the first epoch of the trial differed from the others. Then the costs of batch
-        # sizes that were measured earlier do not change.
-        early = state.tentative[every, notes.gpu, notes.arm]
+        # Or that the first epoch of the trial differed from the others. Then the costs of other
+        # batch sizes do not change, unless they are only guessed from this one.
+        others = state.profiled[every, notes.gpu]
+        others[np.arange(len(every)), notes.arm] = False
+        early = state.tentative[every, notes.gpu, notes.arm] & any_arm(others)
         if early.any():
-            before = state.profiled[every, notes.gpu] & early[:, None]
-            before[np.arange(len(every)), notes.arm] = False
-            shift = np.where(before, 0.0, shift)
+            own = np.arange(shift.shape[0])[:, None], notes.arm[:, None]
+            alone = np.zeros(others.shape)
+            alone[own] = shift
+            shift = np.where(early[:, None], alone, shift)
         price.mean[every, notes.gpu] += shift
     fresh = np.flatnonzero(seen & ~known)
     if not len(fresh):
@@ -67,3 +70,17 @@ def learn_prices(assume: Assumptions, state: ZeusState, every: Ints, notes: Firs
     update.observe(each, arm, value, 1e-6)
     price.mean[lanes, gpu], price.covariance[lanes, gpu] = update.mean, update.covariance
     state.profiled[lanes, gpu, arm] = True
+
+
+def learn_early(assume: Assumptions, state: ZeusState, every: Ints, notes: FirstEpochs) -> None:
+    """Learn EpochCost before a trial has ended, or without one: a trial may correct it later.
+
+    Args:
+        assume: Prior assumptions.
+        state: State of all lanes; it is changed.
+        every: Indices of the lanes involved.
+        notes: Measurements of these lanes.
+    """
+    at = every, notes.gpu, notes.arm
+    state.tentative[at] |= ~state.profiled[at] & np.isfinite(notes.epoch_cost)
+    learn_prices(assume, state, every, notes)

@@ -127,9 +127,10 @@ def _gain(assume: Assumptions, state: ZeusState, rows: Rows, view: View, steps: 
         view: Beliefs about these jobs.
         steps: Standard deviation by which trials would move the deficit.
     """
-    # A smooth curve says little about kinks; only a run does.
+    # A smooth curve says little about kinks, and whole epochs are steps; only a run shows them.
     untested = (state.weight[rows] + state.failed[rows]) <= FADED
-    steps = np.where(untested[:, None], np.maximum(steps, assume.kink), steps)
+    kink = np.sqrt(assume.kink**2 + assume.step**2 * np.exp(-2 * np.maximum(view.epochs, 0.0)))
+    steps = np.where(untested[:, None], np.maximum(steps, kink[:, None]), steps)
     gain = likely_gain(view.deficit[:, None], steps)
     # Where runs were cut off, a batch size can only gain if those runs were unlucky.
     bounds = np.where(view.proven, 0.0, state.bounds[rows])
@@ -153,7 +154,7 @@ def _waste(state: ZeusState, rows: Rows, view: View) -> Floats:
     waste = np.minimum(np.expm1(np.minimum(view.deficit + view.spread / 2, _WORST)), most)
     waste = waste + view.never * np.maximum(most - waste, 0.0)
     every = np.arange(len(state.lanes))[rows]
-    new = ~state.profiled[every, view.gpu]
+    new = ~state.profiled[every, view.gpu] | state.tentative[every, view.gpu]
     wasted: Floats = waste + np.where(new, profiling_cost(state, rows)[:, None] * epoch, 0.0)
     return wasted
 

@@ -14,13 +14,17 @@ converged. For every other one, `_valuation.py` computes in units of r's cost
 
 and what exploring b is worth is, over a horizon of H later runs,
 
-    worth(b) = max over m of  H gain_m(b) - m waste(b) risk(b),      H = horizon + per_run x trials
-    risk(b)  = 1 + caution x max(0, a(b) - 1) x horizon / H
+    worth(b) = max over m of  H gain_m(b) - m (waste(b) + risk(b)),  H = horizon + per_run x trials
+    risk(b)  = max(0, a(b) - 1) x horizon / H x (caution, or blind x waste(b) without EpochCost(b))
 
 where a(b) is how far b is away in doublings, from r and from the nearest one that has converged, on
 average: leaps are risky as long as little is known. The batch size of the highest worth is chosen,
 r itself if none is worth more than 0 (its own runs also show whether another one is better; that is
 r's worth). Those that the exploration budget does not allow are left out (`_budget.py`).
+
+**First night.** Nothing has converged, so there is no reference: the default runs. But if programs
+have measured beforehand what an epoch costs at every batch size, the one of the least expected cost
+runs, where uncertainty counts against those that are far from the default (`_convergence.py`).
 
 **Guarantee.** After n runs of b its gain is at least mistrust / 2^n, its waste is bounded, and H
 grows with every trial. So every batch size is tried again and again, on the other side of every
@@ -66,7 +70,7 @@ from zeus.optimizer.batch_size.policies._belief import Belief, matern, tail_prob
 from zeus.optimizer.batch_size.policies._budget import affordable
 from zeus.optimizer.batch_size.policies._convergence import search
 from zeus.optimizer.batch_size.policies._learning import FADED, fit_epochs, learn
-from zeus.optimizer.batch_size.policies._prices import learn_prices
+from zeus.optimizer.batch_size.policies._prices import learn_early
 from zeus.optimizer.batch_size.policies._valuation import TRIALS, valued
 from zeus.optimizer.batch_size.policies._zeus_state import LEVEL, View, ZeusState
 
@@ -90,6 +94,7 @@ class ZeusPolicy(Policy):
     name = "zeus"
     crosses_gpus = True
     avoids_unfit = True
+    measures_sizes = True
 
     def __init__(self, assumptions: Assumptions | None = None) -> None:
         self.assume = Assumptions() if assumptions is None else assumptions
@@ -183,7 +188,7 @@ class ZeusPolicy(Policy):
         patient = np.where(lanes.window[rows] > 0, 1, _PATIENT)
         lost = ~(some | hoping) | ((attempt > patient) & (state.misses[rows][each, reference] > 1))
         if lost.any():
-            arm = np.where(lost, search(state, rows, view, _BETTER), arm)
+            arm = np.where(lost, search(self.assume, state, rows, view, _BETTER), arm)
         # Without a budget for exploring, only the power limit is optimized.
         fixed = lanes.budget[rows] == 0
         arm = np.where(fixed, lanes.default[rows], arm)
@@ -236,9 +241,11 @@ class ZeusPolicy(Policy):
             new[np.arange(len(new)), view.reference] = False
             soon = _MEANWHILE * state.flying[rows].sum(axis=1)
             horizon = np.where(view.some & any_arm(new), np.minimum(horizon, soon), horizon)
-        caution = self.assume.caution * self.assume.horizon / self.horizon(state, rows)
-        risk = 1.0 + caution[:, None] * np.maximum(view.away - 1.0, 0.0)
-        wasted = TRIALS * (view.waste * risk)[:, None]
+        far = np.maximum(view.away - 1.0, 0.0)
+        far = far * (self.assume.horizon / self.horizon(state, rows))[:, None]
+        priced = state.profiled[np.arange(len(state.lanes))[rows], view.gpu]
+        risk = far * np.where(priced, self.assume.caution, self.assume.blind * view.waste)
+        wasted = TRIALS * (view.waste + risk)[:, None]
         worth = (horizon[:, None, None] * view.gain - wasted).max(axis=1)
         if flying.any():
             # A batch size in flight is being explored. Others follow where costs are likely to
@@ -334,11 +341,21 @@ class ZeusPolicy(Policy):
 
     def noted(self, state: ZeusState, rows: Rows, notes: FirstEpochs) -> None:
         """Learn the cost of an epoch before the trial ends, for decisions until then."""
-        every = np.arange(len(state.lanes))[rows]
-        at = every, notes.gpu, notes.arm
-        state.tentative[at] |= ~state.profiled[at] & np.isfinite(notes.epoch_cost)
-        learn_prices(self.assume, state, every, notes)
+        learn_early(self.assume, state, np.arange(len(state.lanes))[rows], notes)
         self._fit(state, rows, notes.gpu)
+
+    def measured(
+        self, state: ZeusState, rows: Rows, gpu: Ints, epoch_cost: Floats, load: Floats
+    ) -> None:
+        """Learn the cost of an epoch at many batch sizes."""
+        every = np.arange(len(state.lanes))[rows]
+        known = np.isfinite(epoch_cost) & state.lanes.valid[rows]
+        for number in np.flatnonzero(known.any(axis=0)):
+            some = known[:, number]
+            arm = np.full(int(some.sum()), number)
+            notes = FirstEpochs(arm, gpu[some], epoch_cost[some, number], load[some, number])
+            learn_early(self.assume, state, every[some], notes)
+        self._fit(state, rows, gpu)
 
     def ended(self, state: ZeusState, rows: Rows, trials: Trials) -> None:
         """Learn the cost of an epoch, and the epochs until convergence or a lower bound."""
