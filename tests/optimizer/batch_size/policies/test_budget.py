@@ -145,3 +145,15 @@ def test_it_is_learned_what_profiling_costs():
     # Later trials of the same batch size profile nothing, and teach nothing about it.
     lane.end(lane.begin(1), 10, epoch_cost=100.0)
     assert profiling_cost(lane.state, ALL)[0] == pytest.approx(0.4)
+
+
+def test_a_cost_that_nobody_can_believe_is_survived():
+    lane = job()
+    play(lane, STEEP, 3)
+    before = left(lane.state, ALL)[0]
+    lane.end(lane.begin(), 10, epoch_cost=1e300)
+    lane.end(lane.begin(), 10, epoch_cost=1e-300, profiling=1e9)
+    after = left(lane.state, ALL)[0]
+    assert np.isfinite(after)
+    assert after < before
+    lane.end(lane.begin(), 10, epoch_cost=100.0)

@@ -19,6 +19,9 @@ import numpy as np
 from zeus.optimizer.batch_size.job._job_batch import Bools, Floats, Ints, Rows, Trials, any_arm
 from zeus.optimizer.batch_size.policies._zeus_state import View, ZeusState
 
+# Default runs that a trial may count as at most: a cost beyond belief must not be infinite.
+_MOST = 1e9
+
 
 def left(state: ZeusState, rows: Rows) -> Floats:
     """Return what exploring may cost beyond the default, in default runs, by job."""
@@ -73,11 +76,14 @@ def account(state: ZeusState, rows: Rows, every: Ints, trials: Trials, first: Bo
     run = np.exp(np.minimum(run, 500.0))
     # The first run is a default run, only at a better power limit. Runs that were killed cost what
     # they cost, but not because of exploring.
-    cost = np.where(known, trials.cost / run, np.exp(-full))
+    with np.errstate(over="ignore"):  # reported costs may be anything
+        runs = np.minimum(trials.cost / run, _MOST)
+    cost = np.where(known, runs, np.exp(-full))
     state.spent[rows] += np.where(trials.void, 0.0, cost)
     state.nights[rows] += trials.converged
     first = first & (trials.epochs >= 1) & np.isfinite(trials.epoch_cost)
-    extra = trials.cost / np.where(first, trials.epoch_cost, 1.0) - trials.epochs
+    with np.errstate(over="ignore"):
+        extra = trials.cost / np.where(first, trials.epoch_cost, 1.0) - trials.epochs
     state.overhead[rows, 0] += np.where(first, np.minimum(np.maximum(extra, 0.0), 5.0), 0.0)
     state.overhead[rows, 1] += first
 
