@@ -171,6 +171,20 @@ def test_other_pipelines(plan):
     assert "16 GPUs" in done.stdout
 
 
+def test_a_time_per_link(plan, profile, tmp_path):
+    done = plan("--communication", "0.02/0.01", "--json", "plan.json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "plan.json").read_text())
+    (steps,) = [point["plan"] for point in found if "plan" in point]
+    sent = [step for step in steps if step["instruction"] == "communication"]
+    assert {(step["stage"], step["time"]) for step in sent} == {(0, 0.02), (1, 0.01)}
+    with profile.open("a") as file:
+        file.write("0,communication,,0.02,0\n")
+    done = plan("--json", "again.json")
+    assert done.returncode == 0, done.stderr
+    assert '"communication"' in (tmp_path / "again.json").read_text()
+
+
 def test_a_deadline_that_no_plan_keeps_is_told(plan, tmp_path):
     done = plan("--deadline", "0.001", "--json", "plan.json")
     assert done.returncode == 1
@@ -189,6 +203,9 @@ def test_a_deadline_that_no_plan_keeps_is_told(plan, tmp_path):
         (["--chunks", "0"], "a whole number of at least 1"),
         (["--plans", "many"], "a whole number"),
         (["--communication", "-1"], "a number, at least 0"),
+        (["--communication", "0.1,,0.1"], "a number, at least 0, but got ''"),
+        (["--communication", "0.1/0.1/0.1"], "a number, at least 0, but got '0.1/0.1'"),
+        (["--communication", "0.1,0.2"], "but got 2 for 2 stages (1 link): 0.1, 0.2"),
         (["--deadline", "nan"], "`seconds` must be finite"),
         (["--trace", "plan", "--json", "./plan"], "must be given once, but --trace gives plan"),
         (["--json", "profile.csv"], "must be given once, but --json gives profile.csv"),
@@ -225,7 +242,10 @@ def test_a_missing_file(plan, profile):
 @pytest.mark.parametrize(
     ("option", "rule"),
     [
-        ("--communication=1e308", "`time <= 1e+06` must hold, but got time=1e+308"),
+        (
+            "--communication=1e308",
+            "`communication <= 1e+06` must hold, but got ",
+        ),
         ("--data-loading=1e308", "`time <= 1e+06` must hold, but got time=1e+308"),
         ("--communication=1e-300", "`time >= 1e-12` must hold for 'communication'"),
         ("--blocking-power=1e308", "`blocking_power <= 1e+21` must hold"),

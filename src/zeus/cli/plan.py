@@ -59,6 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 examples:
   zeus plan profile.csv --microbatches 12 --blocking-power 70.38
   zeus plan profile.csv --microbatches 12 --blocking-power 70.38 --slowdown 1.1 --figure plan.svg
+  zeus plan profile.csv --microbatches 12 --blocking-power 70.38 --communication 0.005,0.005,0.05
   zeus plan profile.csv --schedule interleaved --chunks 2 --microbatches 16 \\
       --blocking-power 83.64 --deadline 3.1 --output plan.json --trace plan.trace.json"""
     parser.add_argument("profile", metavar="PROFILE", help="CSV table of measurements")
@@ -90,10 +91,11 @@ examples:
     )
     what.add_argument(
         "--communication",
-        type=_AMOUNT,
-        default=0.0,
-        metavar="S",
-        help="seconds to send a result to the next stage (default: 0)",
+        type=_link_times,
+        metavar="S[,S...]",
+        help="seconds to send a result to the neighboring stage: one value for all links, or one "
+        "for each link between neighboring stages, such as 0.005,0.005,0.05; S/S if activations "
+        "and gradients differ (default: as in PROFILE, or 0)",
     )
     what.add_argument(
         "--data-loading",
@@ -193,6 +195,15 @@ def _usage_errors() -> Iterator[None]:
         raise UsageError(str(error)) from None
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from None
+
+
+def _link_times(text: str) -> list[float | tuple[float, float]]:
+    """Parse message times: by link, and by direction where they differ."""
+    times: list[float | tuple[float, float]] = []
+    for link in text.split(","):
+        there, slash, back = link.partition("/")
+        times.append((_AMOUNT(there), _AMOUNT(back)) if slash else _AMOUNT(there))
+    return times
 
 
 def _choosable() -> list[Entry]:

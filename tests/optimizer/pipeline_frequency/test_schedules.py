@@ -307,7 +307,7 @@ def test_a_schedule_that_waits_for_itself_is_refused(profile):
         ({"schedule": "zbv"}, "chunks=2 and 3 stages"),
         ({"schedule": "zbv", "chunks": 1}, "zbv has two stages per rank, but got 1"),
         ({"schedule": "interleaved", "microbatches": 7}, "equal rounds"),
-        ({"communication": -1.0}, "`time >= 0`"),
+        ({"communication": -1.0}, "`communication >= 0`"),
     ],
 )
 def test_rules_of_schedules(profile, arguments, said):

@@ -85,7 +85,7 @@ class Pipeline:
         for label, count in counts.items():
             counted(label, count, MAX_COUNT)
         self.devices = devices
-        self.blocking_power = _bounded("blocking_power", blocking_power, MAX_WATTS)
+        self.blocking_power = bounded("blocking_power", blocking_power, MAX_WATTS)
         self.tensor_parallel = tensor_parallel
         self.data_parallel = data_parallel
         self.name = name
@@ -196,7 +196,7 @@ class Pipeline:
             energy = 0.0 if device is None else self.blocking_power * time
         return self.add(
             instruction,
-            [Option(None, _bounded("time", time, MAX_SECONDS), energy)],
+            [Option(None, bounded("time", time, MAX_SECONDS), energy)],
             device=device,
             stage=stage,
             microbatch=microbatch,
@@ -327,7 +327,8 @@ def _check(instruction: str, options: Iterable[Option]) -> None:
             raise PipelineError(f"`{rule}` must hold for {instruction!r}, but got {option}")
 
 
-def _bounded(name: str, value: float, most: float) -> float:
+def bounded(name: str, value: object, most: float) -> float:
+    """Return the value; raise `PipelineError` if it is not a number from 0 to `most`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise PipelineError(f"`{name}` must be a number, but got {name}={value!r}")
     if not 0 <= value <= most:

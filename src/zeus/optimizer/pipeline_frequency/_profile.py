@@ -1,7 +1,10 @@
 """Time and energy of a pipeline's computations at each clock, by stage and instruction.
 
 A profile is a CSV table with the columns stage, instruction, frequency (MHz), time (s) and energy
-(J, of one GPU). Measurements are used as they are. Noise in them is handled like this:
+(J, of one GPU). Rows of the instruction `communication` have no frequency: their time is that of a
+message between the stage and the next one, in either direction.
+
+Measurements are used as they are. Noise in them is handled like this:
 
 - *Repeated.* Several rows of one stage, instruction and frequency are measurements of the same
   thing; their mean is used.
@@ -25,6 +28,7 @@ from zeus.errors import StageProfileError
 from zeus.optimizer.pipeline_frequency._tables import number, refuse, rows
 
 COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
+COMMUNICATION = "communication"
 # Beyond any GPU, yet sums and quotients of such values do not overflow.
 MIN_SECONDS, MAX_SECONDS, MAX_JOULES, MAX_MEGAHERTZ = 1e-12, 1e6, 1e12, 1e5
 
@@ -241,12 +245,20 @@ def _read(path: Path) -> Profile:
             refuse(where, "stage", "a whole number, 0 or more", cells["stage"])
         if not cells["instruction"]:
             refuse(where, "instruction", "a name", cells["instruction"])
-        frequency = number(cells, "frequency", where)
         option = Option(
-            int(frequency) if frequency.is_integer() else frequency,
+            _frequency(cells, where),
             number(cells, "time", where),
             number(cells, "energy", where),
         )
         key = stage, cells["instruction"]
         options.setdefault(key, []).append(_checked(option, where))
     return Profile(options, str(path))
+
+
+def _frequency(cells: Mapping[str, str], where: str) -> float | None:
+    if cells["instruction"] == COMMUNICATION:
+        if cells["frequency"]:
+            refuse(where, "frequency", f"empty for {COMMUNICATION}", cells["frequency"])
+        return None
+    frequency = number(cells, "frequency", where)
+    return int(frequency) if frequency.is_integer() else frequency

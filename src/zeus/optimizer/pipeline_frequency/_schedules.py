@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from zeus.errors import PipelineError
+from zeus.optimizer.pipeline_frequency._links import Links, LinkTimes
 from zeus.optimizer.pipeline_frequency._pipeline import Pipeline, counted
-from zeus.optimizer.pipeline_frequency._profile import Profile
+from zeus.optimizer.pipeline_frequency._profile import COMMUNICATION, Profile
 
 FORWARD, BACKWARD, RECOMPUTATION = "forward", "backward", "recomputation"
 BACKWARD_INPUT, BACKWARD_WEIGHT = "backward_input", "backward_weight"
-COMMUNICATION, DATA_LOADING = "communication", "data_loading"
+DATA_LOADING = "data_loading"
 _GRADIENTS = (BACKWARD, BACKWARD_INPUT)  # compute the gradient that the previous stage waits for
 
 
@@ -253,7 +254,7 @@ def build(
     chunks: int | None = None,
     tensor_parallel: int = 1,
     data_parallel: int = 1,
-    communication: float = 0.0,
+    communication: LinkTimes | None = None,
     data_loading: float = 0.0,
     name: str = "",
 ) -> Pipeline:
@@ -272,7 +273,10 @@ def build(
         tensor_parallel: GPUs per rank; the profile is of each one.
         data_parallel: Number of pipelines that do the same.
         communication: Seconds from the end of a computation until the next stage has its result,
-            if that is on another rank. No GPU is busy with it.
+            if that is on another rank: one value for all links, or one for each of the `stages - 1`
+            links between neighboring stages. A value of a list may be a pair: of activations, and
+            of gradients, which go the other way. By default as in the profile, or none. No GPU is
+            busy with it.
         data_loading: Seconds that the first stage waits for the data of each microbatch.
         name: Name of the model; by default that of the profile.
 
@@ -307,8 +311,12 @@ def build(
         data_parallel=data_parallel,
         name=name or profile.name,
     )
+    if communication is None:
+        links = Links.measured(profile)
+    else:
+        links = Links.of(communication, profile.stages)
     order = schedule(shape)
-    _Builder(pipeline, completed(profile, order), order, communication, data_loading).run()
+    _Builder(pipeline, completed(profile, order), order, links, data_loading).run()
     return pipeline
 
 
@@ -331,13 +339,13 @@ class _Builder:
         pipeline: Pipeline,
         profile: Profile,
         order: Order,
-        communication: float,
+        links: Links,
         data_loading: float,
     ) -> None:
         self._pipeline = pipeline
         self._profile = profile
         self._order = order
-        self._communication = communication
+        self._links = links
         self._data_loading = data_loading
         self._steps = {step: rank for rank, steps in enumerate(order) for step in steps}
         if len(self._steps) < sum(map(len, order)):
@@ -397,15 +405,16 @@ class _Builder:
         )
         start = max([self._free[rank], *(end for _, end in inputs)])
         end = self._free[rank] = start + options[0].time
-        if self._communication and self._sends(step):
+        message = self._message_time(step)
+        if message:
             number = self._pipeline.add_fixed(
                 COMMUNICATION,
-                self._communication,
+                message,
                 stage=stage,
                 microbatch=microbatch,
                 after=[number],
             )
-            end += self._communication
+            end += message
         self._done[step] = number, end
         return step
 
@@ -421,14 +430,18 @@ class _Builder:
             found = self._found(FORWARD, step.stage, step.microbatch)
         return [] if found is None else [found]
 
-    def _sends(self, step: Step) -> bool:
-        """Return whether another rank needs the result."""
-        receiver = None
+    def _message_time(self, step: Step) -> float:
+        """Return seconds until the stage that needs the result has it; 0 if on the same rank."""
+        receiver, seconds = None, 0.0
         if step.instruction == FORWARD:
             receiver = self._found(FORWARD, step.stage + 1, step.microbatch)
+            seconds = 0.0 if receiver is None else self._links.activations[step.stage]
         elif step.instruction in _GRADIENTS:
             receiver = self._gradient(step.stage - 1, step.microbatch)
-        return receiver is not None and self._steps[receiver] != self._steps[step]
+            seconds = 0.0 if receiver is None else self._links.gradients[step.stage - 1]
+        if receiver is None or self._steps[receiver] == self._steps[step]:
+            return 0.0
+        return seconds
 
     def _found(self, instruction: str, stage: int, microbatch: int) -> Step | None:
         step = Step(instruction, stage, microbatch)

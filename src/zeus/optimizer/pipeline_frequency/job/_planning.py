@@ -18,8 +18,7 @@ from zeus.errors import PipelineError
 from zeus.frontier import Point
 from zeus.optimizer.pipeline_frequency._limit import Limit
 from zeus.optimizer.pipeline_frequency._pipeline import Execution, Pipeline
-from zeus.optimizer.pipeline_frequency._profile import Option
-from zeus.optimizer.pipeline_frequency._schedules import COMMUNICATION
+from zeus.optimizer.pipeline_frequency._profile import COMMUNICATION, Option
 from zeus.optimizer.pipeline_frequency._solver import PLANS, Solution, solve
 from zeus.optimizer.pipeline_frequency.job._job import PipelineJob, Rank
 from zeus.optimizer.pipeline_frequency.job._messages import (
