@@ -17,11 +17,20 @@
 #include <string.h>
 
 enum { SOURCE = 0, SINK = 1 };
+#define CLOSED (UNBOUNDED + UNBOUNDED / 2) /* length of a link that can carry nothing */
 
 typedef struct {
     int64_t distance;
     int32_t node;
 } Entry;
+
+/* An arc as one of its ends sees it. The searches read nothing else of it, so all links of a node
+ * lie side by side, and how long a link is is kept up to date where flow changes, which is rare. */
+typedef struct {
+    int64_t length;         /* what it adds to the slack: see `slack` */
+    int32_t to;
+    int32_t link;           /* 2 x arc, plus 1 if against its direction */
+} Link;
 
 typedef struct {
     int32_t nodes;
@@ -35,8 +44,10 @@ typedef struct {
     const int64_t *ticks;   /* of all corners; place 0 is that of arcs without length */
     const int64_t *slope;
     int64_t *when;          /* of each node */
-    int32_t *link_start;    /* links of a node: 2 x arc, plus 1 if against its direction */
-    int32_t *link;
+    int32_t *link_start;    /* places of a node's links */
+    Link *link;
+    int32_t *place;         /* of each link, by its number */
+    int32_t *via;           /* place of the link by which a node was found */
     int64_t *distance;
     int32_t *level;
     int32_t *current;
@@ -68,24 +79,6 @@ static int32_t corner_back(const Network *network, int32_t arc)
     return network->flow[arc] > slope_beyond(network, arc, corner) ? corner : corner + 1;
 }
 
-static int64_t span(const Network *network, int32_t arc)
-{
-    return network->when[network->head[arc]] - network->when[network->tail[arc]];
-}
-
-/* How far an arc is from being able to carry more. */
-static int64_t slack_forward(const Network *network, int32_t arc)
-{
-    return span(network, arc) - network->ticks[network->at[arc]];
-}
-
-/* How far it is from being able to carry less; -1 if it cannot. */
-static int64_t slack_backward(const Network *network, int32_t arc)
-{
-    int32_t corner = corner_back(network, arc);
-    return corner < 0 ? -1 : network->ticks[corner] - span(network, arc);
-}
-
 static int64_t room(const Network *network, int32_t link)
 {
     int32_t arc = link >> 1;
@@ -93,6 +86,14 @@ static int64_t room(const Network *network, int32_t link)
         return network->flow[arc] - slope_beyond(network, arc, corner_back(network, arc));
     int32_t corner = network->at[arc];
     return corner == network->first[arc] ? UNBOUNDED : network->slope[corner] - network->flow[arc];
+}
+
+/* Keep the two links of an arc up to date with its flow. */
+static void measure_links(Network *network, int32_t arc)
+{
+    int32_t back = corner_back(network, arc);
+    network->link[network->place[2 * arc]].length = -network->ticks[network->at[arc]];
+    network->link[network->place[2 * arc + 1]].length = back < 0 ? CLOSED : network->ticks[back];
 }
 
 static void change_flow(Network *network, int32_t link, int64_t amount)
@@ -105,21 +106,18 @@ static void change_flow(Network *network, int32_t link, int64_t amount)
     while (flow < slope_beyond(network, arc, corner))
         corner++;
     network->at[arc] = corner;
-}
-
-static int32_t far_end(const Network *network, int32_t link)
-{
-    return link & 1 ? network->tail[link >> 1] : network->head[link >> 1];
+    measure_links(network, arc);
 }
 
 static int32_t near_end(const Network *network, int32_t link)
 {
-    return far_end(network, link ^ 1);
+    return link & 1 ? network->head[link >> 1] : network->tail[link >> 1];
 }
 
-static int64_t slack(const Network *network, int32_t link)
+/* How far a link is from being able to carry flow. */
+static int64_t slack(const Network *network, int32_t node, const Link *link)
 {
-    return link & 1 ? slack_backward(network, link >> 1) : slack_forward(network, link >> 1);
+    return network->when[link->to] - network->when[node] + link->length;
 }
 
 /* --- how much everything moves until the next path without slack ------------------------------ */
@@ -155,20 +153,34 @@ static Entry pop(Network *network)
     return top;
 }
 
-/* Offer a way from a node on to all others that it is linked with. */
+/* Offer a way from a node on to all others that it is linked with. What is as near as the node
+ * itself needs no turn in the heap, and what is as far as the sink moves like the sink. */
 static void relax(Network *network, int32_t node, int64_t distance)
 {
-    for (int32_t place = network->link_start[node]; place < network->link_start[node + 1];
-         place++) {
-        int32_t link = network->link[place];
-        int32_t other = far_end(network, link);
-        if (network->settled[other])
-            continue;
-        int64_t gap = slack(network, link);
-        if (gap >= 0 && distance + gap < network->distance[other]) {
-            network->distance[other] = distance + gap;
-            push(network, distance + gap, other);
+    int32_t *stack = network->queue + network->reached;
+    int32_t height = 0;
+    for (;;) {
+        for (int32_t place = network->link_start[node]; place < network->link_start[node + 1];
+             place++) {
+            const Link *link = &network->link[place];
+            int32_t other = link->to;
+            if (network->settled[other])
+                continue;
+            int64_t far = distance + slack(network, node, link);
+            if (far >= network->distance[other] || far >= network->distance[SINK])
+                continue;
+            network->distance[other] = far;
+            network->via[other] = place;
+            if (far > distance) {
+                push(network, far, other);
+            } else {
+                network->settled[other] = 1;
+                stack[height++] = other;
+            }
         }
+        if (height == 0)
+            return;
+        node = stack[--height];
     }
 }
 
@@ -185,11 +197,11 @@ static int64_t shortening(Network *network)
         relax(network, network->queue[place], 0);
     while (network->waiting > 0) {
         Entry entry = pop(network);
+        if (entry.node == SINK)
+            break;
         if (network->settled[entry.node])
             continue;
         network->settled[entry.node] = 1;
-        if (entry.node == SINK)
-            break;
         relax(network, entry.node, entry.distance);
     }
     return network->distance[SINK];
@@ -208,10 +220,11 @@ static int reachable(Network *network)
         int32_t node = network->queue[head++];
         for (int32_t place = network->link_start[node]; place < network->link_start[node + 1];
              place++) {
-            int32_t link = network->link[place];
-            int32_t other = far_end(network, link);
-            if (network->level[other] < 0 && slack(network, link) == 0) {
+            const Link *link = &network->link[place];
+            int32_t other = link->to;
+            if (network->level[other] < 0 && slack(network, node, link) == 0) {
                 network->level[other] = network->level[node] + 1;
+                network->via[other] = place;
                 network->queue[tail++] = other;
             }
         }
@@ -238,6 +251,18 @@ static int64_t augment(Network *network, int32_t length, int32_t *cut)
     return amount;
 }
 
+/* Push flow along the path that `shortening` has opened; returns how much. */
+static int64_t use_opened(Network *network)
+{
+    int32_t length = 0, cut = 0;
+    for (int32_t node = SINK; node != SOURCE; length++) {
+        int32_t link = network->link[network->via[node]].link;
+        network->path[length] = link;
+        node = near_end(network, link);
+    }
+    return augment(network, length, &cut);
+}
+
 /* Flow that was added; UNBOUNDED if nothing bounds it, because nothing can be made faster. Less than
  * there could be once the watch is over. */
 static int64_t saturate(Network *network)
@@ -259,14 +284,14 @@ static int64_t saturate(Network *network)
             }
             int32_t *place = &network->current[node];
             for (; *place < network->link_start[node + 1]; ++*place) {
-                int32_t link = network->link[*place];
-                if (network->level[far_end(network, link)] == network->level[node] + 1 &&
-                    slack(network, link) == 0)
+                const Link *link = &network->link[*place];
+                if (network->level[link->to] == network->level[node] + 1 &&
+                    slack(network, node, link) == 0)
                     break;
             }
             if (*place < network->link_start[node + 1]) {
-                network->path[length++] = network->link[*place];
-                node = far_end(network, network->link[*place]);
+                network->path[length++] = network->link[*place].link;
+                node = network->link[*place].to;
             } else if (length > 0) {
                 node = near_end(network, network->path[--length]);
                 network->current[node]++;
@@ -289,7 +314,7 @@ static void release(Network *network)
 {
     void *parts[] = {network->tail, network->head, network->first, network->last, network->at,
                      network->flow, (void *)network->ticks, (void *)network->slope, network->when,
-                     network->link_start, network->link, network->distance, network->level,
+                     network->link_start, network->link, network->place, network->via, network->distance, network->level,
                      network->current, network->queue, network->path, network->settled,
                      network->heap};
     for (size_t part = 0; part < sizeof parts / sizeof *parts; part++)
@@ -316,7 +341,9 @@ static int allocate(Network *network, const Problem *problem)
     network->slope = slope;
     network->when = room_for(network->nodes, sizeof(int64_t));
     network->link_start = room_for((int64_t)network->nodes + 1, sizeof(int32_t));
-    network->link = room_for(2 * arcs, sizeof(int32_t));
+    network->link = room_for(2 * arcs, sizeof(Link));
+    network->place = room_for(2 * arcs, sizeof(int32_t));
+    network->via = room_for(network->nodes, sizeof(int32_t));
     network->distance = room_for(network->nodes, sizeof(int64_t));
     network->level = room_for(network->nodes, sizeof(int32_t));
     network->current = room_for(network->nodes, sizeof(int32_t));
@@ -326,7 +353,7 @@ static int allocate(Network *network, const Problem *problem)
     network->heap = room_for(2 * arcs + 1, sizeof(Entry));
     if (!network->tail || !network->head || !network->first || !network->last || !network->at ||
         !network->flow || !ticks || !slope || !network->when || !network->link_start ||
-        !network->link || !network->distance || !network->level || !network->current ||
+        !network->link || !network->place || !network->via || !network->distance || !network->level || !network->current ||
         !network->queue || !network->path || !network->settled || !network->heap)
         return OUT_OF_MEMORY;
     memcpy(ticks + 1, problem->corner_ticks, sizeof(int64_t) * (size_t)corners);
@@ -364,8 +391,13 @@ static void connect(Network *network, const Problem *problem, const Graph *graph
         network->link_start[node + 1] += network->link_start[node];
     memcpy(network->current, network->link_start, sizeof(int32_t) * (size_t)network->nodes);
     for (int32_t arc = 0; arc < network->arcs; arc++) {
-        network->link[network->current[network->tail[arc]]++] = 2 * arc;
-        network->link[network->current[network->head[arc]]++] = 2 * arc + 1;
+        int32_t there = network->current[network->tail[arc]]++;
+        int32_t back = network->current[network->head[arc]]++;
+        network->link[there] = (Link){0, network->head[arc], 2 * arc};
+        network->link[back] = (Link){0, network->tail[arc], 2 * arc + 1};
+        network->place[2 * arc] = there;
+        network->place[2 * arc + 1] = back;
+        measure_links(network, arc);
     }
 }
 
@@ -479,14 +511,14 @@ static int cut_short(const Network *network, int64_t fastest, Solution *solution
 static int follow(Network *network, const Problem *problem, Targets *targets, Visitor visit,
                   void *context, Solution *solution)
 {
-    int64_t slope = 0, capacity = 0;
+    int64_t slope = 0, opened = 0, capacity = 0;
     for (;;) {
-        int64_t added = saturate(network);
+        int64_t added = opened == UNBOUNDED ? UNBOUNDED : saturate(network);
         if (watch_look(network->watch))
             return cut_short(network, targets->fastest, solution, &capacity);
         if (added == UNBOUNDED)
             break;
-        slope += added;
+        slope += opened + added;
         int failed = record(solution, &capacity, network->when[SINK], slope);
         if (failed)
             return failed;
@@ -508,6 +540,7 @@ static int follow(Network *network, const Problem *problem, Targets *targets, Vi
             int64_t moved = network->distance[node];
             network->when[node] -= moved < shortened ? moved : shortened;
         }
+        opened = use_opened(network);
     }
     int failed = record(solution, &capacity, network->when[SINK], UNBOUNDED);
     if (failed || (targets->count > 0 && targets->next == targets->count))
