@@ -33,6 +33,7 @@ _VARIABLES = (
     simulated.SIMULATE_VARIABLE,
     simulated.SENSORS_VARIABLE,
     simulated.LOAD_VARIABLE,
+    simulated.CLOCK_LAG_VARIABLE,
     STATE_VARIABLE,
     _POWERCAP_VARIABLE,
 )
@@ -155,6 +156,7 @@ def simulated_node(
     clock: Clock | None = None,
     load: float | None = None,
     sensors: Sensors | str | None = None,
+    clock_lag: float | None = None,
 ) -> Node:
     """Return a node with simulated GPUs; in real time if no clock is given.
 
@@ -164,7 +166,7 @@ def simulated_node(
     clock = clock or MonotonicClock()
     if load is None:
         load = simulated.parse_load(os.environ.get(simulated.LOAD_VARIABLE))
-    drivers = simulated.build(spec, clock, load, sensors)
+    drivers = simulated.build(spec, clock, load, sensors, clock_lag)
     gpus = DeviceSet(_visible(drivers))
     if clock.virtual:
         return Node(clock, drivers, gpus, simulated=spec)

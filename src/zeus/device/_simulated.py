@@ -59,11 +59,13 @@ if TYPE_CHECKING:
 SIMULATE_VARIABLE = "ZEUS_SIMULATE"
 LOAD_VARIABLE = "ZEUS_SIMULATE_LOAD"
 SENSORS_VARIABLE = "ZEUS_SIMULATE_SENSORS"
+CLOCK_LAG_VARIABLE = "ZEUS_SIMULATE_CLOCK_LAG"
 
 DEFAULT_SENSORS = PART_SENSORS
 
 _THERMAL_TIME = 40.0  # seconds
 _MIN_HISTORY = 1.5  # seconds
+_MOST_LAG = 1.0  # seconds
 
 
 def parse_spec(spec: str) -> list[GpuModel]:
@@ -121,6 +123,22 @@ def parse_sensors(value: str | None) -> str | None:
     return name
 
 
+def parse_clock_lag(value: str | None) -> float:
+    """Parse `ZEUS_SIMULATE_CLOCK_LAG`: seconds from asking for a clock to having it; 0 if unset."""
+    if value is None or not value.strip():
+        return 0.0
+    try:
+        lag = float(value)
+    except ValueError:
+        lag = float("nan")
+    if not 0 <= lag <= _MOST_LAG:
+        raise SimulationError(
+            f"{CLOCK_LAG_VARIABLE} must be seconds within 0 <= lag <= {_MOST_LAG:g}, "
+            f"but got {value!r}"
+        )
+    return lag
+
+
 def sensors_of(model: GpuModel, chosen: Sensors | str) -> Sensors:
     """Return the sensors of a GPU: those given, or by a name that `parse_sensors` returns."""
     if isinstance(chosen, Sensors):
@@ -147,6 +165,7 @@ class SimulatedGpuDriver(GpuDriver):
         node: str = "",
         activity: float = IDLE,
         sensors: Sensors | None = None,
+        clock_lag: float = 0.0,
     ) -> None:
         """Attach to the state of one simulated GPU.
 
@@ -158,10 +177,12 @@ class SimulatedGpuDriver(GpuDriver):
             node: The node's name: slot 0 of one node is not slot 0 of another.
             activity: Initial load, if no other process simulates it yet.
             sensors: Its sensors; the same in all processes. By default as published for its part.
+            clock_lag: Seconds from asking for a graphics clock to having it.
         """
         self.model = model
         self.shared = not clock.virtual
         self.private = True
+        self.clock_lag = clock_lag
         self._slot = slot
         self._memory = memory
         self.clock = clock
@@ -203,10 +224,15 @@ class SimulatedGpuDriver(GpuDriver):
     def _state(self) -> GpuState:
         state = self._memory.read(self._slot)
         assert state is not None
+        # A clock that was asked for may have come into force since the last change.
+        if state.time < state.clock_since <= self.clock.now():
+            state = self._advanced(state, state.clock_since)
+            state.history.append(state.time, state.energy, self._history_kept)
         return state
 
     def _highest(self, state: GpuState) -> float:
-        return state.graphics_high or self.model.highest_clock
+        waiting = state.time < state.clock_since
+        return (state.clock_before if waiting else state.graphics_high) or self.model.highest_clock
 
     def _power(self, state: GpuState) -> float:
         if state.activity == IDLE:
@@ -219,6 +245,19 @@ class SimulatedGpuDriver(GpuDriver):
         """Return the share of the highest clock at which work of this activity would run now."""
         state = state or self._state()
         return self.model.relative_clock(activity, state.power_limit, self._highest(state))
+
+    def next_clock(self, activity: float) -> tuple[float, float] | None:
+        """Return when a clock that was asked for comes into force, and what it will be.
+
+        That is the seconds until then, and the share of the highest clock at which work of this
+        activity will run; `None` if there is no such clock.
+        """
+        state, now = self._state(), self.clock.now()
+        if now >= state.clock_since:
+            return None
+        asked = state.graphics_high or self.model.highest_clock
+        then = self.model.relative_clock(activity, state.power_limit, asked)
+        return state.clock_since - now, then
 
     def exact_energy(self) -> float:
         """Return the exact joules up to now: a counter without ticks."""
@@ -399,7 +438,9 @@ class SimulatedGpuDriver(GpuDriver):
 
     def lock_graphics_clock(self, clock: ClockRange | None) -> None:
         with self._change() as state:
+            state.clock_before = self._highest(state)
             state.graphics_low, state.graphics_high = _bounds(clock)
+            state.clock_since = state.time + self.clock_lag
 
     def lock_memory_clock(self, clock: ClockRange | None) -> None:
         with self._change() as state:
@@ -422,7 +463,11 @@ def _bounds(clock: ClockRange | None) -> tuple[int, int]:
 
 
 def build(
-    spec: str, clock: Clock, load: float | None, sensors: Sensors | str | None = None
+    spec: str,
+    clock: Clock,
+    load: float | None,
+    sensors: Sensors | str | None = None,
+    clock_lag: float | None = None,
 ) -> list[SimulatedGpuDriver]:
     """Return the GPUs of a simulated node.
 
@@ -432,8 +477,12 @@ def build(
         load: Activity of the GPUs; `None` leaves a shared node as it is, or at full load if new.
         sensors: Sensors of the GPUs, or a name as in `ZEUS_SIMULATE_SENSORS`, which is the
             default. A node with other sensors is another node.
+        clock_lag: Seconds from asking for a graphics clock to having it; by default as in
+            `ZEUS_SIMULATE_CLOCK_LAG`.
     """
     models = parse_spec(spec)
+    if clock_lag is None:
+        clock_lag = parse_clock_lag(os.environ.get(CLOCK_LAG_VARIABLE))
     if not isinstance(sensors, Sensors):
         sensors = parse_sensors(sensors or os.environ.get(SENSORS_VARIABLE)) or DEFAULT_SENSORS
     name = node_name(spec)
@@ -448,7 +497,14 @@ def build(
     for slot, model in enumerate(models):
         own = sensors_of(model, sensors)
         driver = SimulatedGpuDriver(
-            model, slot, memory, clock, node=name, activity=activity, sensors=own
+            model,
+            slot,
+            memory,
+            clock,
+            node=name,
+            activity=activity,
+            sensors=own,
+            clock_lag=clock_lag,
         )
         if fastest_first:
             driver.speed = model.speed

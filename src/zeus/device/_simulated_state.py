@@ -27,7 +27,8 @@ class GpuState:
 
     `counter`, `power_reading` and `average_reading` are the sensor values at their last refresh
     before `time`. `share` is the share of time in which kernels run; in the rest the GPU waits at
-    static power.
+    static power. `graphics_low` and `graphics_high` are the clocks that were asked for last; they
+    are in force from `clock_since` on, and `clock_before` is the highest one until then.
     """
 
     history: History = field(default_factory=History)
@@ -45,6 +46,8 @@ class GpuState:
     memory_high: float = 0.0
     persistence: float = 1.0
     share: float = 1.0
+    clock_before: float = 0.0
+    clock_since: float = 0.0
 
 
 _FIELDS = tuple(each.name for each in fields(GpuState) if each.name != "history")

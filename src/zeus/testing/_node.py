@@ -34,10 +34,13 @@ class SimulatedNode(Node):
             which is the default, or `zeus.device._sensors.Sensors`. Without either, each
             part's published behavior: readings are refreshed periodically, and lag. A node with
             other sensors is another node.
+        clock_lag: Seconds from asking for a graphics clock to having it; until then work runs at
+            the clock before. By default as in `ZEUS_SIMULATE_CLOCK_LAG`, or at once; real GPUs
+            take 2 to 20 ms.
 
     Raises:
-        ValueError: If the specification names an unknown GPU, the load is out of range, or the
-            name of the sensors is unknown.
+        ValueError: If the specification names an unknown GPU, the load or the lag is out of range,
+            or the name of the sensors is unknown.
     """
 
     drivers: tuple[SimulatedGpuDriver, ...]
@@ -49,12 +52,16 @@ class SimulatedNode(Node):
         clock: Clock | None = None,
         load: float | None = None,
         sensors: Sensors | str | None = None,
+        clock_lag: float | None = None,
     ) -> None:
+        if clock_lag is not None:
+            Number(0, 1).check("clock_lag", clock_lag, SimulationError)
         if load is None:
             load = IDLE
         else:
             Number(0, HIGHEST_ACTIVITY).check("load", load, SimulationError)
-        built = simulated_node(spec, clock if clock is not None else VirtualClock(), load, sensors)
+        own = clock if clock is not None else VirtualClock()
+        built = simulated_node(spec, own, load, sensors, clock_lag)
         super().__init__(
             built.clock,
             built.drivers,

@@ -78,10 +78,21 @@ class Workload:
     def kernel_time(self, gpu: Gpu) -> float:
         """Seconds of kernels per step at the GPU's current power limit and clock lock.
 
+        A step that begins now: a clock that was asked for and is not there yet counts from when it
+        comes into force.
+
         Args:
             gpu: GPU that runs the step.
         """
-        clock = simulated_driver(gpu).relative_clock(self.activity)
+        driver = simulated_driver(gpu)
+        now = self._kernels_at(driver.relative_clock(self.activity))
+        coming = driver.next_clock(self.activity)
+        if coming is None or coming[0] >= now:
+            return now
+        until, then = coming
+        return until + (1 - until / now) * self._kernels_at(then)
+
+    def _kernels_at(self, clock: float) -> float:
         return self.gpu_time * (self.compute_bound / clock + 1 - self.compute_bound)
 
     def step_time(self, gpu: Gpu) -> float:
@@ -126,12 +137,16 @@ class Workload:
         clock = _common_clock(gpus)
         begun = clock.now()
         with load_kept(gpus):
-            if steps > _FEW_STEPS:
+            while steps > 0 and (steps <= _FEW_STEPS or self._clocks_change(gpus)):
+                self._run_step(gpus, clock)
+                steps -= 1
+            if steps:
                 self._run_segment(gpus, steps, clock)
-            else:
-                for _ in range(steps):
-                    self._run_step(gpus, clock)
         return clock.now() - begun
+
+    def _clocks_change(self, gpus: Sequence[Gpu]) -> bool:
+        """Whether clocks that were asked for are not there yet."""
+        return any(simulated_driver(gpu).next_clock(self.activity) for gpu in gpus)
 
     def _run_step(self, gpus: Sequence[Gpu], clock: Clock) -> None:
         for gpu in gpus:
