@@ -151,6 +151,18 @@ PUBLIC_NAMES = {
         "simulate",
         "write_tables",
     ],
+    "zeus.replay.pipelines": [
+        "Errors",
+        "Model",
+        "Prediction",
+        "Recording",
+        "Run",
+        "Split",
+        "fit_model",
+        "read_recording",
+        "splits",
+        "validate",
+    ],
     "zeus.server": [
         "create_app",
         "listen",
