@@ -21,7 +21,7 @@ from zeus.optimizer.pipeline_frequency._figure import draw_pipeline
 from zeus.optimizer.pipeline_frequency.api._commands import ListPipelines, ShowPipeline
 from zeus.optimizer.pipeline_frequency.job._job import JobEvent
 from zeus.optimizer.pipeline_frequency.job._messages import Straggler
-from zeus.optimizer.pipeline_frequency.job._planning import Planned
+from zeus.optimizer.pipeline_frequency.job._planning import Messages, Planned
 from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.server.pages._job import check_scope
 from zeus.server.pages._layout import (
@@ -222,7 +222,21 @@ class _Page:
                 watts(power),
                 "unknown: counted as 0 W" if power is None else "of a GPU that waits for another",
             ),
+            *self.messages(self.planned.messages),
         ]
+
+    @staticmethod
+    def messages(found: Messages) -> list[tuple[str, Content, Content]]:
+        """Return the slowest link, and the other links' times, if any is known."""
+        if not found.links:
+            return []
+        slowest = max(found.links, key=lambda stage: found.links[stage])
+        said = f"between stages {slowest} and {slowest + 1}"
+        others = [time for stage, time in found.links.items() if stage != slowest]
+        if others:
+            said += f"; {seconds(min(others))} to {seconds(max(others))} on other links"
+        said += "; both ranks wait for each" if found.block else ""
+        return [("Slowest message", seconds(found.links[slowest]), said)]
 
     def seen(self, planned: float) -> list[tuple[str, Content, Content]]:
         """Return the measured step time compared with the plan, if known."""

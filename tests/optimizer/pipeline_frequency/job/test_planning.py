@@ -33,7 +33,7 @@ def seen(name: str, chunks: int = 1, *, told: bool = False):
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "1f1b-recompute", "zero-bubble"])
 def test_the_graph_is_that_of_the_schedule_that_was_seen(name, told):
     job = complete(seen(name, told=told), loads=LOADS)
-    pipeline, _, power = assemble(job)
+    pipeline, _, power, _ = assemble(job)
     profile = {}
     for rank, record in job.ranks.items():
         for kind, found in present(record.measured).options.items():
@@ -53,7 +53,7 @@ def test_the_graph_is_that_of_the_schedule_that_was_seen(name, told):
 @pytest.mark.parametrize("name", ["interleaved", "zero-bubble", "zbv"])
 def test_stages_of_a_place_are_told_apart_by_their_chunk(name, told):
     job = complete(seen(name, 2, told=told))
-    pipeline, _, power = assemble(job)
+    pipeline, _, power, _ = assemble(job)
     backwards = ("backward", "backward_input", "backward_weight")
     profile = Profile(
         {
@@ -70,7 +70,7 @@ def test_stages_of_a_place_are_told_apart_by_their_chunk(name, told):
 def test_backwards_may_be_split_in_some_stages_only():
     whole = [Instruction("forward"), Instruction("backward")]
     split = [Instruction("forward"), Instruction("backward_input"), Instruction("backward_weight")]
-    pipeline, _, _ = assemble(complete([split, whole]))
+    pipeline, *_ = assemble(complete([split, whole]))
     by_name = {str(operation): number for number, operation in enumerate(pipeline.operations)}
     gradient = pipeline.operations[by_name["backward_input stage 0 microbatch 0"]]
     assert by_name["backward stage 1 microbatch 0"] in gradient.after
@@ -101,7 +101,7 @@ def test_gpus_of_a_place_count_with_the_longest_time_and_all_their_energy():
     job = complete([sequence], degrees=(2, 1, 2))
     slow = measured(sequence, {("forward", 0): 2.0})
     job.put_measurements(1, "session 1", slow, 4.0)
-    pipeline, _, _ = assemble(job)
+    pipeline, *_ = assemble(job)
     # Pipeline 0 takes 0.2 s because of its second GPU, pipeline 1 takes 0.1 s.
     forward = pipeline.operations[0].options[0]
     assert forward.time == pytest.approx((0.2 + 0.1) / 2)
@@ -114,12 +114,12 @@ def test_blocking_power_is_measured_where_there_is_time_and_told_beats_measured(
     job = complete(orders)
     job.put_measurements(3, "session 3", measured(orders[3], power=None), 4.0)
     job.put_measurements(2, "session 2", measured(orders[2], power=110.0), 4.0)
-    assert assemble(job)[2] == pytest.approx(90.0)
+    assert assemble(job).blocking_power == pytest.approx(90.0)
     told = complete(orders)
     told.register(registration(0, (1, 4, 1), "again", blocking_power=55.0), 4.0, lambda _: True)
     told.put_sequence(0, "again", orders[0], 4.0)
     told.put_measurements(0, "again", measured(orders[0]), 4.0)
-    assert assemble(told)[2] == 55.0
+    assert assemble(told).blocking_power == 55.0
 
 
 F, B = Instruction("forward"), Instruction("backward")

@@ -40,7 +40,8 @@ class Training:
         gpu: Model.
         chunks: Stages per rank.
         tell_microbatch: Whether instructions are told with their microbatch.
-        message: Seconds until another rank has a result.
+        message: Seconds until another rank has a result: for all links, or for each link between
+            neighboring stages.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Training:
         chunks: int = 1,
         schedule: Callable[[Shape], list[list[Step]]] | None = None,
         tell_microbatch: bool = False,
-        message: float = 0.0,
+        message: float | Sequence[float] = 0.0,
     ) -> None:
         self.devices = len(loads) // chunks
         self.pipelines = pipelines
@@ -67,7 +68,8 @@ class Training:
         self.order = chosen(shape)
         self._stages = len(loads)
         self._tell_microbatch = tell_microbatch
-        self._message = message
+        links = len(loads) - 1
+        self.messages = [message] * links if isinstance(message, float) else list(message)
         self._rank_of = {
             step.stage: rank for rank, steps in enumerate(self.order) for step in steps
         }
@@ -144,7 +146,7 @@ class Training:
                 step = self.order[device][at]
                 arrivals = [
                     done.get((pipeline, other), math.inf)
-                    + self._message * (self._rank_of[other.stage] != device)
+                    + self._message(step, other) * (self._rank_of[other.stage] != device)
                     for other in self._inputs(step)
                 ]
                 arrival = max(arrivals, default=0.0)
@@ -193,6 +195,9 @@ class Training:
         if step.instruction == "backward" and step.stage < self._stages - 1:
             return [step._replace(stage=step.stage + 1)]
         return []
+
+    def _message(self, step: Step, other: Step) -> float:
+        return self.messages[min(step.stage, other.stage)]
 
     def _gpu(self, pipeline: int, device: int) -> Any:
         return self.node.gpus[pipeline * self.devices + device]

@@ -130,10 +130,11 @@ def test_messages_between_stages_are_learned_and_leave_no_iteration_slower(api):
     assert present(training.optimizers[0].standing).time == pytest.approx(after.time, rel=1e-3)
     (planned,) = [event for event in api.events("test") if event.kind == "plan"]
     assert planned.message.endswith("messages take up to 20 ms")
-    assert {row["instruction"] for row in api.do(ShowProfile(job="test"))} == {
-        "forward",
-        "backward",
-    }
+    rows = api.do(ShowProfile(job="test"))
+    assert {row["instruction"] for row in rows} == {"forward", "backward", "communication"}
+    sent = [row for row in rows if row["instruction"] == "communication"]
+    assert {row["stage"]: row["time"] for row in sent} == pytest.approx({0: 0.02, 1: 0.02})
+    assert {row["frequency"] for row in sent} == {None}
     training.close()
 
 

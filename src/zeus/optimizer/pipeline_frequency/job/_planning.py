@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from zeus.errors import PipelineError
 from zeus.frontier import Point
@@ -20,6 +20,12 @@ from zeus.optimizer.pipeline_frequency._limit import Limit
 from zeus.optimizer.pipeline_frequency._pipeline import Execution, Pipeline
 from zeus.optimizer.pipeline_frequency._profile import COMMUNICATION, Option
 from zeus.optimizer.pipeline_frequency._solver import PLANS, Solution, solve
+from zeus.optimizer.pipeline_frequency.job._exchanges import (
+    Exchange,
+    Location,
+    blocking_order,
+    misfit,
+)
 from zeus.optimizer.pipeline_frequency.job._job import PipelineJob, Rank
 from zeus.optimizer.pipeline_frequency.job._messages import (
     FIXED,
@@ -38,6 +44,9 @@ _FEWEST_PLANS = 50
 _CHECKED = 1_000  # instructions between two checks of the limit
 _GRADIENT = "gradient"
 _SLACK = 1e-9  # relative rounding error of a time
+_CLEARLY = (
+    1e-3  # of the time of a step: messages block only if that predicts it better by this much
+)
 
 _Key = tuple[str, int, int]  # forward or gradient, stage, microbatch
 
@@ -51,12 +60,14 @@ class Planned:
         sequences: Instructions of each place.
         blocking_power: Watts assumed for a waiting GPU; `None` if unknown.
         solution: The frontier of plans.
+        messages: Message times, as learned.
     """
 
     inputs: int
     sequences: tuple[tuple[Instruction, ...], ...]
     blocking_power: float | None
     solution: Solution
+    messages: Messages
 
     @cached_property
     def before(self) -> Execution:
@@ -64,16 +75,6 @@ class Planned:
         fastest = self.solution.frontier.fastest.knob
         execution: Execution = fastest.pipeline.at_highest_frequency()
         return execution
-
-    @cached_property
-    def message_time(self) -> float | None:
-        """Seconds of the slowest message between two places; `None` if the graph has none."""
-        times = [
-            operation.options[0].time
-            for operation in self.before.pipeline.operations
-            if operation.device is None
-        ]
-        return max(times, default=None)
 
     @property
     def size(self) -> int:
@@ -118,6 +119,8 @@ class Planned:
             if operation.device is None:
                 continue  # a message
             found[operation.stage or 0, operation.instruction] = operation.options
+        for stage, seconds in self.messages.links.items():
+            found[stage, COMMUNICATION] = [Option(None, seconds, 0.0)]
         return [
             {
                 "stage": stage,
@@ -152,20 +155,55 @@ def plan(job: PipelineJob, limit: Limit | None = None) -> Planned:
         SolvingCancelledError: If the limit was cancelled.
     """
     limit = limit or Limit(room=ROOM)
-    pipeline, sequences, power = assemble(job, limit)
+    pipeline, sequences, power, messages = assemble(job, limit)
     # Aim at fewer plans for a large pipeline, as refining finds several times as many.
     plans = max(min(PLANS, limit.room // (4 * _plan_size(pipeline))), _FEWEST_PLANS)
-    return Planned(job.inputs, sequences, power, solve(pipeline, plans, limit))
+    return Planned(job.inputs, sequences, power, solve(pipeline, plans, limit), messages)
 
 
 def _plan_size(pipeline: Pipeline) -> int:
     return 2 * len(pipeline.operations)
 
 
-def assemble(
-    job: PipelineJob, limit: Limit | None = None
-) -> tuple[Pipeline, tuple[tuple[Instruction, ...], ...], float | None]:
-    """Return the graph of an iteration, the instructions of each place, and the blocking power.
+class Messages(NamedTuple):
+    """Message times of a pipeline.
+
+    Attributes:
+        links: Seconds between a stage and the next one, by stage; absent where unknown, or none.
+        block: Whether neither rank computes meanwhile.
+    """
+
+    links: dict[int, float]
+    block: bool
+
+    def __str__(self) -> str:
+        if not self.links:
+            return "messages block" if self.block else ""
+        stage = max(self.links, key=lambda link: self.links[link])
+        said = f"messages take up to {1e3 * self.links[stage]:.3g} ms"
+        if len(set(self.links.values())) > 1:
+            said += f" (between stages {stage} and {stage + 1})"
+        return said + (", and block both ranks" if self.block else "")
+
+
+class Assembled(NamedTuple):
+    """The graph of an iteration.
+
+    Attributes:
+        pipeline: The graph.
+        sequences: Instructions of each place.
+        blocking_power: Watts of a waiting GPU; `None` if unknown.
+        messages: Message times.
+    """
+
+    pipeline: Pipeline
+    sequences: tuple[tuple[Instruction, ...], ...]
+    blocking_power: float | None
+    messages: Messages
+
+
+def assemble(job: PipelineJob, limit: Limit | None = None) -> Assembled:
+    """Return the graph of an iteration, and what it is made of.
 
     Raises:
         PipelineError: If the reports are inconsistent, or the limit is reached; says why.
@@ -185,21 +223,32 @@ def assemble(
             f"{sum(map(len, sequences))}"
         )
     power = blocking_power(job)
-    pipeline = Pipeline(
-        len(sequences),
-        power or 0.0,
-        tensor_parallel=job.degrees[2],
-        data_parallel=job.degrees[0],
-        name=job.name,
-    )
+
+    def empty() -> Pipeline:
+        return Pipeline(
+            len(sequences),
+            power or 0.0,
+            tensor_parallel=job.degrees[2],
+            data_parallel=job.degrees[0],
+            name=job.name,
+        )
+
     profiles = [
         {kind: _merged(place, kind, pipelines) for kind in {each.kind for each in sequence}}
         for place, (sequence, pipelines) in enumerate(zip(sequences, contributions, strict=True))
     ]
-    assembly = _Assembly(pipeline, sequences, profiles, limit)
-    assembly.count_messages(_passages(job, sequences))
-    assembly.run()
-    return pipeline, sequences, power
+    assembly = _Assembly(sequences, profiles, limit)
+    passages = _passages(job, sequences)
+    assembly.count_messages(passages)
+    pipeline = assembly.run(empty())
+    block = False
+    least = (misfit(pipeline, passages) or 0.0) if assembly.dependencies else 0.0
+    for in_turn in (True, False) if least > _CLEARLY else ():
+        blocking = assembly.run_blocking(empty(), in_turn=in_turn)
+        wrong = None if blocking is None else misfit(blocking, passages)
+        if blocking is not None and wrong is not None and wrong < least - _CLEARLY:
+            pipeline, least, block = blocking, wrong, True
+    return Assembled(pipeline, sequences, power, Messages(assembly.links(), block))
 
 
 def blocking_power(job: PipelineJob) -> float | None:
@@ -274,12 +323,11 @@ class _Assembly:
 
     def __init__(
         self,
-        pipeline: Pipeline,
         sequences: Sequence[Sequence[Instruction]],
         profiles: Sequence[Mapping[InstructionKind, tuple[Option, ...]]],
         limit: Limit,
     ) -> None:
-        self._pipeline = pipeline
+        self.dependencies: list[list[Dependency]] = []
         self._limit = limit
         self._profiles = profiles
         self._places = len(sequences)
@@ -291,8 +339,6 @@ class _Assembly:
         limit.check()
         self._check_stages()
         self._check_microbatches()
-        self._done: dict[_Key, int] = {}
-        self._next = [0] * self._places
         self._messages: dict[tuple[int, int], float] = {}
         self._places_of = {
             step.key: (place, number)
@@ -301,7 +347,10 @@ class _Assembly:
         }
 
     def count_messages(self, passages: Mapping[Hashable, Sequence[Sequence[StepTimes]]]) -> None:
-        """Estimate message times, unless ranks report communication as instructions."""
+        """Estimate message times, unless ranks report communication as instructions.
+
+        Then `dependencies` has those of each place on others.
+        """
         if any(step.instruction.name in FIXED for steps in self._steps for step in steps):
             return
         dependencies: list[list[Dependency]] = [[] for _ in self._steps]
@@ -313,9 +362,56 @@ class _Assembly:
                     if sender != place:
                         dependencies[place].append(Dependency(number, sender, sent))
         self._limit.check()
+        self.dependencies = dependencies
         self._messages = message_times(dependencies, passages)
 
-    def run(self) -> None:
+    def links(self) -> dict[int, float]:
+        """Return seconds of a message between a stage and the next one, where known."""
+        owner = {step.stage: place for place, steps in enumerate(self._steps) for step in steps}
+        pairs = {
+            stage: (owner[stage], owner[stage + 1])
+            for stage in range(self._stages - 1)
+            if stage in owner and stage + 1 in owner
+        }
+        return {
+            stage: self._messages[min(pair), max(pair)]
+            for stage, pair in pairs.items()
+            if (min(pair), max(pair)) in self._messages
+        }
+
+    def run_blocking(self, pipeline: Pipeline, *, in_turn: bool) -> Pipeline | None:
+        """Add everything to a pipeline, with messages that block; see `blocking_order`."""
+        order = blocking_order(
+            self.dependencies, [len(steps) for steps in self._steps], in_turn=in_turn
+        )
+        if order is None:
+            return None
+        numbers: dict[Location | Exchange, int] = {}
+        for each, waits in order.items():
+            if len(numbers) % _CHECKED == 0:
+                self._limit.check()
+            after = [numbers[other] for other in waits]
+            if isinstance(each, frozenset):
+                (lower, number), (upper, _) = sorted(each)
+                near = self._steps[lower][max(number - 1, 0)]
+                numbers[each] = pipeline.add_fixed(
+                    COMMUNICATION,
+                    self._messages.get((lower, upper), 0.0),
+                    stage=near.stage,
+                    microbatch=near.microbatch,
+                    after=after,
+                )
+            else:
+                place, number = each
+                step = self._steps[place][number]
+                numbers[each] = self._operation(pipeline, place, step, after)
+        return pipeline
+
+    def run(self, pipeline: Pipeline) -> Pipeline:
+        """Add everything to a pipeline, with messages during which ranks go on."""
+        self._pipeline = pipeline
+        self._done: dict[_Key, int] = {}
+        self._next = [0] * self._places
         waiting: dict[_Key, list[int]] = defaultdict(list)
         ready = deque(range(self._places))
         while ready:
@@ -336,6 +432,7 @@ class _Assembly:
                     f"before {step.instruction.name} of stage {step.stage}, microbatch "
                     f"{step.microbatch}"
                 )
+        return pipeline
 
     def _received(self, place: int, step: _Step, needed: _Key | None) -> tuple[int, ...]:
         """Return the operations a step waits for: a message, if its input is from another place."""
@@ -357,17 +454,21 @@ class _Assembly:
     def _add(self, place: int, step: _Step, needed: _Key | None) -> _Key:
         if len(self._done) % _CHECKED == 0:
             self._limit.check()
-        number = self._pipeline.add(
+        after = self._received(place, step, needed)
+        number = self._operation(self._pipeline, place, step, after)
+        self._next[place] += 1
+        self._done[step.key] = number
+        return step.key
+
+    def _operation(self, pipeline: Pipeline, place: int, step: _Step, after: Sequence[int]) -> int:
+        return pipeline.add(
             step.instruction.name,
             self._profiles[place][step.instruction.kind],
             device=place,
             stage=step.stage,
             microbatch=step.microbatch,
-            after=self._received(place, step, needed),
+            after=after,
         )
-        self._next[place] += 1
-        self._done[step.key] = number
-        return step.key
 
     def _needed(self, step: _Step) -> _Key | None:
         """Return the key of the step at another stage that a step waits for, if any."""

@@ -397,8 +397,7 @@ class Pipelines:
                 f"{len(frontier)} plans from {frontier.fastest.time:.4g} to "
                 f"{frontier.least_energy.time:.4g} s; blocking power {counted}"
             )
-            if planned.message_time is not None:
-                said += f"; messages take up to {1e3 * planned.message_time:.3g} ms"
+            said += f"; {messages}" if (messages := str(planned.messages)) else ""
             if not planned.solution.refined:
                 said += f"; not fully refined, as that takes more than {limit.seconds:g} s"
         except SolvingCancelledError:

@@ -1,0 +1,80 @@
+"""A 1F1B engine whose messages block both sides, as those that synchronize around each message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.optimizer.pipeline_frequency.running.rig import WAITING, Training
+
+from zeus.optimizer.pipeline_frequency._schedules import Step
+from zeus.testing._workload import simulated_driver
+
+_Item = Step | int  # a computation, or an exchange on this link
+
+
+class BlockingTraining(Training):
+    """Training in which a message begins when both ranks have arrived, and both wait for its end.
+
+    A rank sends a result when it has computed it, and receives when it needs one; if both are with
+    the same neighbor, in opposite directions at the same time, they are one exchange.
+    """
+
+    def _run(self, clocks: list[list[int]]) -> None:
+        for pipeline in range(self.pipelines):
+            self._run_pipeline(pipeline, clocks)
+
+    def _run_pipeline(self, pipeline: int, clocks: list[list[int]]) -> None:
+        clock = self.node.clock
+        programs = [list(self._program(rank)) for rank in range(self.devices)]
+        place = [0] * self.devices
+        running: dict[int, float] = {}  # when a rank's computation or exchange ends
+        while True:
+            for rank, program in enumerate(programs):
+                if rank in running or place[rank] == len(program):
+                    continue
+                item = program[place[rank]]
+                if isinstance(item, Step):
+                    running[rank] = clock.now() + self._begin(pipeline, rank, item, clocks)
+                    continue
+                other = item + 1 if rank == item else item
+                ready = other not in running and place[other] < len(programs[other])
+                if ready and programs[other][place[other]] == item:
+                    running[rank] = running[other] = clock.now() + self.messages[item]
+            if not running:
+                break
+            end = min(running.values())
+            clock.sleep(max(end - clock.now(), 0.0))
+            for rank in [rank for rank, at in running.items() if at <= end]:
+                del running[rank]
+                item = programs[rank][place[rank]]
+                place[rank] += 1
+                if isinstance(item, Step):
+                    self._ended(pipeline, rank, item)
+        assert place == list(map(len, programs)), "the exchanges cannot be followed"
+
+    def _ended(self, pipeline: int, rank: int, step: Step) -> None:
+        simulated_driver(self._gpu(pipeline, rank)).set_load(WAITING)
+        if self.optimizers:
+            self._optimizer(pipeline, rank).on_instruction_end(step.instruction)
+
+    def _program(self, rank: int) -> Iterator[_Item]:
+        """Yield what a rank does in an iteration, step by step of the merged 1F1B schedule."""
+        stages, microbatches = self.devices, len(self.order[0]) // 2
+        previous = -1
+        for step in range(2 * (microbatches + stages - 1)):
+            forward = step % 2 == rank % 2
+            if forward:
+                microbatch = step // 2 - rank // 2
+            elif step % 2 == 0:
+                microbatch = step // 2 - stages + (rank + 1) // 2
+            else:
+                microbatch = (step - 1) // 2 - stages + 1 + rank // 2
+            link = rank - 1 if forward else rank
+            valid = [0 <= each < microbatches for each in (previous, microbatch)]
+            if 0 <= link < stages - 1 and any(valid):
+                yield link
+            if valid[1]:
+                yield Step("forward" if forward else "backward", rank, microbatch)
+            previous = microbatch
+        if 0 <= previous < microbatches and rank > 0:
+            yield rank - 1  # the last gradient
