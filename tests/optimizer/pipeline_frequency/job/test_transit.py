@@ -28,12 +28,28 @@ def test_clocks_need_not_agree(ahead):
     assert message_times(NEEDS, {0: places}) == {(0, 1): pytest.approx(0.25)}
 
 
-def test_the_shortest_of_all_steps_and_pipelines_counts():
-    late = ((1.35, 2.35, 4.35, 5.35), (2.35, 4.35, 5.35, 7.35))
-    slow = [[passage(5, FIRST)], [passage(5, late)]]
-    later = ((0.0, 1.0, 4.8, 7.8), (1.0, 2.0, 6.8, 9.8))
-    both = [[passage(5, FIRST), passage(6, later)], [passage(5, SECOND), passage(6, SECOND)]]
-    assert message_times(NEEDS, {0: slow, 1: both}) == {(0, 1): pytest.approx(0.25)}
+def taking(message):
+    """Both places in a step whose messages take this long."""
+    more = message - 0.25
+    first = ((0.0, 1.0, 4.5 + 2 * more, 7.5 + 2 * more), (1.0, 2.0, 6.5 + 2 * more, 9.5 + 2 * more))
+    begins, ends = SECOND
+    return first, (tuple(b + more for b in begins), tuple(e + more for e in ends))
+
+
+def steps(*messages):
+    taken = [taking(message) for message in messages]
+    return [
+        [passage(5 + number, both[place]) for number, both in enumerate(taken)]
+        for place in range(2)
+    ]
+
+
+def test_the_median_of_steps_counts_and_the_slowest_pipeline():
+    places = steps(0.25, 0.45, 0.30, 0.31, 0.29)
+    assert message_times(NEEDS, {0: places}) == {(0, 1): pytest.approx(0.30)}
+    quick, slow = steps(0.25, 0.26, 0.27), steps(0.5)
+    assert message_times(NEEDS, {0: places, 1: quick}) == {(0, 1): pytest.approx(0.30)}
+    assert message_times(NEEDS, {0: places, 1: quick, 2: slow}) == {(0, 1): pytest.approx(0.5)}
 
 
 def test_what_is_not_known_both_ways_in_one_step_is_not_known():
