@@ -6,22 +6,26 @@
     print(predicted.time, recording.runs[4].time)
 
 `_recording.py` reads what was recorded, `_times.py`, `_links.py` and `_powers.py` fit, `_engine.py`
-executes, and `_validation.py` compares predictions with what was measured.
+executes, `_validation.py` compares predictions with what was measured, and `_planning.py` our plans
+with the recorded schedules.
 """
 
 from __future__ import annotations
 
 from zeus.replay.pipelines._model import Model, Prediction, fit_model
+from zeus.replay.pipelines._planning import Comparison, compare_plans
 from zeus.replay.pipelines._recording import Recording, Run, read_recording
 from zeus.replay.pipelines._validation import Errors, Split, splits, validate
 
 __all__ = [
+    "Comparison",
     "Errors",
     "Model",
     "Prediction",
     "Recording",
     "Run",
     "Split",
+    "compare_plans",
     "fit_model",
     "read_recording",
     "splits",

@@ -7,6 +7,8 @@ similar schedules depends on it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from zeus.replay.pipelines._engine import Engine, Executor
@@ -18,6 +20,7 @@ _NOISE = 5e-4  # relative, of an iteration's time
 _LINK = (0.005, 1.5)
 _TAIL = (0.05, 1.0)
 _SLOW = 0.05  # seconds of a link between machines, from which a search starts
+_RISES = (0.016, 0.008, 0.004, 0.002, 0.001)  # seconds, by which links are slowed in turn
 
 
 def fit_links(
@@ -56,3 +59,35 @@ def fit_links(
     logs, _ = min((least_squares(residuals, start) for start in starts), key=lambda each: each[1])
     values = np.exp(logs)
     return Engine(values[:-1], loads, float(values[-1]))
+
+
+def slowest_links(execute: Executor, engine: Engine, forward: Array, backward: Array) -> Engine:
+    """Return an engine of equal times whose links are as slow as they may be.
+
+    An iteration passes a link at its beginning and at its end at least, so a slower link is made up
+    for by the one that is passed most often. Links are slowed in turn, each until some iteration
+    takes longer than before, beyond noise.
+
+    Args:
+        execute: The iteration.
+        engine: From `fit_links`.
+        forward: Seconds by stage, schedule and microbatch.
+        backward: Likewise.
+    """
+    before, passed = execute(engine, forward, backward)
+    busiest = int(passed.mean(0).argmax())
+    for rise in _RISES:
+        rising = set(range(len(engine.links))) - {busiest}
+        while rising:
+            for link in sorted(rising):
+                links = engine.links.copy()
+                links[link] += rise
+                times, passed = execute(replace(engine, links=links), forward, backward)
+                links[busiest] -= (times - before).mean() / max(passed[:, busiest].mean(), 1.0)
+                slower = replace(engine, links=links)
+                changes = execute(slower, forward, backward)[0] / before - 1
+                if links[busiest] >= 0 and (abs(changes) <= _NOISE).all():
+                    engine = slower
+                else:
+                    rising.remove(link)
+    return engine

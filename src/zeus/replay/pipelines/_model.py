@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from zeus.errors import TraceError
 from zeus.replay.pipelines._engine import Engine, Executor
-from zeus.replay.pipelines._links import fit_links
+from zeus.replay.pipelines._links import fit_links, slowest_links
 from zeus.replay.pipelines._powers import Powers, fit_powers, seconds_at
 from zeus.replay.pipelines._recording import Array, Recording, Run
 from zeus.replay.pipelines._times import KINDS, Curve, fit_times
@@ -69,6 +69,19 @@ class Model:
             Prediction(float(each), self._energies(clocks, taken, float(each)))
             for each, clocks, taken in zip(seconds, schedules, times, strict=True)
         ]
+
+    def cautious(self, schedules: Sequence[Mapping[str, Array]]) -> Model:
+        """Return a model with links as slow as the times of given schedules admit.
+
+        Some links are never on the critical path of a recorded schedule, so they may be anything
+        for these, but not for a plan that slows the stages beside them.
+
+        Args:
+            schedules: Those that the model was fitted to.
+        """
+        times = [_times(self.curves, clocks, self.stages) for clocks in schedules]
+        slowest = slowest_links(self.execute, self.engine, *_by_stage(times, self.stages))
+        return replace(self, engine=slowest)
 
     def _energies(
         self, scheduled: Mapping[str, Array], times: Mapping[str, Array], seconds: float
