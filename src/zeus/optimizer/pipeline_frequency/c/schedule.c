@@ -300,40 +300,58 @@ static int exchange_with(Schedule *schedule, int32_t operation, const int32_t *o
     const int64_t *ticks = ticks_of(schedule, operation), *costs = costs_of(schedule, operation);
     int32_t current = schedule->choice[operation], best_option = -1;
     int64_t best = 0;
+    /* The most that the operation can save if it gets slower, and its neighbours if it gets faster:
+     * once the others pay more than that, there is no need to go on. */
+    int64_t most[2] = {costs[current] - costs[schedule->graph->options[operation] - 1], 0};
     Neighbour *neighbours = schedule->scratch;
     for (int32_t at = 0; at < count; at++) {
-        neighbours[at].limit = following ? ready(schedule, others[at], operation)
-                                         : due(schedule, others[at], operation);
-        neighbours[at].current = neighbours[at].trial = schedule->choice[others[at]];
+        int32_t other = others[at], own = schedule->choice[other];
+        int64_t limit = following ? ready(schedule, other, operation) : due(schedule, other, operation);
+        int64_t window = following ? schedule->latest[other] - limit
+                                   : limit - schedule->earliest[other];
+        const int64_t *prices = costs_of(schedule, other);
+        neighbours[at].limit = limit;
+        neighbours[at].current = own;
+        most[1] += prices[own] - prices[fitting(schedule, other, window, own)];
     }
-    for (int32_t option = 0; option < schedule->graph->options[operation]; option++) {
-        int64_t change = costs[option] - costs[current];
-        int64_t edge = following ? schedule->earliest[operation] + ticks[option]
-                                 : schedule->latest[operation] - ticks[option];
-        int32_t at = 0;
-        for (; at < count; at++) {
-            Neighbour *neighbour = &neighbours[at];
-            int64_t window;
-            if (following)
-                window = schedule->latest[others[at]] -
-                         (edge > neighbour->limit ? edge : neighbour->limit);
-            else
-                window = (edge < neighbour->limit ? edge : neighbour->limit) -
-                         schedule->earliest[others[at]];
-            int32_t likely = neighbour->trial < 0 ? 0 : neighbour->trial;
-            neighbour->trial = fitting(schedule, others[at], window, likely);
-            if (neighbour->trial < 0)
+    for (int faster = 0; faster < 2; faster++) {
+        for (int32_t at = 0; at < count; at++)
+            neighbours[at].trial = neighbours[at].current;
+        for (int32_t option = current; option >= 0 && option < schedule->graph->options[operation];
+             option += faster ? -1 : 1) {
+            int64_t change = costs[option] - costs[current];
+            int64_t edge = following ? schedule->earliest[operation] + ticks[option]
+                                     : schedule->latest[operation] - ticks[option];
+            int64_t paid = faster ? change : 0;
+            int32_t at = 0;
+            for (; at < count; at++) {
+                Neighbour *neighbour = &neighbours[at];
+                int64_t window;
+                if (following)
+                    window = schedule->latest[others[at]] -
+                             (edge > neighbour->limit ? edge : neighbour->limit);
+                else
+                    window = (edge < neighbour->limit ? edge : neighbour->limit) -
+                             schedule->earliest[others[at]];
+                neighbour->trial = fitting(schedule, others[at], window, neighbour->trial);
+                if (neighbour->trial < 0)
+                    break;
+                const int64_t *prices = costs_of(schedule, others[at]);
+                int64_t more = prices[neighbour->trial] - prices[neighbour->current];
+                change += more;
+                if (!faster)
+                    paid += more;
+            }
+            if (at < count)
+                break; /* slower options do not fit either */
+            if (change < best) {
+                best = change;
+                best_option = option;
+                for (at = 0; at < count; at++)
+                    neighbours[at].best = neighbours[at].trial;
+            }
+            if (paid - most[faster] >= best)
                 break;
-            const int64_t *prices = costs_of(schedule, others[at]);
-            change += prices[neighbour->trial] - prices[neighbour->current];
-        }
-        if (at < count)
-            break; /* slower options do not fit either */
-        if (change < best) {
-            best = change;
-            best_option = option;
-            for (at = 0; at < count; at++)
-                neighbours[at].best = neighbours[at].trial;
         }
     }
     if (best_option < 0)

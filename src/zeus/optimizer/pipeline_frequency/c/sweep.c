@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SOURCE = 0, SINK = 1 };
+enum { SOURCE = 0, SINK = 1, SLOW_VISITS = 128 };
 #define CLOSED (UNBOUNDED + UNBOUNDED / 2) /* length of a link that can carry nothing */
 
 typedef struct {
@@ -511,7 +511,7 @@ static int cut_short(const Network *network, int64_t fastest, Solution *solution
 static int follow(Network *network, const Problem *problem, Targets *targets, Visitor visit,
                   void *context, Solution *solution)
 {
-    int64_t slope = 0, opened = 0, capacity = 0;
+    int64_t slope = 0, opened = 0, capacity = 0, visited = -1;
     for (;;) {
         int64_t added = opened == UNBOUNDED ? UNBOUNDED : saturate(network);
         if (watch_look(network->watch))
@@ -524,9 +524,13 @@ static int follow(Network *network, const Problem *problem, Targets *targets, Vi
             return failed;
         int64_t shortened = shortening(network);
         /* While a tick less costs no more than it saves, slower schedules are of no use; but a real
-         * plan near one of their corners may happen to be the one of least energy. */
+         * plan near one of their corners may happen to be the one of least energy. A large
+         * pipeline has thousands of them, most much alike. */
         if (slope <= problem->blocking_slope) {
-            failed = visit_one(targets, network, 0, problem->operations, visit, context);
+            if (visited < 0 || slope - visited > problem->blocking_slope / SLOW_VISITS) {
+                failed = visit_one(targets, network, 0, problem->operations, visit, context);
+                visited = slope;
+            }
         } else {
             if (targets->count == 0) {
                 targets->slowest = network->when[SINK];
