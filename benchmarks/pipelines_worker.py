@@ -6,8 +6,9 @@ plan, interpreter and imports included, `solving` without those; what is only fo
 
     python pipelines_worker.py TOOL {"profile": ..., "blocking_power": ..., "microbatches": ...}
 
-Of `ours`, `plans` says how many to aim at. Of `lowtime`, `step` is its unit of time in seconds, and
-`limit` the CPU seconds after which it is stopped.
+Of `ours`, `plans` says how many to aim at, and `chunks` how many stages a rank has (by default 1).
+Of `lowtime`, `step` is its unit of time in seconds, and `limit` the CPU
+seconds after which it is stopped.
 """
 
 from __future__ import annotations
@@ -46,7 +47,14 @@ def ours(options: dict) -> dict:
 
     imported = time.process_time()
     profile = Profile.read(options["profile"])
-    pipeline = build(profile, "1f1b", options["microbatches"], options["blocking_power"])
+    chunks = options.get("chunks", 1)
+    pipeline = build(
+        profile,
+        "1f1b" if chunks == 1 else "interleaved",
+        options["microbatches"],
+        options["blocking_power"],
+        chunks=chunks,
+    )
     solution = solve(pipeline, options["plans"])
     cpu = time.process_time()
     plans = []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from zeus.optimizer.pipeline_frequency import Profile, Solution, build, solve
+from zeus.optimizer.pipeline_frequency import Profile, Solution, _curves, build, solve
 from zeus.optimizer.pipeline_frequency._compare import compare, read_frontier
 
 GPT3, BLOOM = "gpt3-175b+a100_sxm", "bloom+a40"
@@ -35,6 +35,22 @@ def test_plans_are_many_and_close_to_the_bound(case):
     assert math.fsum(gaps) / len(gaps) <= 0.0025
     assert max(gaps) <= 0.007
     assert min(gaps) >= 0
+
+
+@pytest.mark.parametrize("name", [GPT3, BLOOM])
+def test_rounding_slopes_as_for_a_large_pipeline_moves_little(traces, monkeypatch, name):
+    exact = solved(traces, name, 12)
+    monkeypatch.setattr(_curves, "_LARGE", 0)
+    rounded = solved.__wrapped__(traces, name, 12)
+    fastest, slowest = exact.continuous.fastest, exact.continuous.least_energy
+    assert rounded.continuous.fastest == fastest
+    for step in range(21):
+        time = fastest + step / 20 * (slowest - fastest)
+        bound = exact.continuous.energy(time)
+        assert bound * (1 - 2e-4) <= rounded.continuous.energy(time) <= bound * (1 + 1e-12)
+    gaps = [plan.gap for plan in rounded.plans]
+    assert math.fsum(gaps) / len(gaps) <= 0.0025
+    assert max(gaps) <= 0.007
 
 
 def test_what_is_stated_is_what_executing_gives(case):

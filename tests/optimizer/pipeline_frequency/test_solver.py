@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.optimizer.pipeline_frequency.graphs import all_plans, continuous_optimum, pipelines
 
 from zeus.errors import PipelineError
-from zeus.optimizer.pipeline_frequency import Option, Pipeline, solve
+from zeus.optimizer.pipeline_frequency import Option, Pipeline, _curves, solve
 from zeus.optimizer.pipeline_frequency._limit import Limit, SolvingCancelledError
 
 LEAST = 1e-9  # HiGHS is exact to about this
@@ -49,6 +49,24 @@ def test_the_continuous_frontier_is_convex_and_falls(pipeline):
         assert e1 <= e0 + (e2 - e0) * (t1 - t0) / (t2 - t0) + 1e-9
     for time, energy in corners:
         assert close(continuous.energy(time), energy)
+
+
+@given(pipelines(), st.floats(0, 1))
+@settings(max_examples=100)
+def test_slopes_rounded_for_a_large_pipeline_leave_the_bound_a_bound(pipeline, share):
+    exact = solve(pipeline, 5).continuous
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_curves, "_LARGE", 0)
+        patch.setattr(_curves, "_SLOPES", 2)  # as coarse as can be
+        solution = solve(pipeline, 5)
+    assert solution.continuous.fastest == exact.fastest
+    time = exact.fastest + share * (exact.least_energy - exact.fastest)
+    for when in (time, exact.fastest, exact.least_energy, 1e6):
+        bound, best = solution.continuous.energy(when), exact.energy(when)
+        assert bound <= best * (1 + 1e-12) + 1e-12
+    for plan in solution.plans:
+        assert plan.execute().time == plan.time
+        assert plan.lower_bound <= plan.energy
 
 
 @given(pipelines(operations=5, most_options=3))

@@ -49,6 +49,9 @@ class _Problem(ctypes.Structure):
         ("option_time", ctypes.POINTER(_DOUBLE)),
         ("option_energy", ctypes.POINTER(_DOUBLE)),
         ("option_busy", ctypes.POINTER(_DOUBLE)),
+        ("hull_start", ctypes.POINTER(_I32)),
+        ("hull_ticks", ctypes.POINTER(_I64)),
+        ("hull_slope", ctypes.POINTER(_I64)),
         ("corner_start", ctypes.POINTER(_I32)),
         ("corner_ticks", ctypes.POINTER(_I64)),
         ("corner_slope", ctypes.POINTER(_I64)),
@@ -60,6 +63,8 @@ class _Solution(ctypes.Structure):
         ("breakpoints", _I64),
         ("breakpoint_ticks", ctypes.POINTER(_I64)),
         ("breakpoint_slope", ctypes.POINTER(_I64)),
+        ("breakpoint_high", ctypes.POINTER(_I64)),
+        ("breakpoint_low", ctypes.POINTER(ctypes.c_uint64)),
         ("plans", _I64),
         ("time", ctypes.POINTER(_DOUBLE)),
         ("energy", ctypes.POINTER(_DOUBLE)),
@@ -84,6 +89,8 @@ class Numbers:
     option_time: Sequence[Sequence[float]]
     option_energy: Sequence[Sequence[float]]
     option_busy: Sequence[Sequence[float]]
+    hull_ticks: Sequence[Sequence[int]]
+    hull_slope: Sequence[Sequence[int]]
     corner_ticks: Sequence[Sequence[int]]
     corner_slope: Sequence[Sequence[int]]
 
@@ -94,6 +101,7 @@ class Found:
 
     breakpoint_ticks: list[int]
     breakpoint_slopes: list[int]
+    breakpoint_duals: list[int]
     times: list[float]
     energies: list[float]
     choices: list[bytes]
@@ -129,6 +137,9 @@ def solve(numbers: Numbers, limit: Limit) -> Found:
         option_time=_flat(_DOUBLE, numbers.option_time),
         option_energy=_flat(_DOUBLE, numbers.option_energy),
         option_busy=_flat(_DOUBLE, numbers.option_busy),
+        hull_start=_starts(numbers.hull_ticks),
+        hull_ticks=_flat(_I64, numbers.hull_ticks),
+        hull_slope=_flat(_I64, numbers.hull_slope),
         corner_start=_starts(numbers.corner_ticks),
         corner_ticks=_flat(_I64, numbers.corner_ticks),
         corner_slope=_flat(_I64, numbers.corner_slope),
@@ -147,6 +158,14 @@ def solve(numbers: Numbers, limit: Limit) -> Found:
         return Found(
             solution.breakpoint_ticks[: solution.breakpoints],
             solution.breakpoint_slope[: solution.breakpoints],
+            [
+                (high << 64) + low
+                for high, low in zip(
+                    solution.breakpoint_high[: solution.breakpoints],
+                    solution.breakpoint_low[: solution.breakpoints],
+                    strict=True,
+                )
+            ],
             solution.time[: solution.plans],
             solution.energy[: solution.plans],
             [ctypes.string_at(address + number * size, size) for number in range(solution.plans)],

@@ -1,6 +1,6 @@
 """The time-energy frontier of a pipeline: plans with their times, energies and optimality bounds.
 
-`solve` finds the exact continuous frontier first, on which operations may mix their options, and
+`solve` finds the continuous frontier first, on which operations may mix their options, and
 executable plans next (`c/sweep.c`, `c/solve.c`). The continuous frontier is a lower bound for every
 plan of the same time.
 """
@@ -28,7 +28,7 @@ _STEEPEST = 1 << 61
 
 
 class Continuous:
-    """The continuous frontier, exact: piecewise linear and convex.
+    """The continuous frontier: piecewise linear and convex; exact unless the pipeline is large.
 
     Args:
         pipeline: The iteration.
@@ -45,17 +45,29 @@ class Continuous:
         self._cost_bits = curves.tick_bits + curves.slope_bits
         self._pipelines = pipeline.data_parallel
         self._waiting = pipeline.blocking_power * pipeline.gpus
-        self._ticks = found.breakpoint_ticks
-        self._slopes = found.breakpoint_slopes
-        self._costs = [sum(curves.curves[number].least_cost for number in curves.of_operation)]
-        for index in range(len(self._ticks) - 1):
-            fall = self._ticks[index] - self._ticks[index + 1]
-            self._costs.append(self._costs[-1] + self._slopes[index] * fall)
+        self._least = sum(curves.curves[number].least_cost for number in curves.of_operation)
+        fastest = found.breakpoint_ticks[-1]
+        # Every breakpoint is a line below all plans: keep those that are the highest somewhere, by
+        # rising slope, each with the ticks from which down it is. The first holds at any time.
+        self._lines = [(0, 0)]
+        self._ticks: list[int] = []
+        for line in zip(found.breakpoint_slopes[:-1], found.breakpoint_duals, strict=False):
+            while line[0] > self._lines[-1][0]:
+                slope, dual = self._lines[-1]
+                meets = (line[1] - dual) // (line[0] - slope)
+                if not self._ticks or meets < self._ticks[-1]:
+                    if meets > fastest:
+                        self._lines.append(line)
+                        self._ticks.append(meets)
+                    break
+                self._lines.pop()
+                self._ticks.pop()
+        self._ticks.append(fastest)
         self.fastest = self._seconds(len(self._ticks) - 1)
         # While saving a tick costs no more than waiting for it, a shorter iteration saves energy.
         waiting = math.ldexp(self._waiting, curves.slope_bits)
         last = len(self._ticks) - 1
-        best = next((index for index in range(last) if self._slopes[index] > waiting), last)
+        best = next((index for index in range(last) if self._lines[index + 1][0] > waiting), last)
         self.least_energy = self._seconds(best)
 
     def _seconds(self, index: int) -> float:
@@ -67,7 +79,7 @@ class Continuous:
         for index in range(len(self._ticks) - 1, -1, -1):
             time = self._seconds(index)
             if not found or time > found[-1][0]:  # corners only ticks apart are one
-                found.append((time, self._energy(self._costs[index], time)))
+                found.append((time, self._energy(self._cost(self._ticks[index]), time)))
             if time >= self.least_energy:
                 break
         return found
@@ -81,12 +93,12 @@ class Continuous:
         time = min(time, self.least_energy)
         # Round up, so that rounding of the time cannot raise the bound.
         ticks = int(math.ldexp(time, self._tick_bits)) + 1
-        ticks = min(max(ticks, self._ticks[-1]), self._ticks[0])
-        index = bisect.bisect_left(self._ticks, -ticks, key=lambda tick: -tick)
-        cost = self._costs[index]
-        if self._ticks[index] < ticks:
-            cost -= self._slopes[index - 1] * (ticks - self._ticks[index])
-        return self._energy(cost, time)
+        return self._energy(self._cost(max(ticks, self._ticks[-1])), time)
+
+    def _cost(self, ticks: int) -> int:
+        index = bisect.bisect_right(self._ticks, -ticks, key=lambda tick: -tick)
+        slope, dual = self._lines[min(index, len(self._lines) - 1)]
+        return self._least + dual - slope * ticks
 
     def _energy(self, cost: int, time: float) -> float:
         return self._pipelines * (math.ldexp(cost, -self._cost_bits) + self._waiting * time)
@@ -174,6 +186,8 @@ def _numbers(pipeline: Pipeline, curves: Curves, plans: int) -> native.Numbers:
         option_time=[[option.time for option in curve.options] for curve in each],
         option_energy=[curve.energies for curve in each],
         option_busy=[curve.busy for curve in each],
+        hull_ticks=[curve.hull_ticks for curve in each],
+        hull_slope=[curve.hull_slopes for curve in each],
         corner_ticks=[curve.corner_ticks for curve in each],
         corner_slope=[curve.corner_slopes for curve in each],
     )

@@ -34,9 +34,12 @@ typedef struct {
     const double *option_time;    /* s */
     const double *option_energy;  /* J, of all GPUs that run the operation */
     const double *option_busy;    /* GPU-seconds in which no blocking power is drawn */
-    const int32_t *corner_start;  /* curves + 1 places in the corner_ arrays */
-    const int64_t *corner_ticks;  /* lower convex hull of a curve, rising */
-    const int64_t *corner_slope;  /* cost per tick from the corner before to this one, falling */
+    const int32_t *hull_start;    /* curves + 1 places in the hull_ arrays */
+    const int64_t *hull_ticks;    /* corners of the lower convex hull of a curve, rising */
+    const int64_t *hull_slope;    /* cost per tick from the corner before to this one, falling */
+    const int32_t *corner_start;  /* the same with rounded slopes: the fewer different slopes there */
+    const int64_t *corner_ticks;  /* are, the fewer breakpoints */
+    const int64_t *corner_slope;
 } Problem;
 
 /* What Python gets back; freed by zeus_pipeline_free. */
@@ -44,6 +47,8 @@ typedef struct {
     int64_t breakpoints;          /* of the continuous frontier, from slow to fast */
     int64_t *breakpoint_ticks;
     int64_t *breakpoint_slope;    /* cost of each tick less, from here to the next breakpoint */
+    int64_t *breakpoint_high;     /* what every plan would cost in no time, at least: its cost is */
+    uint64_t *breakpoint_low;     /* this x 2^64 + this - slope x ticks or more, at any time */
     int64_t plans;                /* by rising time, falling energy */
     double *time;
     double *energy;

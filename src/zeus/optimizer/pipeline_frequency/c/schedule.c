@@ -306,7 +306,8 @@ static int exchange_with(Schedule *schedule, int32_t operation, const int32_t *o
     Neighbour *neighbours = schedule->scratch;
     for (int32_t at = 0; at < count; at++) {
         int32_t other = others[at], own = schedule->choice[other];
-        int64_t limit = following ? ready(schedule, other, operation) : due(schedule, other, operation);
+        int64_t limit = following ? ready(schedule, other, operation)
+                                  : due(schedule, other, operation);
         int64_t window = following ? schedule->latest[other] - limit
                                    : limit - schedule->earliest[other];
         const int64_t *prices = costs_of(schedule, other);

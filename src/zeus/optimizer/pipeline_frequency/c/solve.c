@@ -345,6 +345,8 @@ void zeus_pipeline_free(Solution *solution)
 {
     free(solution->breakpoint_ticks);
     free(solution->breakpoint_slope);
+    free(solution->breakpoint_high);
+    free(solution->breakpoint_low);
     free(solution->time);
     free(solution->energy);
     free(solution->choice);

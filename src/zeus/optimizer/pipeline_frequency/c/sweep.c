@@ -57,12 +57,13 @@ typedef struct {
     Entry *heap;
     int32_t waiting;        /* entries of the heap */
     int32_t reached;        /* entries of the queue */
+    const Problem *problem;
+    __int128 dual;          /* sum of `least_cost` over all operations */
     Watch *watch;
 } Network;
 
 static int32_t start_node(int32_t operation) { return 2 + 2 * operation; }
 static int32_t end_node(int32_t operation) { return 3 + 2 * operation; }
-
 /* --- flow along an arc ----------------------------------------------------------------------- */
 
 static int64_t slope_beyond(const Network *network, int32_t arc, int32_t corner)
@@ -96,9 +97,25 @@ static void measure_links(Network *network, int32_t arc)
     network->link[network->place[2 * arc + 1]].length = back < 0 ? CLOSED : network->ticks[back];
 }
 
+/* What an operation costs at least, beyond its slowest option, if each of its ticks costs `price`
+ * as well. The sum over all operations, each at the price of its flow, bounds every plan from below,
+ * whatever flow it is: so that flow may be found for rounded slopes, and the bound is of the hull. */
+static __int128 least_cost(const Problem *problem, int32_t operation, int64_t price)
+{
+    const int32_t *start = problem->hull_start + problem->curve[operation];
+    const int64_t *ticks = problem->hull_ticks, *slope = problem->hull_slope;
+    __int128 cost = 0;
+    int32_t corner = start[1] - 1;
+    for (; corner > start[0] && slope[corner] < price; corner--)
+        cost += (__int128)slope[corner] * (ticks[corner] - ticks[corner - 1]);
+    return cost + (__int128)price * ticks[corner];
+}
+
 static void change_flow(Network *network, int32_t link, int64_t amount)
 {
     int32_t arc = link >> 1;
+    if (arc < network->problem->operations)
+        network->dual -= least_cost(network->problem, arc, network->flow[arc]);
     int64_t flow = network->flow[arc] += link & 1 ? -amount : amount;
     int32_t corner = network->at[arc];
     while (corner > network->first[arc] && flow >= network->slope[corner])
@@ -107,6 +124,8 @@ static void change_flow(Network *network, int32_t link, int64_t amount)
         corner++;
     network->at[arc] = corner;
     measure_links(network, arc);
+    if (arc < network->problem->operations)
+        network->dual += least_cost(network->problem, arc, flow);
 }
 
 static int32_t near_end(const Network *network, int32_t link)
@@ -171,12 +190,10 @@ static void relax(Network *network, int32_t node, int64_t distance)
                 continue;
             network->distance[other] = far;
             network->via[other] = place;
-            if (far > distance) {
+            if (far > distance)
                 push(network, far, other);
-            } else {
-                network->settled[other] = 1;
-                stack[height++] = other;
-            }
+            else
+                network->settled[stack[height++] = other] = 1;
         }
         if (height == 0)
             return;
@@ -432,22 +449,29 @@ static int64_t begin(Network *network, const Problem *problem)
 
 /* --- the frontier ----------------------------------------------------------------------------- */
 
-static int record(Solution *solution, int64_t *capacity, int64_t ticks, int64_t slope)
+static int enlarge(void *array, size_t bytes)
+{
+    void **place = array, *more = realloc(*place, bytes);
+    if (more)
+        *place = more;
+    return !more;
+}
+
+static int record(Solution *solution, int64_t *capacity, const Network *network, int64_t ticks,
+                  int64_t slope)
 {
     if (solution->breakpoints == *capacity) {
         *capacity = *capacity ? 2 * *capacity : 1024;
         size_t bytes = sizeof(int64_t) * (size_t)*capacity;
-        int64_t *more = realloc(solution->breakpoint_ticks, bytes);
-        if (!more)
+        if (enlarge(&solution->breakpoint_ticks, bytes) ||
+            enlarge(&solution->breakpoint_slope, bytes) ||
+            enlarge(&solution->breakpoint_high, bytes) || enlarge(&solution->breakpoint_low, bytes))
             return OUT_OF_MEMORY;
-        solution->breakpoint_ticks = more;
-        more = realloc(solution->breakpoint_slope, bytes);
-        if (!more)
-            return OUT_OF_MEMORY;
-        solution->breakpoint_slope = more;
     }
     solution->breakpoint_ticks[solution->breakpoints] = ticks;
-    solution->breakpoint_slope[solution->breakpoints++] = slope;
+    solution->breakpoint_slope[solution->breakpoints] = slope;
+    solution->breakpoint_high[solution->breakpoints] = (int64_t)(network->dual >> 64);
+    solution->breakpoint_low[solution->breakpoints++] = (uint64_t)network->dual;
     return 0;
 }
 
@@ -502,9 +526,9 @@ static int cut_short(const Network *network, int64_t fastest, Solution *solution
 {
     int failed = 0;
     if (solution->breakpoints == 0)
-        failed = record(solution, capacity, network->when[SINK], 0);
+        failed = record(solution, capacity, network, network->when[SINK], 0);
     if (!failed)
-        failed = record(solution, capacity, fastest, UNBOUNDED);
+        failed = record(solution, capacity, network, fastest, UNBOUNDED);
     return failed ? failed : network->watch->over;
 }
 
@@ -519,7 +543,7 @@ static int follow(Network *network, const Problem *problem, Targets *targets, Vi
         if (added == UNBOUNDED)
             break;
         slope += opened + added;
-        int failed = record(solution, &capacity, network->when[SINK], slope);
+        int failed = record(solution, &capacity, network, network->when[SINK], slope);
         if (failed)
             return failed;
         int64_t shortened = shortening(network);
@@ -546,7 +570,7 @@ static int follow(Network *network, const Problem *problem, Targets *targets, Vi
         }
         opened = use_opened(network);
     }
-    int failed = record(solution, &capacity, network->when[SINK], UNBOUNDED);
+    int failed = record(solution, &capacity, network, network->when[SINK], UNBOUNDED);
     if (failed || (targets->count > 0 && targets->next == targets->count))
         return failed;
     /* The shortest time itself, if it is of least energy. */
@@ -559,7 +583,7 @@ static int follow(Network *network, const Problem *problem, Targets *targets, Vi
 int sweep(const Problem *problem, const Graph *graph, Watch *watch, Visitor visit, void *context,
           Solution *solution)
 {
-    Network network = {.watch = watch};
+    Network network = {.problem = problem, .watch = watch};
     Targets targets = {0};
     int failed = allocate(&network, problem);
     targets.finish = room_for(problem->operations, sizeof(int64_t));
