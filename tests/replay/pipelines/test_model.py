@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from tests.replay.pipelines import made_up
 
 from zeus.errors import TraceError
-from zeus.replay.pipelines import fit_model, read_recording, splits, validate
+from zeus.replay.pipelines import compare_plans, fit_model, read_recording, splits, validate
 from zeus.replay.pipelines._engine import Engine, Executor
 
 RECORDED = (
@@ -65,6 +67,23 @@ def test_too_few_schedules_are_refused(recording):
         fit_model(recording, [2, 2, 3])
     with pytest.raises(TraceError, match="recorded are"):
         fit_model(recording, [2, 3, 99])
+
+
+def test_ranks_beyond_the_stages_are_pipelines_of_their_own(tmp_path):
+    """As with data and tensor parallelism, of which loads were not recorded."""
+    folder = made_up.record(tmp_path, schedules=12)
+    for path in folder.glob("*.json"):
+        ranks = json.loads(path.read_text())
+        twice = [{**rank, "rank": rank["rank"] + at} for at in (0, 4) for rank in ranks]
+        for rank in twice:
+            rank.get("time_breakdown", {}).pop("load", None)
+        path.write_text(json.dumps(twice))
+    wide = read_recording(folder)
+    assert (wide.ranks, wide.stages) == (8, 4)
+    errors = validate(wide, splits(wide)[0])
+    assert abs(errors.time).max() < 0.02
+    assert abs(errors.energy).max() < 0.02
+    assert all(each.saved > 0 for each in compare_plans(wide, splits(wide)[0]))
 
 
 @pytest.mark.parametrize("name", RECORDED)

@@ -44,13 +44,14 @@ def test_runs_at_the_highest_clocks_are_no_plans(folder):
     assert recording.runs[0].uniform
 
 
-def test_an_archive_is_read_like_its_folder(folder, tmp_path):
+@pytest.mark.parametrize("prefix", ["", "./"])
+def test_an_archive_is_read_like_its_folder(folder, tmp_path, prefix):
     below = folder / "envpipe"
     below.mkdir()
     (below / "2.sched.json").write_text("not for us")
     path = tmp_path / "a40-made-up.tar.xz"
     with tarfile.open(path, "w:xz") as archive:
-        archive.add(folder, folder.name)
+        archive.add(folder, prefix + folder.name)
     packed, plain = read_recording(path), read_recording(folder)
     assert packed.name == "a40-made-up"
     assert packed.runs.keys() == plain.runs.keys()

@@ -155,10 +155,11 @@ def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
         return
     with tarfile.open(path) as archive:
         for member in archive:
+            parts = Path(member.name).parts
             # Schedules of other systems lie in folders below that of the plans.
-            file = archive.extractfile(member) if member.name.count("/") <= 1 else None
+            file = archive.extractfile(member) if len(parts) <= 2 else None
             if file is not None:
-                yield Path(member.name).name, file.read()
+                yield parts[-1], file.read()
 
 
 def _run(number: int, schedule: Any, profile: Any) -> tuple[Run, tuple[int, int]]:
