@@ -185,6 +185,15 @@ def test_a_time_per_link(plan, profile, tmp_path):
     assert '"communication"' in (tmp_path / "again.json").read_text()
 
 
+def test_messages_that_block(plan, tmp_path):
+    def time(*options):
+        done = plan("--communication", "0.02", "--json", "plan.json", *options)
+        assert done.returncode == 0, done.stderr
+        return json.loads((tmp_path / "plan.json").read_text())[0]["time"]
+
+    assert time("--blocking-messages") > time()
+
+
 def test_a_deadline_that_no_plan_keeps_is_told(plan, tmp_path):
     done = plan("--deadline", "0.001", "--json", "plan.json")
     assert done.returncode == 1

@@ -98,6 +98,12 @@ examples:
         "and gradients differ (default: as in PROFILE, or 0)",
     )
     what.add_argument(
+        "--blocking-messages",
+        action="store_true",
+        help="neither rank computes while one sends to the other, as in engines that synchronize "
+        "around messages",
+    )
+    what.add_argument(
         "--data-loading",
         type=_AMOUNT,
         default=0.0,
@@ -230,6 +236,7 @@ def _pipeline(profile: Profile, arguments: argparse.Namespace) -> Pipeline:
         tensor_parallel=arguments.tensor_parallel,
         data_parallel=arguments.data_parallel,
         communication=arguments.communication,
+        blocking_messages=arguments.blocking_messages,
         data_loading=arguments.data_loading,
         name=f"{Path(arguments.profile).stem}, {arguments.schedule}, "
         f"{arguments.microbatches} microbatch{'es' if arguments.microbatches > 1 else ''}",

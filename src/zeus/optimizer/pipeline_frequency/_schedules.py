@@ -14,6 +14,12 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from zeus.errors import PipelineError
+from zeus.optimizer.pipeline_frequency._exchanges import (
+    Dependency,
+    Exchange,
+    Location,
+    blocking_order,
+)
 from zeus.optimizer.pipeline_frequency._links import Links, LinkTimes
 from zeus.optimizer.pipeline_frequency._pipeline import Pipeline, counted
 from zeus.optimizer.pipeline_frequency._profile import COMMUNICATION, Profile
@@ -255,6 +261,7 @@ def build(
     tensor_parallel: int = 1,
     data_parallel: int = 1,
     communication: LinkTimes | None = None,
+    blocking_messages: bool = False,
     data_loading: float = 0.0,
     name: str = "",
 ) -> Pipeline:
@@ -277,6 +284,9 @@ def build(
             links between neighboring stages. A value of a list may be a pair: of activations, and
             of gradients, which go the other way. By default as in the profile, or none. No GPU is
             busy with it.
+        blocking_messages: Whether a message begins when both ranks have arrived, and neither
+            computes until it has ended, as in engines that synchronize around each message. By
+            default ranks go on meanwhile.
         data_loading: Seconds that the first stage waits for the data of each microbatch.
         name: Name of the model; by default that of the profile.
 
@@ -316,7 +326,11 @@ def build(
     else:
         links = Links.of(communication, profile.stages)
     order = schedule(shape)
-    _Builder(pipeline, completed(profile, order), order, links, data_loading).run()
+    builder = _Builder(pipeline, completed(profile, order), order, links, data_loading)
+    if blocking_messages:
+        builder.run_blocking()
+    else:
+        builder.run()
     return pipeline
 
 
@@ -371,6 +385,52 @@ class _Builder:
                     f"{steps[self._next[rank]]}"
                 )
 
+    def run_blocking(self) -> None:
+        """Add everything, with messages that block both ranks."""
+        where = {
+            step: (rank, number)
+            for rank, steps in enumerate(self._order)
+            for number, step in enumerate(steps)
+        }
+        dependencies: list[list[Dependency]] = [[] for _ in self._order]
+        times: dict[Exchange, float] = {}
+        for step, (rank, number) in where.items():
+            for other in self._inputs(step):
+                sender, sent = where[other]
+                if sender != rank:
+                    dependencies[rank].append(Dependency(number, sender, sent))
+                    exchange = frozenset(((sender, sent + 1), (rank, number)))
+                    times[exchange] = max(self._message_time(other), times.get(exchange, 0.0))
+                elif sent > number:
+                    raise PipelineError(
+                        f"the schedule cannot be followed: rank {rank} waits forever before {step}"
+                    )
+        lengths = [len(steps) for steps in self._order]
+        order = blocking_order(dependencies, lengths, in_turn=True)
+        if order is None:
+            order = blocking_order(dependencies, lengths, in_turn=False)
+        if order is None:
+            raise PipelineError(
+                "the schedule cannot be followed if messages block: ranks wait for each other "
+                "forever"
+            )
+        numbers: dict[Location | Exchange, int] = {}
+        for each, waits in order.items():
+            after = [numbers[other] for other in waits]
+            if isinstance(each, frozenset):
+                rank, number = min(each)
+                near = self._order[rank][max(number - 1, 0)]
+                numbers[each] = self._pipeline.add_fixed(
+                    COMMUNICATION,
+                    times[each],
+                    stage=near.stage,
+                    microbatch=near.microbatch,
+                    after=after,
+                )
+            else:
+                rank, number = each
+                numbers[each] = self._operation(rank, self._order[rank][number], after)
+
     def _offer(
         self, rank: int, ready: list[tuple[float, int]], waiting: dict[Step, list[int]]
     ) -> None:
@@ -389,22 +449,10 @@ class _Builder:
         step = self._order[rank][self._next[rank]]
         self._next[rank] += 1
         stage, microbatch = step.stage, step.microbatch
-        if step.instruction == FORWARD and stage == 0 and self._data_loading:
-            self._pipeline.add_fixed(
-                DATA_LOADING, self._data_loading, device=rank, stage=stage, microbatch=microbatch
-            )
         inputs = [self._done[other] for other in self._inputs(step)]
-        options = self._profile.of(step.stage, step.instruction)
-        number = self._pipeline.add(
-            step.instruction,
-            options,
-            device=rank,
-            stage=stage,
-            microbatch=microbatch,
-            after=[other for other, _ in inputs],
-        )
+        number = self._operation(rank, step, [other for other, _ in inputs])
         start = max([self._free[rank], *(end for _, end in inputs)])
-        end = self._free[rank] = start + options[0].time
+        end = self._free[rank] = start + self._profile.of(stage, step.instruction)[0].time
         message = self._message_time(step)
         if message:
             number = self._pipeline.add_fixed(
@@ -417,6 +465,22 @@ class _Builder:
             end += message
         self._done[step] = number, end
         return step
+
+    def _operation(self, rank: int, step: Step, after: list[int]) -> int:
+        """Add a computation, after the data of the microbatch is loaded."""
+        stage, microbatch = step.stage, step.microbatch
+        if step.instruction == FORWARD and stage == 0 and self._data_loading:
+            self._pipeline.add_fixed(
+                DATA_LOADING, self._data_loading, device=rank, stage=stage, microbatch=microbatch
+            )
+        return self._pipeline.add(
+            step.instruction,
+            self._profile.of(stage, step.instruction),
+            device=rank,
+            stage=stage,
+            microbatch=microbatch,
+            after=after,
+        )
 
     def _inputs(self, step: Step) -> list[Step]:
         """Return the steps that a step waits for, besides the one before it on its rank."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from zeus.optimizer.pipeline_frequency._exchanges import Dependency
 from zeus.optimizer.pipeline_frequency.job._messages import StepTimes
-from zeus.optimizer.pipeline_frequency.job._transit import Dependency, message_times
+from zeus.optimizer.pipeline_frequency.job._transit import message_times
 
 # Two microbatches of two places: the second needs forwards 0 and 1, the first backwards 2 and 3.
 NEEDS = [

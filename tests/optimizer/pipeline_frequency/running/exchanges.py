@@ -9,7 +9,7 @@ from tests.optimizer.pipeline_frequency.running.rig import WAITING, Training
 from zeus.optimizer.pipeline_frequency._schedules import Step
 from zeus.testing._workload import simulated_driver
 
-_Item = Step | int  # a computation, or an exchange on this link
+Item = Step | int  # a computation, or an exchange on this link
 
 
 class BlockingTraining(Training):
@@ -25,7 +25,10 @@ class BlockingTraining(Training):
 
     def _run_pipeline(self, pipeline: int, clocks: list[list[int]]) -> None:
         clock = self.node.clock
-        programs = [list(self._program(rank)) for rank in range(self.devices)]
+        programs = [
+            list(merged_program(rank, self.devices, len(self.order[0]) // 2))
+            for rank in range(self.devices)
+        ]
         place = [0] * self.devices
         running: dict[int, float] = {}  # when a rank's computation or exchange ends
         while True:
@@ -57,24 +60,24 @@ class BlockingTraining(Training):
         if self.optimizers:
             self._optimizer(pipeline, rank).on_instruction_end(step.instruction)
 
-    def _program(self, rank: int) -> Iterator[_Item]:
-        """Yield what a rank does in an iteration, step by step of the merged 1F1B schedule."""
-        stages, microbatches = self.devices, len(self.order[0]) // 2
-        previous = -1
-        for step in range(2 * (microbatches + stages - 1)):
-            forward = step % 2 == rank % 2
-            if forward:
-                microbatch = step // 2 - rank // 2
-            elif step % 2 == 0:
-                microbatch = step // 2 - stages + (rank + 1) // 2
-            else:
-                microbatch = (step - 1) // 2 - stages + 1 + rank // 2
-            link = rank - 1 if forward else rank
-            valid = [0 <= each < microbatches for each in (previous, microbatch)]
-            if 0 <= link < stages - 1 and any(valid):
-                yield link
-            if valid[1]:
-                yield Step("forward" if forward else "backward", rank, microbatch)
-            previous = microbatch
-        if 0 <= previous < microbatches and rank > 0:
-            yield rank - 1  # the last gradient
+
+def merged_program(rank: int, stages: int, microbatches: int) -> Iterator[Item]:
+    """Yield what a rank does in an iteration, step by step of the merged 1F1B schedule."""
+    previous = -1
+    for step in range(2 * (microbatches + stages - 1)):
+        forward = step % 2 == rank % 2
+        if forward:
+            microbatch = step // 2 - rank // 2
+        elif step % 2 == 0:
+            microbatch = step // 2 - stages + (rank + 1) // 2
+        else:
+            microbatch = (step - 1) // 2 - stages + 1 + rank // 2
+        link = rank - 1 if forward else rank
+        valid = [0 <= each < microbatches for each in (previous, microbatch)]
+        if 0 <= link < stages - 1 and any(valid):
+            yield link
+        if valid[1]:
+            yield Step("forward" if forward else "backward", rank, microbatch)
+        previous = microbatch
+    if 0 <= previous < microbatches and rank > 0:
+        yield rank - 1  # the last gradient

@@ -8,24 +8,25 @@ stage, both of the same microbatch.
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict, deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from zeus.errors import PipelineError
 from zeus.frontier import Point
+from zeus.optimizer.pipeline_frequency._exchanges import (
+    Dependency,
+    Exchange,
+    Location,
+    blocking_order,
+)
 from zeus.optimizer.pipeline_frequency._limit import Limit
 from zeus.optimizer.pipeline_frequency._pipeline import Execution, Pipeline
 from zeus.optimizer.pipeline_frequency._profile import COMMUNICATION, Option
 from zeus.optimizer.pipeline_frequency._solver import PLANS, Solution, solve
-from zeus.optimizer.pipeline_frequency.job._exchanges import (
-    Exchange,
-    Location,
-    blocking_order,
-    misfit,
-)
 from zeus.optimizer.pipeline_frequency.job._job import PipelineJob, Rank
 from zeus.optimizer.pipeline_frequency.job._messages import (
     FIXED,
@@ -36,7 +37,8 @@ from zeus.optimizer.pipeline_frequency.job._messages import (
     StepTimes,
     Straggler,
 )
-from zeus.optimizer.pipeline_frequency.job._transit import Dependency, message_times
+from zeus.optimizer.pipeline_frequency.job._misfit import Passages, misfit
+from zeus.optimizer.pipeline_frequency.job._transit import message_times
 
 MAX_OPERATIONS = 50_000
 ROOM = 64 << 20  # maximum bytes of the plans of one job
@@ -239,16 +241,28 @@ def assemble(job: PipelineJob, limit: Limit | None = None) -> Assembled:
     ]
     assembly = _Assembly(sequences, profiles, limit)
     passages = _passages(job, sequences)
-    assembly.count_messages(passages)
-    pipeline = assembly.run(empty())
-    block = False
-    least = (misfit(pipeline, passages) or 0.0) if assembly.dependencies else 0.0
-    for in_turn in (True, False) if least > _CLEARLY else ():
-        blocking = assembly.run_blocking(empty(), in_turn=in_turn)
-        wrong = None if blocking is None else misfit(blocking, passages)
-        if blocking is not None and wrong is not None and wrong < least - _CLEARLY:
-            pipeline, least, block = blocking, wrong, True
-    return Assembled(pipeline, sequences, power, Messages(assembly.links(), block))
+
+    def graphs() -> Iterator[tuple[Pipeline, Messages]]:
+        for of_steps in (min, statistics.median):
+            assembly.count_messages(passages, of_steps)
+            links = assembly.links()
+            yield assembly.run(empty()), Messages(links, block=False)
+            for in_turn in (True, False):
+                blocking = assembly.run_blocking(empty(), in_turn=in_turn)
+                if blocking is not None:
+                    yield blocking, Messages(links, block=True)
+
+    found: tuple[Pipeline, Messages] | None = None
+    least = math.inf
+    for graph in graphs():
+        wrong = (misfit(graph[0], passages) or 0.0) if assembly.dependencies else 0.0
+        if wrong < least - _CLEARLY:
+            found, least = graph, wrong
+        if least <= _CLEARLY:
+            break
+    assert found is not None
+    pipeline, messages = found
+    return Assembled(pipeline, sequences, power, messages)
 
 
 def blocking_power(job: PipelineJob) -> float | None:
@@ -346,7 +360,9 @@ class _Assembly:
             for number, step in enumerate(steps)
         }
 
-    def count_messages(self, passages: Mapping[Hashable, Sequence[Sequence[StepTimes]]]) -> None:
+    def count_messages(
+        self, passages: Passages, of_steps: Callable[[Sequence[float]], float]
+    ) -> None:
         """Estimate message times, unless ranks report communication as instructions.
 
         Then `dependencies` has those of each place on others.
@@ -363,7 +379,7 @@ class _Assembly:
                         dependencies[place].append(Dependency(number, sender, sent))
         self._limit.check()
         self.dependencies = dependencies
-        self._messages = message_times(dependencies, passages)
+        self._messages = message_times(dependencies, passages, of_steps)
 
     def links(self) -> dict[int, float]:
         """Return seconds of a message between a stage and the next one, where known."""

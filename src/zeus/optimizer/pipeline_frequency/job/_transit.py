@@ -5,49 +5,37 @@ message time plus any other delay of the receiver. The shortest gap of a step is
 because at the step's start and where it waits for a backward the receiver has nothing else to do.
 Clocks of two machines do not agree, but their offset enters the two directions with opposite signs.
 So only the mean of both directions is used, within one step, in which clocks do not drift apart.
-From step to step messages vary, and the median of steps counts: with the shortest, a plan would be
-too slow. Pipelines share a plan, so the pipeline whose link is the slowest counts.
+From step to step messages vary, so that the median of steps may count, or the shortest where other
+delays are longer. Pipelines share a plan, so the pipeline whose link is the slowest counts.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
+from zeus.optimizer.pipeline_frequency._exchanges import Dependency
 from zeus.optimizer.pipeline_frequency.job._messages import MAX_SECONDS, StepTimes
 
 SHORTEST = 1e-5  # seconds; shorter messages get no operation of their own
 
 
-class Dependency(NamedTuple):
-    """Dependency of a computation on the result of one at another place.
-
-    Attributes:
-        receiver: Index of the instruction in the sequence of its place.
-        sender: Place of the other instruction.
-        sent: Index of the other instruction in the sequence there.
-    """
-
-    receiver: int
-    sender: int
-    sent: int
-
-
 def message_times(
     dependencies: Sequence[Sequence[Dependency]],
     passages: Mapping[Hashable, Sequence[Sequence[StepTimes]]],
+    of_steps: Callable[[Sequence[float]], float] = statistics.median,
 ) -> dict[tuple[int, int], float]:
     """Return seconds of a message by pair of places, the lower first; unknown ones are absent.
 
     Args:
         dependencies: Dependencies of each place on others.
         passages: Start and end times of steps, by pipeline and place.
+        of_steps: Summary of the times of several steps.
     """
     found: dict[tuple[int, int], float] = {}
     for places in passages.values():
         for pair, means in _of_steps(dependencies, places).items():
-            found[pair] = max(statistics.median(means), found.get(pair, 0.0))
+            found[pair] = max(of_steps(means), found.get(pair, 0.0))
     return {pair: each for pair, each in found.items() if SHORTEST <= each <= MAX_SECONDS}
 
 
