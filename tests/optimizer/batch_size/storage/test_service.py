@@ -549,6 +549,7 @@ def test_what_was_measured_at_batch_sizes_is_kept_in_the_log(jobs):
         found = jobs.do(ListSizes(job="nightly", **setup))
         return {each.batch_size: each.state for each in found if each.state != "unknown"}
 
+    assert states() == {}
     put = PutSize(job="nightly", gpu="NVIDIA A40", batch_size=64, epoch_cost=500.0, load=0.9)
     kept = jobs.do(put)
     assert (kept.batch_size, kept.state, kept.epoch_cost, kept.measure) == (
@@ -558,6 +559,7 @@ def test_what_was_measured_at_batch_sizes_is_kept_in_the_log(jobs):
     full = PutSize(job="nightly", gpu="NVIDIA A40", batch_size=128, memory=2**34)
     assert jobs.do(full).state == "unfit"
     assert states(gpu="NVIDIA A40") == {64: "measured", 128: "unfit", 256: "unfit"}
+    assert states() == states(gpu="NVIDIA A40")
     # Two replicas have half of it each, and other GPUs less memory.
     assert states(gpu="NVIDIA A40", gpus=2) == {256: "unfit"}
     assert states(gpu="other", memory=2**33) == {128: "unfit", 256: "unfit"}

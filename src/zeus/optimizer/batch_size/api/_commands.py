@@ -492,7 +492,8 @@ class ListSizes(_OfJob[list[SizeInfo]]):
 
     Attributes:
         job: Name of the job.
-        gpu: Model of the GPUs; `gpus` is their number.
+        gpu: Model of the GPUs; `gpus` is their number. By default the kind of GPUs that the job
+            has met last.
         memory: Memory of one GPU in bytes, if known; see `Decide`, also for `replicas` and
             `max_local_batch_size`.
 
@@ -503,7 +504,7 @@ class ListSizes(_OfJob[list[SizeInfo]]):
     method = "GET"
     path = "/api/jobs/{name}/sizes"
 
-    gpu: values.Name
+    gpu: values.Name | None = None
     gpus: values.Gpus = 1
     memory: values.Bytes | None = None
     replicas: values.Gpus | None = None

@@ -236,7 +236,11 @@ def _sizes(view: View, command: ListSizes) -> list[SizeInfo]:
     row = _found(view, command)
     enforce(command, RequestError)
     setup = Setup(command.replicas, command.memory, command.max_local_batch_size)
-    known = recalled(view, row).brain.sizes(GpuModel(command.gpu, command.gpus), setup)
+    brain = recalled(view, row).brain
+    gpu = GpuModel(command.gpu or "", command.gpus)
+    if command.gpu is None and brain.gpus:
+        gpu = brain.gpus[-1]
+    known = brain.sizes(gpu, setup)
     return [SizeInfo(**vars(each)) for each in known]
 
 
