@@ -20,6 +20,9 @@ from zeus.optimizer.pipeline_frequency.api._commands import (
 )
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.job._messages import Straggler
+from zeus.optimizer.pipeline_frequency.job._planning import Messages
+from zeus.server.pages._pipelines import message_facts
+from zeus.server.pages._units import seconds
 from zeus.store import Store, Tokens
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
@@ -163,3 +166,16 @@ def test_a_token_shows_its_own_job_only(tmp_path):
             read("/pipelines/mine", other)
         with pytest.raises(OSError, match="404"):
             read("/pipelines/another", other)
+
+
+def test_the_slowest_link_is_shown_beside_the_others():
+    (fact,) = message_facts(Messages({0: 0.005, 1: 0.05, 2: 0.006}, block=True))
+    assert fact == (
+        "Slowest message",
+        seconds(0.05),
+        f"between stages 1 and 2; {seconds(0.005)} to {seconds(0.006)} on other links; both ranks "
+        "wait for each",
+    )
+    ((_, _, said),) = message_facts(Messages({0: 0.02}, block=False))
+    assert said == "between stages 0 and 1"
+    assert message_facts(Messages({}, block=False)) == []

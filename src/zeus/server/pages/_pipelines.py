@@ -222,21 +222,8 @@ class _Page:
                 watts(power),
                 "unknown: counted as 0 W" if power is None else "of a GPU that waits for another",
             ),
-            *self.messages(self.planned.messages),
+            *message_facts(self.planned.messages),
         ]
-
-    @staticmethod
-    def messages(found: Messages) -> list[tuple[str, Content, Content]]:
-        """Return the slowest link, and the other links' times, if any is known."""
-        if not found.links:
-            return []
-        slowest = max(found.links, key=lambda stage: found.links[stage])
-        said = f"between stages {slowest} and {slowest + 1}"
-        others = [time for stage, time in found.links.items() if stage != slowest]
-        if others:
-            said += f"; {seconds(min(others))} to {seconds(max(others))} on other links"
-        said += "; both ranks wait for each" if found.block else ""
-        return [("Slowest message", seconds(found.links[slowest]), said)]
 
     def seen(self, planned: float) -> list[tuple[str, Content, Content]]:
         """Return the measured step time compared with the plan, if known."""
@@ -400,3 +387,16 @@ def _short(status: str) -> str:
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:].rstrip(".") + "."
+
+
+def message_facts(found: Messages) -> list[tuple[str, Content, Content]]:
+    """Return the slowest link, and the other links' times, if any is known."""
+    if not found.links:
+        return []
+    slowest = max(found.links, key=lambda stage: found.links[stage])
+    said = f"between stages {slowest} and {slowest + 1}"
+    others = [time for stage, time in found.links.items() if stage != slowest]
+    if others:
+        said += f"; {seconds(min(others))} to {seconds(max(others))} on other links"
+    said += "; both ranks wait for each" if found.block else ""
+    return [("Slowest message", seconds(found.links[slowest]), said)]

@@ -17,7 +17,7 @@ from zeus.errors import PipelineError
 from zeus.optimizer.pipeline_frequency import Profile, build, solve
 from zeus.optimizer.pipeline_frequency._schedules import SCHEDULES, Shape
 from zeus.optimizer.pipeline_frequency.job._messages import Instruction, Straggler
-from zeus.optimizer.pipeline_frequency.job._planning import assemble, plan
+from zeus.optimizer.pipeline_frequency.job._planning import Messages, assemble, plan
 
 LOADS = (1.0, 1.1, 1.0, 1.3)
 
@@ -187,3 +187,22 @@ def test_an_iteration_time_is_compared_with_what_a_step_takes_beyond_the_plan(pl
 def test_beyond_the_least_energy_there_is_nothing_to_gain(planned):
     frontier = planned.solution.frontier
     assert planned.point({1: Straggler(1, slowdown=50.0)}, 0) == frontier.least_energy
+
+
+# --- messages -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        (Messages({}, block=False), ""),
+        (Messages({}, block=True), "messages block"),
+        (Messages({0: 0.02, 1: 0.02}, block=False), "messages take up to 20 ms"),
+        (
+            Messages({0: 0.005, 1: 0.05}, block=True),
+            "messages take up to 50 ms (between stages 1 and 2), and block both ranks",
+        ),
+    ],
+)
+def test_messages_in_words(messages, said):
+    assert str(messages) == said
