@@ -48,10 +48,13 @@ def test_it_begins_with_what_is_likely_to_cost_least_where_epochs_were_measured(
     job = lane()
     job.measure(prices)
     assert job.size(job.choose()) in (128, 256)
+    # It is no default run, and does not stand in for one that failed.
+    assert job.choose().role[0] == Role.EXPLORE
     # What is hardly better is not worth the risk.
     job = lane()
     job.measure({size: 100.0 if size < 256 else 95.0 for size in SIZES})
     assert job.size(job.choose()) == 64
+    assert job.choose().role[0] == Role.DEFAULT
     # What was measured on one GPU says little about another.
     job = lane()
     job.measure(prices, gpu=0)

@@ -287,8 +287,7 @@ class JobState:
             self._full_power,
             unfit=unfit,
             replicas=setup.replicas or 1,
-            # Other policies learn from trials only, be it cost or memory.
-            useful=self._policy.avoids_unfit,
+            useful=self._policy.measures_sizes,
         )
 
     @property

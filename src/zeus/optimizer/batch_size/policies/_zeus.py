@@ -193,6 +193,8 @@ class ZeusPolicy(Policy):
         fixed = lanes.budget[rows] == 0
         arm = np.where(fixed, lanes.default[rows], arm)
         explores = ((arm != reference) | hoping) & ~lost & ~fixed
+        # As long as no run has ended, only what epochs cost speaks for another than the default.
+        untold = lost & ~fixed & (state.ended[rows] == 0) & (arm != lanes.default[rows])
         threshold = self._threshold(state, rows, view, arm, explores, attempt)
         untried = ~state.profiled[np.arange(len(lanes))[rows], gpu, arm]
         untried &= explores & some & view.met & np.isfinite(lanes.beta[rows])
@@ -200,7 +202,7 @@ class ZeusPolicy(Policy):
         return Choices(
             arm=arm,
             role=np.where(
-                explores,
+                explores | untold,
                 Role.EXPLORE,
                 np.where(
                     attempt > 0, Role.RETRY, np.where(lost | fixed, Role.DEFAULT, Role.EXPLOIT)
