@@ -39,7 +39,6 @@ from zeus.cli._parser import (
     whole_number,
 )
 from zeus.cli._terminal import MISSING, Console, clean
-from zeus.errors import RequestError, ServerError, UnknownJobError
 from zeus.monitor._measurement import show_joules, show_seconds
 from zeus.optimizer.batch_size.api._answers import JobInfo, ProfileInfo, SizeInfo, TrialInfo
 from zeus.optimizer.batch_size.api._api import JobsApi
@@ -137,7 +136,7 @@ def _show(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None
     most = arguments.trials or _SHOWN
     trials = _latest_trials(api, job.name, most)
     profiles = api.do(ShowProfiles(job=job.name))
-    sizes = _sizes(api, job)
+    sizes = api.do(ListSizes(job=job.name, gpu=job.gpu, gpus=job.gpus)) if job.gpu else []
     if arguments.json:
         record = {
             **job.to_dict(),
@@ -186,16 +185,6 @@ def _tag(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None:
 def _delete(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None:
     api.do(DeleteJob(job=arguments.name))
     console.print(f"Job {arguments.name!r} is deleted.")
-
-
-def _sizes(api: JobsApi, job: JobInfo) -> list[SizeInfo]:
-    """Return what is known of epochs on the GPUs of the latest trial."""
-    if not job.gpu:
-        return []
-    try:
-        return api.do(ListSizes(job=job.name, gpu=job.gpu, gpus=job.gpus))
-    except (UnknownJobError, RequestError, ServerError):
-        return []  # the server is older
 
 
 # --- pagination -----------------------------------------------------------------------------------
