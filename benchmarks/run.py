@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import accuracy
+import batch_limit
 import cluster
+import harsh_pipelines
 import holds
 import monitoring
 import pipeline_training
@@ -27,6 +29,7 @@ import power_limit
 import power_limit_decisions
 import recurring_jobs
 import replay_policies
+import serving
 import whole_runs
 from harness import QUICK, Bench, Effort, say
 from rows import Row
@@ -44,8 +47,11 @@ TASKS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "whole_runs": whole_runs.bench_whole_runs,
     "pipelines": pipelines.bench_pipelines,
     "pipeline_training": pipeline_training.bench_pipeline_training,
+    "harsh_pipelines": harsh_pipelines.bench_harsh_pipelines,
     "replay": replay_policies.bench_replay,
     "cluster": cluster.bench_cluster,
+    "serving": serving.bench_serving,
+    "batch_limit": batch_limit.bench_batch_limit,
     "round_trips": recurring_jobs.bench_round_trips,
     "recurring_jobs": recurring_jobs.bench_recurring_jobs,
 }

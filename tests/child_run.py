@@ -11,7 +11,7 @@ from pathlib import Path
 _ROOT = Path(__file__).parents[1]
 _PLUGINS = (
     *("xdist", "rerunfailures", "timeout"),
-    *("tests.deadlines", "tests.reruns", "tests.signals"),
+    *("tests.deadlines", "tests.reruns", "tests.signals", "tests.thorough"),
 )
 
 
@@ -20,7 +20,7 @@ def child_run(
 ) -> subprocess.CompletedProcess[str]:
     """Run tests to their end, by another program if there is a `starter`."""
     (folder / "test_it.py").write_text(test_file)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers = real_time: as here\n")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  real_time: x\n  thorough: x\n")
     inherited = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
     return subprocess.run(
         [

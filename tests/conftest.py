@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from tests.browser import browser, open_page
 from tests.postgresql import new_storage, postgresql, storage
+from tests.prometheus import prometheus
 
 from simulated_drivers.fixtures import amdsmi_library, nvml_library
 
@@ -19,10 +20,11 @@ __all__ = [
     "nvml_library",
     "open_page",
     "postgresql",
+    "prometheus",
     "storage",
 ]
 
-pytest_plugins = ["tests.deadlines", "tests.reruns", "tests.signals"]
+pytest_plugins = ["tests.deadlines", "tests.reruns", "tests.signals", "tests.thorough"]
 
 # Machines are shared and noisy: no property has a deadline. At a desk every run tries new examples;
 # a build tries the same ones each time, so that it fails for what was changed and nothing else.
@@ -58,6 +60,7 @@ def clean_environment(tmp_path, monkeypatch):
     for name in _VISIBILITY:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ZEUS_STATE_DIR", str(tmp_path / "zeus-state"))
+    monkeypatch.setenv("ZEUS_AGENT", "0")
 
 
 @pytest.fixture(scope="session")

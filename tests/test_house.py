@@ -13,13 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from zeus._bridges._names import MODULES, NAMES, PROGRAMS, Former
+
 SOURCE = Path(__file__).parents[1] / "src" / "zeus"
 
 PUBLIC_MODULES = {
     "clock.py", "errors.py",
     "integrations/accelerate.py", "integrations/keras.py", "integrations/lightning.py",
-    "integrations/loop.py", "integrations/pipeline_engine.py", "integrations/pipelining.py",
-    "integrations/pytorch.py", "integrations/transformers.py",
+    "integrations/loop.py", "integrations/mlflow.py", "integrations/pipeline_engine.py",
+    "integrations/pipelining.py", "integrations/pytorch.py", "integrations/tensorboard.py",
+    "integrations/torchtitan.py", "integrations/tracker.py", "integrations/trackio.py",
+    "integrations/transformers.py", "integrations/wandb.py",
     "optimizer/callback.py", "optimizer/frequency.py", "optimizer/power_limit.py",
 }  # fmt: skip
 """Modules that users import from. One file per command in `cli/` comes on top."""
@@ -37,26 +41,43 @@ PUBLIC_NAMES = {
         "get_gpus",
         "get_soc",
     ],
+    "zeus.arena": [
+        "ArenaSettings",
+        "Contender",
+        "create_app",
+    ],
     "zeus.device": [
+        "Candidate",
         "Capability",
         "CapabilityError",
+        "ClockRange",
         "Cpu",
+        "CurrentClocks",
         "DeviceSet",
         "Gpu",
+        "GpuDriver",
+        "GpuIdentity",
+        "GpuProcess",
+        "GpuVendor",
         "Hold",
         "KnobError",
+        "MemoryUse",
         "Node",
         "PowerLimits",
         "Problem",
+        "ProcessUsage",
         "Reason",
         "Soc",
         "Support",
+        "SupportedClocks",
+        "Visible",
         "current_node",
         "get_cpus",
         "get_gpus",
         "get_soc",
     ],
     "zeus.frontier": [
+        "All",
         "Deadline",
         "Energy",
         "EnergyBudget",
@@ -64,6 +85,7 @@ PUBLIC_NAMES = {
         "LatencyBound",
         "MaxSlowdownConstraint",
         "Objective",
+        "ObjectiveEntry",
         "Point",
         "PowerCap",
         "Selection",
@@ -77,10 +99,16 @@ PUBLIC_NAMES = {
         "keras",
         "lightning",
         "loop",
+        "mlflow",
         "pipeline_engine",
         "pipelining",
         "pytorch",
+        "tensorboard",
+        "torchtitan",
+        "tracker",
+        "trackio",
         "transformers",
+        "wandb",
     ],
     "zeus.monitor": [
         "CpuDomain",
@@ -89,6 +117,10 @@ PUBLIC_NAMES = {
         "PowerDomain",
         "PowerMonitor",
         "Reading",
+        "Request",
+        "RequestEnergy",
+        "RequestMonitor",
+        "RequestStatistics",
         "TemperatureMonitor",
         "WindowScope",
         "ZeusMonitor",
@@ -100,8 +132,17 @@ PUBLIC_NAMES = {
         "GlobalPowerLimitOptimizer",
         "JobSpec",
         "PipelineFrequencyOptimizer",
+        "ServingOptimizer",
+    ],
+    "zeus.optimizer.serving": [
+        "Decision",
+        "ServingInterval",
+        "ServingOptimizer",
+        "ServingSetting",
+        "control",
     ],
     "zeus.optimizer.power_limit": [
+        "All",
         "Deadline",
         "Energy",
         "EnergyBudget",
@@ -124,11 +165,21 @@ PUBLIC_NAMES = {
         "ReportEpoch",
         "open_jobs",
     ],
+    "zeus.optimizer.batch_size.policies": [
+        "Choices",
+        "JobBatch",
+        "Policy",
+        "Role",
+        "State",
+        "Trials",
+        "simple_choices",
+    ],
     "zeus.optimizer.pipeline_frequency": [
         "Continuous",
         "Execution",
         "Operation",
         "Option",
+        "Phase",
         "Pipeline",
         "PipelineFrequencyOptimizer",
         "Plan",
@@ -136,8 +187,11 @@ PUBLIC_NAMES = {
         "Shape",
         "Solution",
         "Step",
+        "TotalPower",
         "build",
         "solve",
+        "solve_capped",
+        "total_power",
     ],
     "zeus.replay.cluster": [
         "ALL_WORKLOADS",
@@ -165,6 +219,23 @@ PUBLIC_NAMES = {
         "splits",
         "validate",
     ],
+    "zeus.proxy": [
+        "Answer",
+        "Chunk",
+        "OpenAIClient",
+        "Timeouts",
+        "Usage",
+    ],
+    "zeus.replay.serving": [
+        "Bounds",
+        "Oracle",
+        "Outcome",
+        "Runs",
+        "Study",
+        "find_oracle",
+        "study",
+        "suitable_replicas",
+    ],
     "zeus.server": [
         "create_app",
         "listen",
@@ -176,21 +247,69 @@ PUBLIC_NAMES = {
         "Tokens",
         "default_storage",
     ],
+    "zeus.telemetry": [
+        "Family",
+        "Kind",
+        "Metric",
+        "Source",
+        "TrainingTelemetry",
+        "observe_node",
+        "prometheus_collector",
+    ],
     "zeus.testing": [
+        "Arrival",
+        "CounterMeter",
+        "Held",
         "HostNoise",
         "NoisySteps",
+        "PowerSegment",
         "ProfileNode",
         "RecordedJob",
         "RecordedProfile",
         "ReplayMonitor",
+        "RequestEvent",
+        "Roofline",
+        "ServedRequest",
+        "ServingResult",
+        "ServingWorkload",
         "SimulatedNode",
+        "Traffic",
         "VirtualClock",
         "Workload",
+        "draw_power",
         "recorded_jobs",
         "recorded_workload",
+        "serve_on",
+        "serving",
+        "simulate_serving",
     ],
 }
 """What packages hand out. A change here is a change of the interface: say so in the changelog."""
+
+FORMER_NAMES = {
+    "zeus.callback": ["Callback", "CallbackSet"],
+    "zeus.device.cpu": ["get_current_cpu_index"],
+    "zeus.exception": ["ZeusBaseError"],
+    "zeus.monitor.energy": ["Measurement", "ZeusMonitor"],
+    "zeus.monitor.power": ["PowerDomain", "PowerMonitor"],
+    "zeus.monitor.temperature": ["TemperatureMonitor"],
+    "zeus.optimizer.batch_size.client": ["BatchSizeOptimizer"],
+    "zeus.optimizer.batch_size.common": ["JobSpec"],
+    "zeus.optimizer.pipeline_frequency.optimizer": ["PipelineFrequencyOptimizer"],
+    "zeus.optimizer.power_limit": [
+        "HFGlobalPowerLimitOptimizer",
+        "OptimumSelector",
+        "PowerLimitMeasurement",
+    ],
+    "zeus.utils.env": ["get_env"],
+    "zeus.utils.framework": ["sync_execution"],
+    "zeus.utils.lr_scaler": ["LinearScaler", "SquareRootScaler"],
+    "zeus.utils.metric": ["zeus_cost"],
+    "zeus.utils.testing": ["ReplayZeusMonitor"],
+}
+"""Names of zeus 0.16 that still work, with a warning. They are no promise: a version drops them."""
+
+FORMER_PROGRAMS = {"zeus.monitor.__main__", "zeus.show_env"}
 
 DIALECT = re.compile(
     r"\b(tells?|told|looks?|whoever|nobody|somebody|heeds?|anew|dear)\b"
@@ -226,6 +345,21 @@ def test_only_promised_modules_have_public_names():
 @pytest.mark.parametrize("package", sorted(PUBLIC_NAMES))
 def test_public_names_are_frozen(package):
     assert sorted(importlib.import_module(package).__all__) == PUBLIC_NAMES[package]
+
+
+def test_former_names_are_frozen():
+    provided = {
+        module: sorted(name for name, former in names.items() if isinstance(former, Former))
+        for module, names in {**MODULES, **NAMES}.items()
+        if not isinstance(names, str)
+    }
+    assert {module: names for module, names in provided.items() if names} == FORMER_NAMES
+    assert set(PROGRAMS) == FORMER_PROGRAMS
+
+
+def test_no_former_name_is_promised():
+    for module, names in FORMER_NAMES.items():
+        assert not set(names) & set(PUBLIC_NAMES.get(module, ()))
 
 
 def imports(path: Path, known: set[str]) -> set[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zeus._lazy import lazy_names
+from zeus._lazy import find_former_modules, lazy_names
 from zeus._neighbour import warn_about_namesake
 
 if TYPE_CHECKING:
@@ -49,4 +49,5 @@ __all__ = [
     "get_soc",
 ]
 
+find_former_modules()
 warn_about_namesake()

@@ -263,3 +263,20 @@ def _range(name: str, least: str, most: str, *, above: bool = False) -> str:
     if least == "-inf":
         return f"{name} <= {most}"
     return f"{least} {'<' if above else '<='} {name} <= {most}"
+
+
+# --- times as people write them -----------------------------------------------------------------
+
+TIME_FORM = 'seconds, or a time such as "250 ms", "1.5 min" or "2 h"'
+_TIME_UNITS = {"µs": 1e-6, "ms": 1e-3, "min": 60.0, "s": 1.0, "h": 3600.0}
+
+
+def read_seconds(text: str) -> float:
+    """Read a time in seconds, or with the unit that tables show it in.
+
+    Raises:
+        ValueError: If it has another form; `TIME_FORM` says which.
+    """
+    words = text.strip()
+    unit = next((unit for unit in _TIME_UNITS if words.endswith(unit)), "")
+    return float(words.removesuffix(unit)) * _TIME_UNITS.get(unit, 1.0)

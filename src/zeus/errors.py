@@ -21,14 +21,23 @@ exact name::
     ├── UnknownJobError (LookupError)       a recurring job or trial that does not exist
     ├── DamagedJobError (RuntimeError)      a job whose record cannot be read; says which, and why
     ├── StorageError (RuntimeError)         a store of jobs that cannot be opened or used; says why
+    │   └── StorageUrlError (ValueError)    a URL that is not one of a store
     ├── TokenError (PermissionError)        a token that is missing, wrong, or for another job
     ├── ServerError (ConnectionError)       a Zeus server unreachable, or its answer invalid
+    ├── BackendError (ConnectionError)      a model server unreachable, or its answer invalid
     ├── RequestError (ValueError)           a request that a Zeus server finds malformed
     ├── TraceError (ValueError)             a recorded trace that cannot be replayed; file and line
     ├── WorkerError (RuntimeError)          a replay process that died or is unreachable
     ├── StageProfileError (ValueError)      a pipeline's profile that cannot be used; file and line
     ├── PipelineError (ValueError)          an invalid pipeline or schedule
+    ├── ServiceError (ValueError)           an invalid report about an inference service
     ├── NativeCodeError (RuntimeError)      compiled code missing and not buildable here
+    ├── ArenaError (ValueError)             an invalid prompt, vote, round or row of the board
+    │   ├── ArenaConflictError              an event that contradicts a round's record
+    │   └── UnknownRoundError (LookupError) a round that does not exist
+    ├── ReportError (ValueError)            a shared report of `zeus verify` that cannot be read
+    ├── TelemetryError (RuntimeError)       metrics that cannot be published as asked; says why
+    ├── ExtensionError (ValueError)         an extension that cannot be used; says why
     ├── FrameworkError (RuntimeError)       a framework that lacks something; what, version
     └── MissingExtraError (ImportError)     an optional dependency, with the line that installs it
 """
@@ -139,12 +148,28 @@ class StorageError(ZeusError, RuntimeError):
     """A store of recurring jobs cannot be opened or used; says why."""
 
 
+class StorageUrlError(StorageError, ValueError):
+    """The URL of a store has another form; says which one it must have."""
+
+
 class TokenError(ZeusError, PermissionError):
     """A token is missing, wrong, expired, or for another job."""
 
 
 class ServerError(ZeusError, ConnectionError):
     """A Zeus server cannot be reached, or its answer is invalid."""
+
+
+class BackendError(ZeusError, ConnectionError):
+    """A server of language models cannot be reached, refuses, or its answer is invalid.
+
+    Attributes:
+        status: HTTP status of its answer; `None` if there was none.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        self.status = status
+        super().__init__(message)
 
 
 class RequestError(ZeusError, ValueError):
@@ -167,20 +192,50 @@ class PipelineError(ZeusError, ValueError):
     """A pipeline, its schedule or a request breaks a rule; says which, and the value."""
 
 
+class ServiceError(ZeusError, ValueError):
+    """A report about an inference service breaks a rule; says which, and the value."""
+
+
 class NativeCodeError(ZeusError, RuntimeError):
     """Compiled code was not shipped and cannot be built here; says what is missing and the fix."""
+
+
+class ExtensionError(ZeusError, ValueError):
+    """What another distribution adds to a registry of Zeus cannot be used; says why."""
 
 
 class FrameworkError(ZeusError, RuntimeError):
     """A framework lacks something an integration relies on; says what, and the version."""
 
 
+class ArenaError(ZeusError, ValueError):
+    """A prompt, a vote, or a stored round or row of the arena is invalid."""
+
+
+class ArenaConflictError(ArenaError):
+    """An event of a round conflicts with what is recorded, such as a second vote."""
+
+
+class UnknownRoundError(ArenaError, LookupError):
+    """There is no round of this name."""
+
+
+class ReportError(ZeusError, ValueError):
+    """A shared report of `zeus verify` cannot be read; says why."""
+
+
+class TelemetryError(ZeusError, RuntimeError):
+    """Metrics cannot be published as asked: an address in use, a directory that is missing."""
+
+
 class MissingExtraError(ZeusError, ImportError):
     """An optional dependency is not installed."""
 
     def __init__(self, what: str, *extras: str) -> None:
+        from zeus._installation import add_extras  # noqa: PLC0415  (for an error only)
+
         named = " and ".join(f"`{extra}`" for extra in extras)
         super().__init__(
             f"{what} needs the extra{'s' if len(extras) > 1 else ''} {named}: "
-            f"pip install 'zeus-energy[{','.join(extras)}]'"
+            + add_extras(*extras)
         )

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from zeus.drawing._axes import Axis, Steps, axes, round_values
+from zeus.drawing._axes import Axis, LogAxis, Steps, axes, round_values
 from zeus.drawing._looks import LOOKS
 from zeus.drawing._png import png
 from zeus.drawing._shapes import Bar, Frame, Mark, Path, Picture
@@ -68,3 +68,13 @@ def test_every_shape_is_drawn_as_an_image_too():
     )
     images = {png(picture(*plain, *more)) for more in ((), *((shape,) for shape in others))}
     assert len(images) == 1 + len(others)
+
+
+def test_a_logarithmic_axis_has_round_labels_and_even_decades():
+    axis = LogAxis.over([0.04, 20.0], Unit("J", 1.0), 0.0, 300.0)
+    assert [label for _, label in axis.ticks(7)] == ["0.03", "0.1", "0.3", "1", "3", "10", "30"]
+    assert axis.place(1.0) - axis.place(0.1) == pytest.approx(axis.place(10.0) - axis.place(1.0))
+    assert 0.0 < axis.place(0.04) < axis.place(20.0) < 300.0
+    assert axis.place(0.0) == 0.0  # clamped
+    close = LogAxis.over([0.023, 0.030], Unit("ms", 1e-3), 0.0, 300.0)
+    assert [label for _, label in close.ticks(6)] == ["20", "25", "30", "35"]

@@ -82,6 +82,49 @@ def round_values(
 
 
 @dataclass(frozen=True)
+class LogAxis:
+    """A logarithmic axis, from values in SI units to pixels.
+
+    Attributes:
+        unit: Unit of the labels.
+        low: Value at its beginning, in that unit, above 0; `high` that at its end.
+        start: Position of `low` in pixels; `end` that of `high`.
+    """
+
+    unit: Unit
+    low: float
+    high: float
+    start: float
+    end: float
+
+    @classmethod
+    def over(cls, values: Sequence[float], unit: Unit, start: float, end: float) -> LogAxis:
+        """Return an axis that covers all values, which are above 0, with a margin."""
+        low, high = min(values) / unit.size, max(values) / unit.size
+        margin = max((high / low) ** 0.08, 1.3)
+        return cls(unit, low / margin, high * margin, start, end)
+
+    def place(self, value: float) -> float:
+        """Return the position of a value, clamped to the ends of the axis."""
+        value = min(max(value / self.unit.size, self.low), self.high)
+        share = math.log(value / self.low) / math.log(self.high / self.low)
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self, most: int) -> list[tuple[float, str]]:
+        """Return positions of round values, with their labels."""
+        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+        for steps in ((1, 2, 5), (1, 3), (1,)):
+            exact = (step * 10.0**power for power in range(first, last + 1) for step in steps)
+            values = [value for value in exact if self.low <= value <= self.high]
+            if len(values) <= most:
+                break
+        if len(values) < 3:  # less than a decade
+            values = [value for value, _ in round_values(self.low, self.high, most)]
+        values = values[:: -(-len(values) // most) or 1]
+        return [(self.place(value * self.unit.size), f"{value:.6g}") for value in values]
+
+
+@dataclass(frozen=True)
 class Steps:
     """A categorical axis with equal distances.
 

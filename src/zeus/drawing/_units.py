@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -30,6 +32,13 @@ class Unit:
         if uncertainty is None or uncertainty / self.size < 0.5 * 10.0**-last:
             return text
         return f"{text} ± {uncertainty / self.size:.2g}"
+
+    def rounded_up(self, value: float, decimals: int) -> float:
+        """Return the least value that is shown with so many decimals and is not less."""
+        step = self.size * 10.0**-decimals
+        if not math.isfinite(value / step):
+            return value
+        return math.ceil(value / step * (1 - _ROUNDING)) * step
 
     def text(self, value: float, uncertainty: float | None = None) -> str:
         """Return the value with the symbol."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from zeus.optimizer.frequency import GlobalFrequencyOptimizer
     from zeus.optimizer.pipeline_frequency.running._client import PipelineFrequencyOptimizer
     from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
+    from zeus.optimizer.serving._optimizer import ServingOptimizer
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -23,6 +24,7 @@ __getattr__, __dir__ = lazy_names(
         "GlobalPowerLimitOptimizer": "zeus.optimizer.power_limit",
         "JobSpec": "zeus.optimizer.batch_size.job._spec",
         "PipelineFrequencyOptimizer": "zeus.optimizer.pipeline_frequency.running._client",
+        "ServingOptimizer": "zeus.optimizer.serving._optimizer",
     },
 )
 
@@ -33,4 +35,5 @@ __all__ = [
     "GlobalPowerLimitOptimizer",
     "JobSpec",
     "PipelineFrequencyOptimizer",
+    "ServingOptimizer",
 ]
