@@ -326,3 +326,28 @@ def test_an_alarm_cannot_move_its_own_clock() -> None:
     clock.run(every(1.0, lambda: clock.sleep(1.0), clock), "impatient")
     with pytest.raises(RuntimeError, match="must not move the clock"):
         clock.sleep(5.0)
+
+
+def test_the_next_alarm_is_the_earliest_of_those_that_are_set():
+    clock = VirtualClock()
+    assert clock.next_due() is None
+    early, late, unset = Bell(2.0), Bell(5.0), Bell(None)
+    for bell in (late, early, unset):
+        clock.run(bell, "test-bell")
+    assert clock.next_due() == 2.0
+    clock.sleep(3.0)
+    assert (early.times, clock.next_due()) == (1, 5.0)
+    clock.forget(late)
+    assert clock.next_due() is None
+    unset.next = 9.0
+    assert clock.next_due() == 9.0
+
+
+def test_an_alarm_that_is_overdue_is_due_in_the_past():
+    """It rings with the next sleep, however short."""
+    clock = VirtualClock(10.0)
+    bell = Bell(4.0)
+    clock.run(bell, "test-bell")
+    assert clock.next_due() == 4.0
+    clock.sleep(0.0)
+    assert (bell.times, clock.next_due()) == (1, None)

@@ -185,6 +185,15 @@ class VirtualClock:
         self._alarms.append(alarm)
         return _VirtualRunner(self, alarm)
 
+    def next_due(self) -> float | None:
+        """Return when the next alarm is due; `None` if none is.
+
+        Simulations whose load an alarm may change must not sleep beyond that.
+        """
+        return min(
+            (due for alarm in self._alarms if (due := alarm.due()) is not None), default=None
+        )
+
     def forget(self, alarm: Alarm) -> None:
         """Stop firing an alarm."""
         with contextlib.suppress(ValueError):

@@ -82,6 +82,11 @@ class Client:
         assert self._process.stderr is not None
         self._errors.append(self._process.stderr.read())
 
+    @property
+    def exited(self) -> bool:
+        """Whether it has ended."""
+        return self._process.poll() is not None
+
     def hear(self) -> Any:
         """What the script says next."""
         assert self._process.stdout is not None

@@ -45,7 +45,7 @@ sys.meta_path.insert(0, Hide())
 """
     count, [[_, reason, _, cure]] = run(hide + FIND, LD_LIBRARY_PATH=str(amdsmi_library))
     assert (count, reason) == (0, "driver absent")
-    assert cure == "pip install 'zeus-energy[amd]'"
+    assert cure.endswith("pip install 'zeus-energy[amd]'")
 
 
 def test_a_library_that_lacks_symbols_is_a_problem(run: Ask, tmp_path: Path) -> None:

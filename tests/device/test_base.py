@@ -29,6 +29,7 @@ from zeus.errors import CapabilityError, KnobError, Reason
 IDENTITY = GpuIdentity("GPU-bare", "Bare", "NVIDIA", "0000:3b:00.0")
 ARGUMENTS: dict[str, Any] = {
     "seen_as_slice": ["MIG-a"],
+    "process_usage": [0.0],
     "power_samples": [0.0],
     "set_power_limit": [200.0],
     "lock_graphics_clock": [ClockRange(300, 900)],

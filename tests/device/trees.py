@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -130,3 +130,61 @@ def follow(cure: str) -> None:
 
 def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+
+class Drm:
+    """A sysfs with graphics cards: devices by PCI address, linked in `class/drm`.
+
+    Args:
+        sysfs: An empty directory.
+    """
+
+    def __init__(self, sysfs: Path) -> None:
+        self.sysfs = sysfs
+        self.root = sysfs / "class/drm"
+        self.root.mkdir(parents=True)
+
+    def card(
+        self,
+        number: int = 0,
+        address: str = "0000:03:00.0",
+        *,
+        driver: str = "xe",
+        device: int = 0xE20B,
+        vendor: int = 0x8086,
+        sensors: Mapping[str, object] | None = None,
+    ) -> Path:
+        """Add a card; returns the directory of its device. `None` leaves out its `hwmon`."""
+        found = self.sysfs / "devices/pci0000:00" / address
+        found.mkdir(parents=True)
+        write(found, {"vendor": f"{vendor:#06x}", "device": f"{device:#06x}"})
+        drivers = self.sysfs / "bus/pci/drivers" / driver
+        drivers.mkdir(parents=True, exist_ok=True)
+        (found / "driver").symlink_to(os.path.relpath(drivers, found))
+        card = self.root / f"card{number}"
+        card.mkdir()
+        (card / "device").symlink_to(os.path.relpath(found, card))
+        (self.root / f"card{number}-DP-1").mkdir()  # a connector
+        if sensors is not None:
+            write(found / f"hwmon/hwmon{number + 3}", {"name": driver, **sensors})
+        return found
+
+    def clocks(self, card: int, *places: str, low: int = 300, high: int = 2400) -> None:
+        """Add the files of clocks to "tile0/gt0" (xe) or "gt0" (i915) of a card."""
+        for place in places:
+            if place.startswith("tile"):
+                directory, pattern = self.root / f"card{card}/device" / place / "freq0", "{}_freq"
+                limits = {"rpn": low, "rp0": high}
+            else:
+                directory, pattern = self.root / f"card{card}/gt" / place, "rps_{}_freq_mhz"
+                limits = {"RPn": low, "RP0": high, "boost": high}
+            values = {"min": low, "max": high, "act": 0, "cur": low, **limits}
+            write(directory, {pattern.format(name): value for name, value in values.items()})
+
+
+def write(directory: Path, files: Mapping[str, object]) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        # Not as drivers write: tests replace what the kernel does then.
+        (directory / name).write_bytes(f"{content}\n".encode())
+    return directory

@@ -66,6 +66,7 @@ def outcome(scenario: Scenario, sensors: Sensors, seeds: int = 3, **options: Any
         pytest.param(STEPS, IN_STEP, 0.03, 0.15, id="in-step"),
     ],
 )
+@pytest.mark.thorough(keep=5)
 def test_short_windows_on_the_sensors_of_real_gpus(scenario, preset, median, most):
     """What is aimed at, by sensor, and the promise of the stated uncertainty."""
     sensors = PRESETS[preset] if isinstance(preset, str) else preset
@@ -81,6 +82,7 @@ def test_short_windows_on_the_sensors_of_real_gpus(scenario, preset, median, mos
     [PRESETS["a100"], PRESETS["v100"], IN_STEP, JITTER],
     ids=["a100", "v100", "in-step", "jitter"],
 )
+@pytest.mark.thorough(keep=3)
 def test_short_windows_while_a_busy_host_holds_polls_up(sensors, held_up):
     """Where each poll shows a refresh, because there are few, the sensor is not fresh for that."""
     found = outcome(STEPS, sensors, held_up=held_up)

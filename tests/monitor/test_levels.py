@@ -89,6 +89,40 @@ def test_the_name_that_was_not_used_for_longest_makes_way():
         )
 
 
+def test_more_names_than_are_kept_may_occur_together():
+    """As in one refresh of an interleaved pipeline, whose kinds run at several clocks."""
+    count = _MAX_LEVELS + 8
+    names: list[tuple[str, ...]] = [(f"window {number}",) for number in range(count)]
+    watts = dict(zip(names, (100.0 + 5 * number for number in range(count)), strict=True))
+    levels = Levels(MAX_POWER)
+    for number in range(200):
+        at = 5 * number % count
+        some = [
+            Piece(5 * number + more, names[at + more], 5.0 * number + more, 5.0 * number + more + 1)
+            for more in range(5)
+        ]
+        levels.learn(told(some, sum(watts[piece.names] for piece in some)))
+    every = [Piece(9999 + at, each, 9999.0 + at, 10000.0 + at) for at, each in enumerate(names)]
+    levels.learn(told(every, sum(watts.values())))
+    refreshes = [every[at : at + 5] for at in range(0, count, 5)]
+    joules = [sum(watts[piece.names] for piece in pieces) for pieces in refreshes]
+    measured = [told(pieces, each) for pieces, each in zip(refreshes, joules, strict=True)]
+    found = conditioned(levels.snapshot(), measured, [*refreshes, every])
+    assert [each.mean for each in found] == pytest.approx([*joules, sum(joules)], rel=1e-3)
+
+
+def test_names_that_are_in_use_do_not_make_way_for_each_other():
+    levels = Levels(MAX_POWER)
+    everything = course(_MAX_LEVELS + 1, names=[(f"window {at}",) for at in range(99)])
+    levels.add_names(everything)
+    places = {levels.index_of(piece.names) for piece in everything}
+    assert places == set(range(_MAX_LEVELS + 1))
+    assert len(levels.terms(everything).lengths) == _MAX_LEVELS + 1
+    # Later ones take the places of all that exceed.
+    levels.add_names([Piece(99, IDLE, 99.0, 100.0)])
+    assert len(levels.terms([Piece(99, IDLE, 99.0, 100.0)]).weights) == _MAX_LEVELS
+
+
 def test_a_copy_learns_for_itself():
     levels = taught(course(60, names=(FORWARD,)), 1)
     before = levels.level(FORWARD)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from zeus.monitor import ZeusMonitor
+from zeus.monitor._sync import stream_synchronizer, synchronizer
 from zeus.testing import SimulatedNode
 
 
@@ -135,6 +136,107 @@ def test_named_frameworks_only(node, calls, monkeypatch):
     assert calls == [("cupy", 0)]
     with pytest.raises(ValueError, match="'tensorflow'"):
         ZeusMonitor(sync_execution_with="tensorflow")
+
+
+# --- the current stream only ----------------------------------------------------------------------
+
+
+class Streams:
+    """Streams of two GPUs: seconds until which each has work; the one of index 0 is current."""
+
+    def __init__(self, node, *until):
+        self.node, self.until = node, until
+        self.recorded = []
+
+    def wait(self, time):
+        self.node.sleep(max(0.0, time - self.node.clock.now()))
+
+    def event(self):
+        streams = self
+
+        class Event:
+            def record(self, stream):
+                streams.recorded.append(stream)
+                gpu, index = stream
+                self.time = streams.until[gpu][index]
+
+            def synchronize(self):
+                streams.wait(self.time)
+
+        return Event()
+
+
+def torch_with(streams, *, initialized=True):
+    torch: Any = types.ModuleType("torch")
+    torch.cuda = types.SimpleNamespace(
+        is_initialized=lambda: initialized,
+        synchronize=lambda gpu: streams.wait(max(streams.until[gpu])),
+        current_stream=lambda gpu: (gpu, 0),
+        Event=streams.event,
+    )
+    return torch
+
+
+def cupy_with(streams, *, initialized=True):
+    cupy: Any = types.ModuleType("cupy")
+    current = [0]
+
+    class Device:
+        def __init__(self, gpu):
+            self.gpu = gpu
+
+        def __enter__(self):
+            current.append(self.gpu)
+
+        def __exit__(self, *_):
+            current.pop()
+
+        def synchronize(self):
+            streams.wait(max(streams.until[self.gpu]))
+
+    cupy.cuda = types.SimpleNamespace(
+        is_available=lambda: initialized,
+        Device=Device,
+        get_current_stream=lambda: (current[-1], 0),
+        Event=lambda disable_timing: streams.event(),
+    )
+    return cupy
+
+
+@pytest.mark.parametrize("make", [torch_with, cupy_with])
+def test_other_streams_and_gpus_are_not_waited_for(node, monkeypatch, make):
+    began = node.clock.now()
+    streams = Streams(node, (began + 20.0, began + 30.0), (began + 1.0, began + 10.0))
+    module = make(streams)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    gpus = node.gpus.select([1])
+    wait = stream_synchronizer("auto", gpus)
+    assert streams.recorded == []
+    wait()
+    assert node.clock.now() - began == pytest.approx(1.0)
+    assert streams.recorded == [(1, 0)]
+    wait()  # nothing is left on that stream
+    assert node.clock.now() - began == pytest.approx(1.0)
+    synchronizer("auto", gpus)()
+    assert node.clock.now() - began == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("make", [torch_with, cupy_with])
+def test_streams_are_left_alone_where_nothing_was_launched(node, monkeypatch, make):
+    streams = Streams(node, (1e6, 1e6), (1e6, 1e6))
+    module = make(streams, initialized=False)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    stream_synchronizer("auto", node.gpus)()
+    stream_synchronizer(None, node.gpus)()
+    assert streams.recorded == []
+
+
+def test_the_stream_on_which_jax_computes_is_waited_for(node, calls, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", jax_like(calls))
+    stream_synchronizer("jax", node.gpus.select([1]))()
+    assert calls == [("jax", 1)]
+    with pytest.raises(ValueError, match="'tensorflow'"):
+        stream_synchronizer("tensorflow", node.gpus)
 
 
 SCRIPT = """

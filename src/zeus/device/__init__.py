@@ -7,26 +7,55 @@ sets, or `None`. Knobs are changed only under a hold:
 
 from __future__ import annotations
 
-from zeus.device._base import Capability, Cpu, DeviceSet, PowerLimits, Problem, Soc, Support
+from zeus.device._base import (
+    Capability,
+    ClockRange,
+    Cpu,
+    CurrentClocks,
+    DeviceSet,
+    GpuDriver,
+    GpuIdentity,
+    GpuProcess,
+    MemoryUse,
+    PowerLimits,
+    Problem,
+    ProcessUsage,
+    Soc,
+    Support,
+    SupportedClocks,
+)
 from zeus.device._gpu import Gpu
 from zeus.device._hold import Hold
 from zeus.device._node import Node, current_node
+from zeus.device._vendors import GpuVendor
+from zeus.device._visible import Candidate, Visible
 from zeus.errors import CapabilityError, KnobError, Reason
 
 __all__ = [
+    "Candidate",
     "Capability",
     "CapabilityError",
+    "ClockRange",
     "Cpu",
+    "CurrentClocks",
     "DeviceSet",
     "Gpu",
+    "GpuDriver",
+    "GpuIdentity",
+    "GpuProcess",
+    "GpuVendor",
     "Hold",
     "KnobError",
+    "MemoryUse",
     "Node",
     "PowerLimits",
     "Problem",
+    "ProcessUsage",
     "Reason",
     "Soc",
     "Support",
+    "SupportedClocks",
+    "Visible",
     "current_node",
     "get_cpus",
     "get_gpus",

@@ -33,6 +33,7 @@ from zeus.device._base import (
     MemoryUse,
     PowerLimits,
     Problem,
+    ProcessUsage,
     SupportedClocks,
     clock_refused,
     implausible,
@@ -41,12 +42,14 @@ from zeus.device._base import (
     unsupported,
 )
 from zeus.device._driver_time import DriverTime
+from zeus.device._engine_time import EngineTime
 from zeus.device._guard import Guard
 from zeus.errors import CapabilityError, KnobError, Reason
 
 _DISCOVERY_TIMEOUT = 30.0  # seconds; a suspended node of eight GPUs takes a few
 
 _MICRO = 1e-6
+_NANO = 1e-9
 _HERTZ_PER_MHZ = 1_000_000
 _MEBIBYTE = 2**20
 
@@ -113,6 +116,7 @@ class AmdGpuDriver(GpuDriver):
         self._level_before_lock = _AUTOMATIC
         self._locked_here: set[_ClockDomain] = set()
         self._driver_time = DriverTime()
+        self._engine_time = EngineTime()
 
     # Energy and power.
 
@@ -197,6 +201,18 @@ class AmdGpuDriver(GpuDriver):
 
     def processes(self) -> tuple[GpuProcess, ...]:
         return tuple(_process(entry) for entry in self._call("amdsmi_get_gpu_process_list"))
+
+    def process_usage(self, since: float) -> ProcessUsage:
+        """Usage by process, from the time of the graphics engine that the driver adds up."""
+        seconds: dict[int, float] = {}
+        for entry in self._call("amdsmi_get_gpu_process_list"):
+            nanoseconds = entry["engine_usage"]["gfx"]
+            if nanoseconds not in NOT_FILLED_IN:
+                seconds[entry["pid"]] = nanoseconds * _NANO
+        # The kernel adds up nothing for compute queues on some parts.
+        if seconds and not any(seconds.values()) and self.utilization() > 0:
+            raise unsupported("usage by process", "this part does not report engine time")
+        return self._engine_time.usage(since, time.monotonic(), seconds)
 
     # The power limit.
 

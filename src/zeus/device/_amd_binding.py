@@ -22,11 +22,13 @@ from zeus.device._base import Capability, implausible, unsupported
 from zeus.errors import CapabilityError, KnobError, Reason
 
 LIBRARY = "libamd_smi.so"
-_INSTALL_PACKAGE = "pip install 'zeus-energy[amd]'"
 _INSTALL_LIBRARY = "install AMD SMI, which ROCm packages as amd-smi-lib"
 _MATCH_RELEASES = "install the amdsmi release of this ROCm: pip install /opt/rocm/share/amd_smi"
 _GRANT_READING = "join the groups that may read it, `usermod -aG render,video $USER`, or use root"
-_GRANT_CONTROL = "run as root: the amdgpu driver accepts settings from root only"
+_GRANT_CONTROL = (
+    "an administrator starts the node agent (sudo zeus agent run, or systemctl enable --now "
+    "zeus-agent); or run as root: the amdgpu driver accepts settings from root only"
+)
 
 # A field with all bits set is not supported by this part. The binding replaces most of them by
 # "N/A", but not in every width.
@@ -77,7 +79,9 @@ def load_binding() -> Any:
         with quiet_stdout():
             return importlib.import_module("amdsmi")
     except ImportError as error:
-        raise UnusableLibraryError(Reason.DRIVER_ABSENT, str(error), _INSTALL_PACKAGE) from error
+        from zeus._installation import add_extras  # noqa: PLC0415  (for an error only)
+
+        raise UnusableLibraryError(Reason.DRIVER_ABSENT, str(error), add_extras("amd")) from error
     except Exception as error:
         # A library of another release lacks symbols, which the binding resolves all at once.
         detail = f"{LIBRARY} and the amdsmi package do not match: {error}"

@@ -92,13 +92,15 @@ def _monitor() -> EnergyMonitor:
     try:
         monitor: EnergyMonitor = import_module(_BINDING).AppleEnergyMonitor()
     except (ImportError, AttributeError) as error:
+        from zeus._installation import add_extras, pip  # noqa: PLC0415  (for an error only)
+
         missing = isinstance(error, ModuleNotFoundError) and error.name == _BINDING
         # An installed but broken one was built for another Python or system.
-        again = "" if missing else "--force-reinstall "
+        again = f"{pip('install')} --force-reinstall --no-deps {_BINDING.replace('_', '-')}"
         raise CapabilityError(
             Reason.DRIVER_ABSENT,
             f"{_BINDING} cannot be used: {error}",
-            f"pip install {again}'zeus-energy[apple]'",
+            add_extras("apple") if missing else again,
         ) from error
     except RuntimeError as error:
         raise CapabilityError(Reason.UNSUPPORTED, f"energy counters of macOS: {error}") from error

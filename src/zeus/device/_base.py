@@ -8,12 +8,17 @@ has the same methods, protected against driver calls that hang.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Protocol, TypeVar, overload
 
-from zeus.errors import CapabilityError, KnobError, Reason, UnknownDeviceError
+from zeus.errors import CapabilityError, KnobError, Reason, UnknownDeviceError, ZeusError
+
+if TYPE_CHECKING:
+    from zeus.device._records import RemoteHoldKeeper
+
+T = TypeVar("T")
 
 
 class Capability(StrEnum):
@@ -73,7 +78,12 @@ class PowerLimits:
 
 @dataclass(frozen=True)
 class SupportedClocks:
-    """The clocks a GPU can be locked to, in MHz, highest first."""
+    """The clocks a GPU can be locked to, in MHz, highest first.
+
+    Attributes:
+        graphics: Clocks of the computing units.
+        memory: Clocks of the memory; empty if it cannot be locked.
+    """
 
     graphics: tuple[int, ...]
     memory: tuple[int, ...]
@@ -81,7 +91,12 @@ class SupportedClocks:
 
 @dataclass(frozen=True)
 class ClockRange:
-    """A lock on a clock: it stays between the two bounds, in MHz."""
+    """A lock on a clock: it stays between two bounds, in MHz.
+
+    Attributes:
+        minimum: The lower bound.
+        maximum: The upper bound, which may be equal.
+    """
 
     minimum: int
     maximum: int
@@ -89,7 +104,12 @@ class ClockRange:
 
 @dataclass(frozen=True)
 class CurrentClocks:
-    """The clocks a GPU runs at now, in MHz."""
+    """The clocks a GPU runs at now, in MHz.
+
+    Attributes:
+        graphics: Clock of the computing units.
+        memory: Clock of the memory; `None` if it is not reported.
+    """
 
     graphics: int
     memory: int | None
@@ -97,7 +117,12 @@ class CurrentClocks:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """GPU memory, in bytes."""
+    """GPU memory, in bytes.
+
+    Attributes:
+        used: What is allocated.
+        total: What there is.
+    """
 
     used: int
     total: int
@@ -105,11 +130,34 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process that uses a GPU. Its memory is `None` where the driver does not report it."""
+    """A process that uses a GPU.
+
+    Attributes:
+        pid: Its number.
+        memory: Bytes that it has allocated; `None` where the driver does not report it.
+        name: Its name, where the driver knows it.
+    """
 
     pid: int
     memory: int | None
     name: str | None = None
+
+
+@dataclass(frozen=True)
+class ProcessUsage:
+    """Time for which processes used a GPU in an interval, as far as the driver has sampled it.
+
+    Attributes:
+        begin: Begin of the interval, an instant of `time.monotonic()`.
+        end: End of the interval; equal to `begin` while the driver has no sample after it, be it
+            that none is due or that nothing ran.
+        shares: Share of the interval in which kernels of a process ran, 0 to 1, by process number.
+            Processes that are left out ran none.
+    """
+
+    begin: float
+    end: float
+    shares: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -167,10 +215,25 @@ def clock_refused(gpu: str, what: str, clocks: Sequence[int], clock: ClockRange)
     )
 
 
+def call_driver(call: Callable[[], T]) -> T:
+    """Call a driver; an error that it must not raise counts as one implausible value.
+
+    A driver of another distribution may break its contract, and that must cost this value only:
+    readers try again after an implausible one.
+    """
+    try:
+        return call()
+    except ZeusError:
+        raise
+    except Exception as error:
+        detail = f"the driver raised {type(error).__name__}: {error}"
+        raise CapabilityError(Reason.IMPLAUSIBLE, detail) from error
+
+
 def read_or_error(reading: Callable[[], float]) -> float | CapabilityError:
     """Return a reading, or the error in its place."""
     try:
-        return reading()
+        return call_driver(reading)
     except CapabilityError as error:
         return error
 
@@ -200,9 +263,15 @@ class GpuDriver:
     shared: bool = True
     #: Whether only this user's processes see it, as a simulated one.
     private: bool = False
+    #: Keeps the holds on its knobs, in place of a journal of this process.
+    holds: RemoteHoldKeeper | None = None
 
     def seen_as_slice(self, slice_uuid: str) -> GpuDriver:
-        """Return the same GPU for a program that sees only one slice of it."""
+        """Return the same GPU for a program that sees only one slice of it.
+
+        Args:
+            slice_uuid: One of `slice_uuids`.
+        """
         raise unsupported("slices of a GPU", slice_uuid)
 
     def version(self) -> str:
@@ -264,6 +333,16 @@ class GpuDriver:
         """Processes that use this GPU."""
         raise unsupported(Capability.PROCESSES)
 
+    def process_usage(self, since: float) -> ProcessUsage:
+        """How long each process used this GPU.
+
+        Drivers sample it every 1/6 s to 1 s, so that an interval ends that long ago at most.
+
+        Args:
+            since: The `end` of the previous answer, or any recent `time.monotonic()` instant.
+        """
+        raise unsupported("usage by process")
+
     def power_limit(self) -> float:
         """The current power limit, in watts."""
         raise unsupported(Capability.POWER_LIMIT)
@@ -305,7 +384,7 @@ class GpuDriver:
         raise unsupported(Capability.PERSISTENCE)
 
     def set_persistence(self, enabled: bool) -> None:
-        """Keep the driver loaded, so that knobs survive between processes."""
+        """Keep the driver loaded if `enabled`, so that knobs survive between processes."""
         raise unsupported(Capability.PERSISTENCE)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from zeus.device._base import Capability, GpuDriver, Support, suppress_unsupported, unsupported
 from zeus.device._guarded_gpu import GuardedGpu
 from zeus.device._hold import Hold, rewrite_power_limit
+from zeus.device._records import GRAPHICS_CLOCK
 from zeus.errors import CapabilityError, KnobError, Reason
 
 
@@ -57,6 +58,9 @@ def _clock_control(gpu: Gpu) -> None:
     # Not every driver reports locks, so trying one could undo another program's. Locking clocks
     # needs the same permission as setting the power limit, which can be tried safely.
     gpu.supported_clocks()
+    if gpu.driver.holds is not None:
+        gpu.driver.holds.probe(GRAPHICS_CLOCK)
+        return
     if type(gpu.driver).lock_graphics_clock is GpuDriver.lock_graphics_clock:
         raise unsupported(Capability.LOCK_CLOCKS)
     with suppress_unsupported():

@@ -105,6 +105,17 @@ class Guard:
             CapabilityError: With `Reason.HANGS` if it does not return in time, or at once while
                 an earlier call is still stuck.
         """
+        return self.begin(function)()
+
+    def begin(self, function: Callable[[], T]) -> Callable[[], T]:
+        """Start the function in the device's thread, so that several devices work at once.
+
+        Returns:
+            A function that waits for the result, once; it raises as `call` does.
+
+        Raises:
+            CapabilityError: With `Reason.HANGS` while an earlier call is still stuck.
+        """
         timeout = DEFAULT_TIMEOUT if self._timeout is None else self._timeout
         worker = self._ready_worker()
         if self._stuck is not None:
@@ -113,6 +124,9 @@ class Guard:
             self._stuck = None
         call = _Call(function)
         worker.calls.put(call)
+        return lambda: self._result(worker, call, timeout)
+
+    def _result(self, worker: _Worker, call: _Call, timeout: float) -> Any:
         left = timeout
         while not call.wait(left):
             # The time limit applies to the call in progress, which may be another caller's.
@@ -125,8 +139,7 @@ class Guard:
                 raise self._hanging(timeout)
         if call.error is not None:
             raise call.error
-        result: T = call.result
-        return result
+        return call.result
 
     def _ready_worker(self) -> _Worker:
         if self._process != os.getpid():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from zeus.device._base import (
@@ -12,7 +13,9 @@ from zeus.device._base import (
     GpuProcess,
     MemoryUse,
     PowerLimits,
+    ProcessUsage,
     SupportedClocks,
+    call_driver,
 )
 from zeus.device._guard import Guard
 from zeus.device._records import Entry
@@ -59,7 +62,8 @@ class GuardedGpu:
         return f"<Gpu {self.index}: {self.name} {self.key}>"
 
     def _ask(self, question: Callable[[], T]) -> T:
-        return question() if self._guard is None else self._guard.call(question)
+        call = partial(call_driver, question)
+        return call() if self._guard is None else self._guard.call(call)
 
     def energy(self) -> float:
         """Joules since some fixed moment; the counter updates in ticks of 20-100 ms."""
@@ -109,6 +113,10 @@ class GuardedGpu:
         """Processes that use this GPU."""
         return self._ask(self.driver.processes)
 
+    def process_usage(self, since: float) -> ProcessUsage:
+        """How long each process used this GPU after an instant of `time.monotonic()`."""
+        return self._ask(lambda: self.driver.process_usage(since))
+
     def power_limit(self) -> float:
         """The current power limit, in watts."""
         return self._ask(self.driver.power_limit)
@@ -136,6 +144,23 @@ class GuardedGpu:
     def persistence(self) -> bool:
         """Whether the driver stays loaded while no process uses the GPU."""
         return self._ask(self.driver.persistence)
+
+    def begin(self, query: Callable[[GpuDriver], T]) -> Callable[[], T]:
+        """Start several driver calls as one, with one time limit.
+
+        Args:
+            query: Calls methods of the driver that it is given.
+
+        Returns:
+            A function that waits for the result; so several GPUs are read at once.
+
+        Raises:
+            CapabilityError: If an earlier call still hangs.
+        """
+        if self._guard is not None:
+            return self._guard.begin(lambda: query(self.driver))
+        result = query(self.driver)
+        return lambda: result
 
     def apply(self, setter: Callable[[], None]) -> None:
         """Run a driver setter under the guard. For holds only: other callers use `Gpu.hold`."""

@@ -15,6 +15,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cached_property
 from types import FrameType
 from typing import Any
@@ -29,11 +30,76 @@ from zeus.device._base import (
 )
 from zeus.device._guarded_gpu import GuardedGpu
 from zeus.device._journal import Journal
-from zeus.device._records import GRAPHICS_CLOCK, MEMORY_CLOCK, POWER_LIMIT, Entry, Value
+from zeus.device._records import (
+    GRAPHICS_CLOCK,
+    MEMORY_CLOCK,
+    POWER_LIMIT,
+    Entry,
+    HoldKeeper,
+    Value,
+)
 from zeus.errors import CapabilityError, KnobError, Reason
 from zeus.state._critical import critical_section
 
 logger = logging.getLogger(__name__)
+
+
+class KnobRange:
+    """The values that the knobs of a GPU accept; asked of its driver once.
+
+    Args:
+        gpu: The GPU.
+    """
+
+    def __init__(self, gpu: GuardedGpu) -> None:
+        self._gpu = gpu
+
+    def checked(
+        self,
+        power_limit: float | None = None,
+        graphics_clock: int | tuple[int, int] | None = None,
+        memory_clock: int | tuple[int, int] | None = None,
+    ) -> dict[str, Value]:
+        """Return the values of the given knobs, if this GPU accepts them.
+
+        Raises:
+            KnobError: If it does not.
+            CapabilityError: If the GPU does not report what it accepts.
+        """
+        wanted: dict[str, Value] = {}
+        if power_limit is not None:
+            limits = self._limits
+            if not limits.minimum <= power_limit <= limits.maximum:
+                raise limit_refused(self._gpu.name, limits, power_limit)
+            wanted[POWER_LIMIT] = float(power_limit)
+        if graphics_clock is not None:
+            wanted[GRAPHICS_CLOCK] = self._clock(GRAPHICS_CLOCK, graphics_clock)
+        if memory_clock is not None:
+            wanted[MEMORY_CLOCK] = self._clock(MEMORY_CLOCK, memory_clock)
+        return wanted
+
+    def _clock(self, knob: str, clock: int | tuple[int, int]) -> list[int]:
+        pair = clock if isinstance(clock, tuple | list) else (clock, clock)
+        try:
+            low, high = map(operator.index, pair)
+        except (TypeError, ValueError):
+            raise KnobError(
+                f"{knob} must be whole MHz or a pair (lowest, highest) of them, but got {clock!r}"
+            ) from None
+        clocks = self._clocks.graphics if knob == GRAPHICS_CLOCK else self._clocks.memory
+        if not clocks:
+            raise KnobError(f"{self._gpu.name} reports no {knob} that can be locked")
+        if not clocks[-1] <= low <= high <= clocks[0]:
+            raise clock_refused(self._gpu.name, knob, clocks, ClockRange(low, high))
+        return [low, high]
+
+    @cached_property
+    def _limits(self) -> PowerLimits:
+        return self._gpu.power_limits()
+
+    @cached_property
+    def _clocks(self) -> SupportedClocks:
+        return self._gpu.supported_clocks()
 
 
 class Hold:
@@ -57,10 +123,11 @@ class Hold:
         memory_clock: int | tuple[int, int] | None,
     ) -> None:
         self.gpu = gpu
-        self._wanted = self._checked(power_limit, graphics_clock, memory_clock)
+        self._range = KnobRange(gpu)
+        self._wanted = self._range.checked(power_limit, graphics_clock, memory_clock)
         if not self._wanted:
             raise KnobError("a hold must set at least one knob, but none was given")
-        self._journal = _journal(gpu)
+        self._journal = _keeper(gpu)
         self._entries: dict[str, Entry] = {}
         self._owner = 0
 
@@ -84,7 +151,7 @@ class Hold:
                     self._entries[knob] = self._journal.push(
                         knob,
                         value,
-                        lambda knob=knob: _read(self.gpu, knob),  # type: ignore[misc]
+                        lambda knob=knob: read_knob(self.gpu, knob),  # type: ignore[misc]
                     )
         except BaseException:
             self.release()
@@ -112,7 +179,7 @@ class Hold:
             KnobError: If the hold is not in force (a forked child has no part in it), does not
                 hold that knob, or the value is outside the range that this GPU accepts.
         """
-        wanted = self._checked(power_limit, graphics_clock, memory_clock)
+        wanted = self._range.checked(power_limit, graphics_clock, memory_clock)
         with critical_section:
             if not self._entries or self._owner != os.getpid():
                 raise KnobError(f"the hold must be in force in this process to change {[*wanted]}")
@@ -123,50 +190,6 @@ class Hold:
             for knob, value in wanted.items():
                 in_force &= self._journal.change(knob, self._entries[knob], value)
             return in_force
-
-    def _checked(
-        self,
-        power_limit: float | None,
-        graphics_clock: int | tuple[int, int] | None,
-        memory_clock: int | tuple[int, int] | None,
-    ) -> dict[str, Value]:
-        """Return the values of the given knobs, if this GPU accepts them."""
-        wanted: dict[str, Value] = {}
-        if power_limit is not None:
-            limits = self._limits
-            if not limits.minimum <= power_limit <= limits.maximum:
-                raise limit_refused(self.gpu.name, limits, power_limit)
-            wanted[POWER_LIMIT] = float(power_limit)
-        if graphics_clock is not None:
-            wanted[GRAPHICS_CLOCK] = self._checked_clock(GRAPHICS_CLOCK, graphics_clock)
-        if memory_clock is not None:
-            wanted[MEMORY_CLOCK] = self._checked_clock(MEMORY_CLOCK, memory_clock)
-        return wanted
-
-    def _checked_clock(self, knob: str, clock: int | tuple[int, int]) -> list[int]:
-        pair = clock if isinstance(clock, tuple | list) else (clock, clock)
-        try:
-            low, high = map(operator.index, pair)
-        except (TypeError, ValueError):
-            raise KnobError(
-                f"{knob} must be whole MHz or a pair (lowest, highest) of them, but got {clock!r}"
-            ) from None
-        clocks = self._clocks.graphics if knob == GRAPHICS_CLOCK else self._clocks.memory
-        if not clocks:
-            raise KnobError(f"{self.gpu.name} reports no {knob} that can be locked")
-        if not clocks[-1] <= low <= high <= clocks[0]:
-            raise clock_refused(self.gpu.name, knob, clocks, ClockRange(low, high))
-        return [low, high]
-
-    # Asked once per hold: many changes may follow.
-
-    @cached_property
-    def _limits(self) -> PowerLimits:
-        return self.gpu.power_limits()
-
-    @cached_property
-    def _clocks(self) -> SupportedClocks:
-        return self.gpu.supported_clocks()
 
     def surely_in_force(self) -> bool:
         """Whether all values of this hold are in force; false if finding out could take long.
@@ -251,14 +274,26 @@ class Hold:
     def _untouched(self, knob: str, entry: Entry) -> bool:
         """Whether the GPU still has the value of this hold; for when the record is unreadable."""
         with contextlib.suppress(CapabilityError, KnobError):
-            return _read(self.gpu, knob) == entry.value
+            return read_knob(self.gpu, knob) == entry.value
         return False
 
 
-def _journal(gpu: GuardedGpu) -> Journal:
+def _keeper(gpu: GuardedGpu) -> HoldKeeper:
+    return gpu.driver.holds or shared_journal(gpu)
+
+
+def shared_journal(
+    gpu: GuardedGpu, section: AbstractContextManager[Any] = critical_section
+) -> Journal:
+    """Return the record of holds on this GPU that all processes of the machine share.
+
+    Args:
+        gpu: The GPU.
+        section: Lets one thread change its knobs at a time; see `Journal`.
+    """
     driver = gpu.driver
     memory = None if driver.shared else gpu.held
-    return Journal(gpu.key, knob_setter(gpu), memory, private=driver.private)
+    return Journal(gpu.key, knob_setter(gpu), memory, private=driver.private, section=section)
 
 
 def knob_setter(gpu: GuardedGpu) -> Callable[[str, Value], None]:
@@ -277,7 +312,8 @@ def _set(driver: GpuDriver, knob: str, value: Value) -> None:
         driver.lock_memory_clock(_range(value))
 
 
-def _read(gpu: GuardedGpu, knob: str) -> Value:
+def read_knob(gpu: GuardedGpu, knob: str) -> Value:
+    """Return the current value of a knob; `None` for a clock that is not locked."""
     if knob == POWER_LIMIT:
         return gpu.power_limit()
     lock = gpu.locked_graphics_clock() if knob == GRAPHICS_CLOCK else gpu.locked_memory_clock()
@@ -291,10 +327,13 @@ def rewrite_power_limit(gpu: GuardedGpu) -> None:
         CapabilityError: If setting is not allowed.
         KnobError: If the driver does not accept its own value.
     """
+    if gpu.driver.holds is not None:
+        gpu.driver.holds.probe(POWER_LIMIT)
+        return
     with contextlib.ExitStack() as alone:
         # Between reading and writing, another program's hold could begin and would be undone.
         with contextlib.suppress(OSError):  # no place for records: then there are no holds either
-            alone.enter_context(_journal(gpu).exclusive())
+            alone.enter_context(shared_journal(gpu).exclusive())
         current = gpu.power_limit()
         gpu.apply(lambda: gpu.driver.set_power_limit(current))
 

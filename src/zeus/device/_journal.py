@@ -10,7 +10,8 @@ way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
 
 from zeus.device._records import Entry, GpuRecord, Stacks, Value, linked, record_name, recorded_gpus
 from zeus.errors import CapabilityError, KnobError, Reason
@@ -31,6 +32,7 @@ class Journal:
         memory: Stacks | None = None,
         *,
         private: bool = False,
+        section: AbstractContextManager[Any] = critical_section,
     ) -> None:
         """Open the record.
 
@@ -39,7 +41,10 @@ class Journal:
             apply: Sets a knob of the device to a value.
             memory: Keeps the record instead of the disk, for a GPU of this process only.
             private: Whether no other user can see the GPU, as a simulated one.
+            section: Lets one thread of this process change its knobs at a time; by default all
+                GPUs have the same one, which signal handlers know of.
         """
+        self._section = section
         self._gpu_key = gpu_key
         self._apply = apply
         self._memory = memory
@@ -111,7 +116,7 @@ class Journal:
             Whether the value is in force. It is not while a later hold overrides this one; it
             will be when that one ends.
         """
-        with critical_section:
+        with self._section:
             return self._change_in_place(knob, entry, value) or self._change(knob, entry, value)
 
     def _change_in_place(self, knob: str, entry: Entry, value: Value) -> bool:
@@ -220,7 +225,7 @@ class Journal:
 
     @contextmanager
     def _open(self, *, patient: bool = False) -> Iterator[Stacks]:
-        with critical_section:
+        with self._section:
             if self._memory is not None:
                 try:
                     yield self._memory

@@ -12,19 +12,30 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zeus.clock import Clock, MonotonicClock
 from zeus.device import _simulated as simulated
+from zeus.device._agent_place import AGENT_VARIABLE, agent_expected
 from zeus.device._base import Cpu, DeviceSet, GpuDriver, Problem, Soc
 from zeus.device._gpu import Gpu
 from zeus.device._hold import knob_setter
 from zeus.device._journal import recover
 from zeus.device._records import recorded_gpus
 from zeus.device._sensors import Sensors
-from zeus.device._vendors import discover_gpus, vendor_named, vendors, visibility_variables
+from zeus.device._vendors import (
+    DRM_VARIABLE,
+    discover_gpus,
+    vendor_named,
+    vendors,
+    visibility_variables,
+)
 from zeus.device._visible import Candidate
 from zeus.errors import CapabilityError, KnobError, Reason
 from zeus.state._files import STATE_VARIABLE
+
+if TYPE_CHECKING:
+    from zeus.device._agent_gpu import NodeAgent
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +47,8 @@ _VARIABLES = (
     simulated.CLOCK_LAG_VARIABLE,
     STATE_VARIABLE,
     _POWERCAP_VARIABLE,
+    DRM_VARIABLE,
+    AGENT_VARIABLE,
 )
 
 
@@ -50,6 +63,7 @@ class Node:
         drivers: All GPUs of the machine, visible or not.
         simulated: Value of `ZEUS_SIMULATE`, or an empty string.
         problems: Devices and readings that were found but cannot be used.
+        agent: The node agent that sets the knobs, if there is one.
     """
 
     def __init__(
@@ -62,6 +76,7 @@ class Node:
         *,
         simulated: str = "",
         problems: Sequence[Problem] = (),
+        agent: NodeAgent | None = None,
     ) -> None:
         self.clock = clock
         self.drivers = tuple(drivers)
@@ -70,6 +85,7 @@ class Node:
         self.soc = soc
         self.simulated = simulated
         self.problems = tuple(problems)
+        self.agent = agent
 
     def restore(self) -> tuple[int, list[Problem]]:
         """Restore the knobs that processes left changed when they ended.
@@ -80,7 +96,7 @@ class Node:
         ended = 0
         problems: list[Problem] = []
         for driver in self.drivers:
-            if not driver.shared:
+            if not driver.shared or driver.holds is not None:
                 continue
             try:
                 # Through a `Gpu`, whose guard keeps a hanging driver from hanging us.
@@ -166,25 +182,75 @@ def simulated_node(
     clock = clock or MonotonicClock()
     if load is None:
         load = simulated.parse_load(os.environ.get(simulated.LOAD_VARIABLE))
-    drivers = simulated.build(spec, clock, load, sensors, clock_lag)
-    gpus = DeviceSet(_visible(drivers))
+    drivers: Sequence[GpuDriver] = simulated.build(spec, clock, load, sensors, clock_lag)
     if clock.virtual:
-        return Node(clock, drivers, gpus, simulated=spec)
-    cpus, soc, problems = _host()
-    return Node(clock, drivers, gpus, cpus, soc, simulated=spec, problems=problems)
+        return Node(clock, drivers, DeviceSet(_visible(drivers)), simulated=spec)
+    agent, problems = _agent()
+    if agent is not None:
+        drivers = agent.drivers(drivers, all_gpus=False)
+    return _machine(clock, drivers, problems=problems, agent=agent, spec=spec)
 
 
 def _real_node() -> Node:
-    drivers, problems = discover_gpus()
-    gpus = DeviceSet(_visible(drivers), problems)
+    drivers, gpu_problems = discover_gpus()
+    agent, problems = _agent()
+    if agent is not None:
+        drivers = agent.drivers(drivers, all_gpus=True)
+    spec = agent.simulated if agent is not None else ""
+    return _machine(
+        MonotonicClock(),
+        drivers,
+        gpu_problems=gpu_problems,
+        problems=problems,
+        agent=agent,
+        spec=spec,
+    )
+
+
+def _machine(
+    clock: Clock,
+    drivers: Sequence[GpuDriver],
+    *,
+    gpu_problems: Sequence[Problem] = (),
+    problems: Sequence[Problem],
+    agent: NodeAgent | None,
+    spec: str,
+) -> Node:
     cpus, soc, host_problems = _host()
-    return Node(MonotonicClock(), drivers, gpus, cpus, soc, problems=[*problems, *host_problems])
+    if agent is not None and agent.cpus and not cpus:
+        host_problems = [each for each in host_problems if each not in cpus.problems]
+        cpus = DeviceSet(agent.cpus)
+    return Node(
+        clock,
+        drivers,
+        DeviceSet(_visible(drivers), gpu_problems),
+        cpus,
+        soc,
+        simulated=spec,
+        problems=[*gpu_problems, *problems, *host_problems],
+        agent=agent,
+    )
+
+
+def _agent() -> tuple[NodeAgent | None, list[Problem]]:
+    if not agent_expected():
+        return None, []
+    from zeus.device._agent_gpu import find_agent  # noqa: PLC0415  (most machines have none)
+
+    return find_agent()
 
 
 def find_drivers() -> dict[str, GpuDriver]:
     """Return all GPUs of the machine (or of its simulation) by key, for reading only."""
     spec = os.environ.get(simulated.SIMULATE_VARIABLE, "").strip()
-    found = simulated.build(spec, MonotonicClock(), None) if spec else discover_gpus()[0]
+    found: Sequence[GpuDriver]
+    if spec:
+        found = simulated.build(spec, MonotonicClock(), None)
+    else:
+        found = discover_gpus()[0]
+        agent, _ = _agent()
+        if agent is not None:
+            found = agent.drivers(found, all_gpus=True)
     return {driver.identity.key: driver for driver in found}
 
 
@@ -209,7 +275,7 @@ def _visible(drivers: Sequence[GpuDriver]) -> list[Gpu]:
         own.setdefault(driver.identity.vendor, []).append(driver)
     gpus: list[Gpu] = []
     for name, candidates in own.items():
-        rule = vendor_named(name).visible
+        rule = vendor_named(name).seen
         found = rule([_candidate(driver) for driver in candidates], os.environ)
         for ordinal, visible in enumerate(found):
             driver = candidates[visible.position]

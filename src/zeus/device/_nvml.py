@@ -23,6 +23,7 @@ from zeus.device._base import (
     MemoryUse,
     PowerLimits,
     Problem,
+    ProcessUsage,
     SupportedClocks,
     implausible,
     read_or_error,
@@ -35,7 +36,10 @@ from zeus.errors import CapabilityError, KnobError, Reason
 T = TypeVar("T")
 _Sample = tuple[float | CapabilityError, float | CapabilityError]
 
-_CONTROL_CURE = "run as root, or in a container with CAP_SYS_ADMIN"
+_CONTROL_CURE = (
+    "an administrator starts the node agent (sudo zeus agent run, or systemctl enable --now "
+    "zeus-agent); or run as root, or in a container with CAP_SYS_ADMIN"
+)
 _READ_CURE = "let this user read the /dev/nvidia* devices"
 _INIT_TIMEOUT = 30.0  # seconds; without persistence mode a node of eight GPUs is slow
 
@@ -45,6 +49,7 @@ _NO_32 = 0xFFFFFFFF
 _NO_64 = 0xFFFFFFFFFFFFFFFF
 _MAX_GPUS = 1024  # far more than a machine has; a higher count is wrong
 _HIGHEST_CLOCK = 100_000  # MHz
+_SAME_SAMPLE = 0.001  # seconds within which two timestamps are of one sample
 _MAX_AHEAD = 1.0  # seconds by which a sample's timestamp may lie in the future
 _FIRST_COMPUTE_CAPABILITY_WITH_AVERAGED_POWER = (8, 6)
 
@@ -389,6 +394,40 @@ class NvmlGpuDriver(GpuDriver):
             if found.get(pid, GpuProcess(pid, None)).memory is None:  # in both lists, memory in one
                 found[pid] = GpuProcess(pid, None if used in (None, _NO_64) else int(used))
         return tuple(found.values())
+
+    def process_usage(self, since: float) -> ProcessUsage:
+        """Usage by process, which the driver timestamps by wall-clock time.
+
+        The driver answers with one mean per process over its samples since then, in whole percent,
+        dated by the last sample in which the process ran.
+        """
+        nvml = self._nvml
+        offset = time.time() - time.monotonic()
+        # Samples are far apart, and the two clocks are not read at the same instant: the sample of
+        # the instant `since` must not count again.
+        seen = max(0, int((since + offset + _SAME_SAMPLE) / _MICRO))
+        try:
+            samples = nvml.nvmlDeviceGetProcessUtilization(self._handle, seen)
+        except nvml.NVMLError as error:
+            # None since then, or more processes than a moment ago: as many as fit are not enough.
+            if error.value in (nvml.NVML_ERROR_NOT_FOUND, nvml.NVML_ERROR_INSUFFICIENT_SIZE):
+                return ProcessUsage(since, since)
+            raise _translated(error, "usage by process", _READ_CURE) from None
+        latest = (time.time() + _MAX_AHEAD) / _MICRO
+        # Drivers fill unused entries, and those of processes that died badly, with anything.
+        valid = [
+            sample
+            for sample in samples
+            if sample.pid and seen < sample.timeStamp <= latest and sample.smUtil <= 100
+        ]
+        shares: dict[int, float] = {}
+        for sample in sorted(valid, key=lambda sample: sample.timeStamp):
+            if sample.smUtil:
+                shares[int(sample.pid)] = sample.smUtil / 100
+        if not valid:
+            return ProcessUsage(since, since)
+        end = max(sample.timeStamp for sample in valid) * _MICRO - offset
+        return ProcessUsage(since, max(since, end), shares)
 
     def current_clocks(self) -> CurrentClocks:
         nvml = self._nvml

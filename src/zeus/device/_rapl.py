@@ -45,17 +45,18 @@ class EnergyCounter:
     Args:
         path: The `energy_uj` file.
         range_uj: The highest value of the counter before it wraps to 0, in µJ.
+        descriptor: The file, opened by a process that may; closed with this object.
 
     Raises:
         OSError: If the file cannot be opened.
     """
 
-    def __init__(self, path: Path, range_uj: int) -> None:
+    def __init__(self, path: Path, range_uj: int, descriptor: int | None = None) -> None:
         self.path = path
         self.range_uj = range_uj
-        self._descriptor = os.open(path, os.O_RDONLY)
+        self.descriptor = os.open(path, os.O_RDONLY) if descriptor is None else descriptor
         # Not at exit: threads may still be reading then, and the kernel closes it anyway.
-        weakref.finalize(self, os.close, self._descriptor).atexit = False
+        weakref.finalize(self, os.close, self.descriptor).atexit = False
         self._lock = threading.Lock()
         self._process = os.getpid()
         # Last raw value and the µJ of all wraps before it. One object, replaced at once, so that
@@ -85,7 +86,7 @@ class EnergyCounter:
 
     def _raw(self) -> int:
         try:
-            content = os.pread(self._descriptor, 32, 0)
+            content = os.pread(self.descriptor, 32, 0)
         except OSError as error:
             raise _obstacle(self.path, error) from error
         return _integer(self.path, content, self.range_uj)
@@ -106,23 +107,23 @@ class RaplCpuDriver(CpuDriver):
         dram: Sequence[EnergyCounter] = (),
         dram_obstacle: CapabilityError | None = None,
     ) -> None:
-        self._dies = tuple(dies)
-        self._dram = tuple(dram)
+        self.dies = tuple(dies)
+        self.dram = tuple(dram)
         self._dram_obstacle = dram_obstacle
-        smallest_range = min(counter.range_uj for counter in (*self._dies, *self._dram))
+        smallest_range = min(counter.range_uj for counter in (*self.dies, *self.dram))
         self.wrap_period = smallest_range / _MICRO / _GENEROUS_POWER
 
     def energy(self) -> float:
         """Joules of the package, all dies together."""
-        return _joules(self._dies)
+        return _joules(self.dies)
 
     def dram_energy(self) -> float:
         """Joules of the memory attached to this package, which `energy` does not contain."""
         if self._dram_obstacle is not None:
             raise self._dram_obstacle.fresh()
-        if not self._dram:
+        if not self.dram:
             raise unsupported("DRAM energy counter", "this CPU reports none")
-        return _joules(self._dram)
+        return _joules(self.dram)
 
 
 def discover(

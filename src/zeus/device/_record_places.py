@@ -100,18 +100,18 @@ def machine_place() -> Place:
     if os.environ.get(STATE_VARIABLE):
         return private_place()
     candidates = [directory / f"{_PREFIX}{os.getuid()}" for directory in SHARED_PLACES]
-    for own in filter(_usable, candidates):
-        old = [each for each in candidates if each != own and _usable(each)]
+    for own in filter(usable, candidates):
+        old = [each for each in candidates if each != own and usable(each)]
         with contextlib.suppress(OSError):
             old.append(private_place().own)
         return Place(own, shared=True, old=tuple(old))
     return private_place()
 
 
-def _usable(own: Path) -> bool:
+def usable(own: Path) -> bool:
     """Whether this user can use that directory: no other user may have created it."""
     with contextlib.suppress(FileNotFoundError):
-        return _owned_by(own, os.getuid()) and os.access(own, os.W_OK | os.X_OK)
+        return owned_by(own, os.getuid()) and os.access(own, os.W_OK | os.X_OK)
     return own.parent.is_dir() and os.access(own.parent, os.W_OK | os.X_OK)
 
 
@@ -124,12 +124,12 @@ def _trusted(directory: Path) -> bool:
     """
     number = directory.name.removeprefix(_PREFIX)
     with contextlib.suppress(OSError):  # gone meanwhile
-        if number.isdecimal() and _owned_by(directory, int(number)):
+        if number.isdecimal() and owned_by(directory, int(number)):
             return number == "0" or os.getuid() != 0 or not _world_writable(directory.parent)
     return False
 
 
-def _owned_by(directory: Path, uid: int) -> bool:
+def owned_by(directory: Path, uid: int) -> bool:
     status = directory.lstat()
     others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return stat.S_ISDIR(status.st_mode) and status.st_uid == uid and not others_write

@@ -12,10 +12,11 @@ import os
 import re
 import stat
 import uuid
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from zeus.device._record_places import machine_place, places, private_place
 from zeus.errors import CapabilityError, Reason
@@ -89,6 +90,32 @@ class Entry:
 
 
 Stacks = dict[str, list[Entry]]
+
+
+class HoldKeeper(Protocol):
+    """Sets the knobs of one GPU under holds, and keeps what their ends restore."""
+
+    def push(self, knob: str, value: Value, read: Callable[[], Value]) -> Entry:
+        """Set a knob, recording its previous value."""
+
+    def change(self, knob: str, entry: Entry, value: Value) -> bool:
+        """Set a knob again under an existing hold; returns whether the value is in force."""
+
+    def above(self, knob: str, entry_id: str) -> Entry | None:
+        """Return the hold that is in force instead of this one; `None` if this one is."""
+
+    def in_force(self, knob: str, entry_id: str) -> bool:
+        """Whether a hold is in force; false if finding out could take long."""
+
+    def pop(self, knob: str, entry_id: str) -> None:
+        """End a hold: restore its previous value, unless a later hold overrides it."""
+
+
+class RemoteHoldKeeper(HoldKeeper, Protocol):
+    """One that belongs to another process, which decides who may hold what."""
+
+    def probe(self, knob: str) -> None:
+        """Find out whether this process may hold a knob, without changing it."""
 
 
 @dataclass(frozen=True)

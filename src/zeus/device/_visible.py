@@ -1,7 +1,7 @@
 """Which GPUs a framework sees, and in what order.
 
-Follows what the CUDA and ROCm runtimes (and PyTorch on top of them) do with their environment
-variables, so that index 0 here is index 0 there. Pure functions over strings.
+Follows what the CUDA, ROCm and Level Zero runtimes (and PyTorch on top of them) do with their
+environment variables, so that index 0 here is index 0 there. Pure functions over strings.
 """
 
 from __future__ import annotations
@@ -30,14 +30,19 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Visible:
-    """A GPU that the framework sees: its position among the candidates, and its slice if any."""
+    """A GPU that the framework sees.
+
+    Attributes:
+        position: Its position among the candidates.
+        mig_uuid: Its slice, if it sees only one (`GpuDriver.seen_as_slice`).
+    """
 
     position: int
     mig_uuid: str | None = None
 
 
 def visible_all(candidates: Sequence[Candidate], _: Mapping[str, str]) -> list[Visible]:
-    """Hide nothing, and keep the order."""
+    """Return all candidates, in their order."""
     return [Visible(position) for position in range(len(candidates))]
 
 
@@ -68,6 +73,53 @@ def visible_amd(candidates: Sequence[Candidate], environment: Mapping[str, str])
             uuids = [candidates[position].uuid for position in positions]
             positions = [positions[ordinal] for ordinal in _ordinals(value, uuids)]
     return [Visible(position) for position in positions]
+
+
+CARD = "card"
+"""The slice that stands for a card with several tiles, where frameworks see each tile by itself."""
+
+
+def visible_intel(candidates: Sequence[Candidate], environment: Mapping[str, str]) -> list[Visible]:
+    """Apply `ZE_FLAT_DEVICE_HIERARCHY`, `ZE_AFFINITY_MASK` and `ONEAPI_DEVICE_SELECTOR`.
+
+    By default each tile of a card is a device. The first tile that is visible stands for the card,
+    because its sensors and knobs are the card's. Both lists hide, and never reorder.
+    """
+    composite = environment.get("ZE_FLAT_DEVICE_HIERARCHY", "").upper() == "COMPOSITE"
+    devices = [
+        Visible(position, tile)
+        for position, candidate in enumerate(candidates)
+        for tile in ((None,) if composite else candidate.mig_uuids or (None,))
+    ]
+    mask = environment.get("ZE_AFFINITY_MASK", "").strip()
+    if mask:
+        # "0.1" is a tile of a device, of which the device is then all that is seen.
+        listed = {_leading_number(entry) for entry in mask.split(",")}
+        devices = [each for number, each in enumerate(devices) if number in listed]
+    selector = environment.get("ONEAPI_DEVICE_SELECTOR", "").strip().lower()
+    devices = [each for number, each in enumerate(devices) if _selected(selector, number)]
+    first = {each.position: each for each in reversed(devices)}
+    return [
+        Visible(each.position, CARD) if each.mig_uuid and each is first[each.position] else each
+        for each in devices
+    ]
+
+
+def _selected(selector: str, number: int) -> bool:
+    """Whether a selector accepts the Level Zero device of this number, which must be a GPU."""
+    terms = [term.strip() for term in selector.split(";") if term.strip()]
+    accepted = [_names(term, number) for term in terms if term[0] != "!"]
+    discarded = [_names(term[1:], number) for term in terms if term[0] == "!"]
+    return (any(accepted) or not accepted) and not any(discarded)
+
+
+def _names(term: str, number: int) -> bool:
+    backend, _, devices = term.partition(":")
+    entries = [entry.strip() for entry in devices.split(",")]
+    return backend.strip() in ("level_zero", "*") and any(
+        entry in ("gpu", "*", "*.*", "gpu.*") or _leading_number(entry) == number
+        for entry in entries
+    )
 
 
 def _cuda_order(candidates: Sequence[Candidate], device_order: str | None) -> list[int]:

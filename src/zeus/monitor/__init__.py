@@ -1,4 +1,4 @@
-"""Measurement windows, and timelines of power and temperature."""
+"""Measurement windows, requests to servers, and timelines of power and temperature."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from zeus._lazy import lazy_names
 if TYPE_CHECKING:
     from zeus.monitor._measurement import Measurement, Reading
     from zeus.monitor._power import CpuDomain, PowerDomain, PowerMonitor
+    from zeus.monitor._request_statistics import RequestStatistics
+    from zeus.monitor._requests import Request, RequestEnergy, RequestMonitor
     from zeus.monitor._samples import Method
     from zeus.monitor._scopes import WindowScope
     from zeus.monitor._temperature import TemperatureMonitor
@@ -23,6 +25,10 @@ __getattr__, __dir__ = lazy_names(
         "PowerDomain": "zeus.monitor._power",
         "PowerMonitor": "zeus.monitor._power",
         "Reading": "zeus.monitor._measurement",
+        "Request": "zeus.monitor._requests",
+        "RequestEnergy": "zeus.monitor._requests",
+        "RequestMonitor": "zeus.monitor._requests",
+        "RequestStatistics": "zeus.monitor._request_statistics",
         "TemperatureMonitor": "zeus.monitor._temperature",
         "WindowScope": "zeus.monitor._scopes",
         "ZeusMonitor": "zeus.monitor._windows",
@@ -36,6 +42,10 @@ __all__ = [
     "PowerDomain",
     "PowerMonitor",
     "Reading",
+    "Request",
+    "RequestEnergy",
+    "RequestMonitor",
+    "RequestStatistics",
     "TemperatureMonitor",
     "WindowScope",
     "ZeusMonitor",

@@ -340,6 +340,29 @@ class EnergyEstimator:
             self._compute_short(windows, short, found)
             return [energy for energy in found if energy is not None]
 
+    def counted(self, since: float, until: float = math.inf) -> list[Integral]:
+        """Return energies between ticks: of intervals that end after `since`, up to `until`."""
+        with self.lock:
+            first = bisect_right(self._intervals, since, key=_end)
+            last = bisect_right(self._intervals, until, key=_end)
+            return [interval.measured for interval in self._intervals[first:last]]
+
+    def integrals(self, since: float, until: float) -> list[Integral]:
+        """Return what the sensors have shown: energies of intervals, with their variances.
+
+        Those of the counter, and those of a meter that certainly is live. Readings of other meters
+        are left out: which time they cover is learned from windows, which know the load in less
+        detail than code that asks for integrals does, and what is not certain yet may be wrong.
+
+        Args:
+            since: Only intervals that end after this instant.
+            until: Only intervals that end at this instant or before.
+        """
+        with self.lock:
+            found = self.counted(since, until)
+            live = self.response.best.instant and self.response.sure
+            return found + self._integrated(since, until, 0.0) if live else found
+
     def _without_model(self, window: Window) -> Energy | None:
         """Return the energy of a window for which there is no tick; `None` if there are ticks."""
         begin, end, _ = window
@@ -529,11 +552,11 @@ class EnergyEstimator:
         """Return whether a reading covers one segment, however the meter responds."""
         return len(self._edges.pieces(reading.low - LONGEST_SPAN, reading.polled)) == 1
 
-    def _integrated(self, begin: float, end: float) -> list[Integral]:
+    def _integrated(self, begin: float, end: float, margin: float = _LIVE_MARGIN) -> list[Integral]:
         """Integrate the polls of a live meter within each segment: every poll counts."""
         polls, gain = self._polls, self.response.gain
         found = []
-        pieces: Sequence[Piece] = self._edges.pieces(begin - _LIVE_MARGIN, end + _LIVE_MARGIN)
+        pieces: Sequence[Piece] = self._edges.pieces(begin - margin, end + margin)
         for piece in pieces:
             # A poll exactly at the edge precedes it: in virtual time load changes instantly.
             first = bisect_right(polls, piece.begin, key=_polled)

@@ -14,7 +14,7 @@ given any other integrals: see `conditioned`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import mul
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from zeus.monitor._edges import Names, Piece
 _WHITE = 0.02  # seconds over which the fast ripple is correlated, far less than windows last
 _SMOOTH = 0.004  # seconds in which it hardly changes
 _SLOW = 0.3  # seconds over which the slow one is correlated
-_MAX_LEVELS = 16
+_MAX_LEVELS = 32  # unless more occur together, as under the many clocks of a pipeline
 _NEW_LEVEL = 0.35  # of the power limit: how far a new name's level may be from the last
 _NEW_DEVIATION = 0.2  # of the power limit: how much segments of such a name may differ
 _MIN_DEVIATION = 0.002  # of the level
@@ -153,21 +153,19 @@ class Levels:
 
     def ripple(self, names: Names, length: float) -> float:
         """Return the variance of the energy over `length` s in a segment of known mean power."""
-        at = self._index.get(names)
-        if at is None:
-            at = self._add(names)
+        self._make_known({names})
+        at = self._index[names]
         slow, _, fast = self._noise[at] or self._learned_noise(at, names)
         return (slow * length) ** 2 + fast * length
 
     def terms(self, pieces: Sequence[Piece]) -> Terms:
         """Precompute the terms for covariances with other pieces."""
+        self.add_names(pieces)
         lengths: dict[int, float] = {}
         segments = {}
         expected = slow = 0.0
         for segment, names, begin, end in pieces:
-            at = self._index.get(names)
-            if at is None:
-                at = self._add(names)
+            at = self._index[names]
             noise = self._noise[at] or self._learned_noise(at, names)
             length = end - begin
             expected += self._mean[at] * length
@@ -192,10 +190,27 @@ class Levels:
         noise = self._noise[at] = math.sqrt(slow), deviation, fast
         return noise
 
-    def _add(self, names: Names) -> int:
-        """Add a name, whose level starts at that of the last one; returns its index."""
-        if len(self._index) >= _MAX_LEVELS:
-            self._drop(min(self._index, key=lambda known: self._used.get(known, -math.inf)))
+    def _make_known(self, wanted: Collection[Names]) -> None:
+        """Add names, in place of those that were not used for longest.
+
+        None of the names that are wanted at once is dropped: indices of the others would change,
+        and energies of one would count as another's.
+        """
+        new = [names for names in dict.fromkeys(wanted) if names not in self._index]
+        if not new:
+            return
+        excess = len(self._index) + len(new) - _MAX_LEVELS
+        if excess > 0:
+            kept = set(wanted)
+            free = [known for known in self._index if known not in kept]
+            free.sort(key=lambda known: self._used.get(known, -math.inf))
+            for known in free[:excess]:
+                self._drop(known)
+        for names in new:
+            self._add(names)
+
+    def _add(self, names: Names) -> None:
+        """Add a name, whose level starts at that of the last one."""
         last = self._index.get(self._last) if self._last is not None else None
         at = self._index[names] = len(self._mean)
         self._mean.append(0.3 * self._max_power if last is None else self._mean[last])
@@ -205,7 +220,6 @@ class Levels:
         self._deviation.append((_NEW_DEVIATION * self._max_power) ** 2)
         self._seen.append(0.0)
         self._noise.append(None)
-        return at
 
     def _drop(self, names: Names) -> None:
         at = self._index.pop(names)
@@ -224,10 +238,11 @@ class Levels:
         return self._index[names]
 
     def add_names(self, pieces: Sequence[Piece]) -> None:
-        """Give every name its index, so that terms of several pieces have the same dimensions."""
-        for piece in pieces:
-            if piece.names not in self._index:
-                self._add(piece.names)
+        """Give every name its index.
+
+        Indices change with names that are added later: give all pieces whose terms are compared.
+        """
+        self._make_known([piece.names for piece in pieces])
 
     def distinguish(self, share: float = _NEW_LEVEL) -> None:
         """Expect segments of one kind to differ by at least this share of the power limit."""
@@ -344,10 +359,10 @@ def conditioned(
     levels: Levels, measured: Sequence[Integral], targets: Sequence[Sequence[Piece]]
 ) -> list[Posterior]:
     """Return the energies of targets, given measured integrals and a copy of the levels before."""
-    everything = [*(one.pieces for one in measured), *targets]
-    for pieces in everything:
-        levels.add_names(pieces)
-    levels.shrink({levels.index_of(piece.names) for pieces in everything for piece in pieces})
+    together = [one.pieces for one in measured]
+    everything = [piece for pieces in (*together, *targets) for piece in pieces]
+    levels.add_names(everything)
+    levels.shrink({levels.index_of(piece.names) for piece in everything})
     terms = [levels.terms(one.pieces) for one in measured]
     factor: list[list[float]] = []  # Cholesky
     scaled: list[float] = []

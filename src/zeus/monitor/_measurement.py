@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 from zeus.monitor._samples import Energy, Method
 
 GPU, CPU, DRAM, SOC = "gpu", "cpu", "dram", "soc"
+_JOULES_PER_KWH = 3.6e6
+_LEAST_KWH = 0.01
 _HEADINGS = ("device", "energy", "power", "method")
 
 
@@ -290,7 +292,7 @@ class Measurement:
         """Return time, energy and power in one line."""
         if self.energy is None:
             return f"{show_seconds(self.time)}, energy not measured"
-        text = f"{show_seconds(self.time)}, {show_joules(self.energy)}"
+        text = f"{show_seconds(self.time)}, {show_energy(self.energy)}"
         if self.average_power is not None:
             text += f", {self.average_power:.1f} W on average"
         if not self.complete:
@@ -417,6 +419,13 @@ def show_joules(joules: float, digits: int = 4) -> str:
         if abs(joules) >= size:
             return f"{joules / size:.{max(digits, 3)}g} {unit}"
     return f"{joules:.{digits}g} J"
+
+
+def show_energy(joules: float, digits: int = 4) -> str:
+    """Format an energy in J, kJ, MJ or GJ, and in kWh where that is readable."""
+    hours = joules / _JOULES_PER_KWH
+    text = show_joules(joules, digits)
+    return f"{text} ({hours:.3g} kWh)" if abs(hours) >= _LEAST_KWH else text
 
 
 def show_seconds(seconds: float) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Protocol
 
-from zeus.device._base import read_or_error
+from zeus.device._base import call_driver, read_or_error
 from zeus.errors import CapabilityError, Reason
 from zeus.monitor._pacing import RETRY_PERIOD, next_poll
 from zeus.monitor._refreshes import RefreshModel
@@ -144,7 +144,7 @@ class GpuPoller:
         if status.counter and self._timestamps_counter:
             counted, timestamp = self._read_timestamped_counter()
         elif status.counter and status.power and not status.averaged:
-            counted, watts = reader.sample()
+            counted, watts = call_driver(reader.sample)
         elif status.counter:
             counted = read_or_error(reader.energy)
         if status.power and watts is None:
@@ -153,7 +153,7 @@ class GpuPoller:
 
     def _read_timestamped_counter(self) -> tuple[float | CapabilityError, float | None]:
         try:
-            return self._reader.timed_energy()
+            return call_driver(self._reader.timed_energy)
         except CapabilityError as error:
             if error.reason is Reason.IMPLAUSIBLE:
                 return error, None
@@ -241,7 +241,7 @@ class GpuPoller:
         if now - since < _TIMESTAMPED_PERIOD:
             return
         try:
-            samples = self._reader.power_samples(since)
+            samples = call_driver(lambda: self._reader.power_samples(since))
         except CapabilityError:
             self._timestamped_until = None
             return

@@ -34,7 +34,9 @@ from zeus.monitor._sync import synchronizer
 
 if TYPE_CHECKING:
     from zeus.device._node import Node
+    from zeus.monitor._levels import Integral
     from zeus.monitor._log import WindowLog
+    from zeus.monitor._requests import RequestMonitor
     from zeus.monitor._sampler import Channel
 
 logger = logging.getLogger(__name__)
@@ -139,6 +141,7 @@ class ZeusMonitor(ScopeMonitor):
         self._pending: deque[tuple[_Window, weakref.ref[Measurement]]] = deque()
         self._settling = threading.RLock()
         self._means = EnergyMeans()
+        self._requests: RequestMonitor | None = None
         self._last_end = self._now()  # learn the counters' ticks before the first window
         self._sampler.join(self)
         if self._channels:
@@ -296,6 +299,44 @@ class ZeusMonitor(ScopeMonitor):
             setting: Its name, for instance "power limit 200 W"; empty if unknown.
         """
         self._sampler.edges.change_setting(setting, self._now())
+
+    def integrals(self, gpu_index: int, since: float, until: float) -> list[Integral]:
+        """Return the energies that a GPU's sensors have shown, each of an interval of time.
+
+        Args:
+            gpu_index: Index of the GPU.
+            since: Only intervals that end after this instant, in seconds.
+            until: Only intervals that end at this instant or before.
+        """
+        at = [gpu.index for gpu in self.gpus].index(gpu_index)
+        return self._estimators[at].integrals(since, until)
+
+    @property
+    def requests(self) -> RequestMonitor:
+        """The energy of requests to a server of language models that runs on these GPUs.
+
+        From the first use on, the sensors are polled until the monitor is closed, so that idle
+        energy is known, too.
+
+        Raises:
+            ValueError: If the monitor is closed.
+        """
+        if self._requests is None:
+            from zeus.monitor._requests import RequestMonitor  # noqa: PLC0415
+
+            with self._lock:
+                if self._closed:
+                    raise WindowError("requests cannot be measured: their monitor is closed")
+                if self._requests is None:
+                    self._requests = RequestMonitor(
+                        self._now if self.node.clock.virtual else time.monotonic,
+                        [estimator.counted for estimator in self._estimators],
+                        virtual=self.node.clock.virtual,
+                        refresh=self.catch_up,
+                    )
+            if self._channels:
+                self._sampler.wake()
+        return self._requests
 
     def catch_up(self) -> None:
         """Collect the samples taken so far; in virtual time, poll now.
@@ -464,7 +505,8 @@ class ZeusMonitor(ScopeMonitor):
         Args:
             now: Time by the monitor's clock, in seconds.
         """
-        if self._open or self._pending or now - self._last_end < _LINGER:
+        busy = self._open or self._pending or (self._requests is not None and not self._closed)
+        if busy or now - self._last_end < _LINGER:
             return self._channels
         return ()
 
@@ -472,6 +514,8 @@ class ZeusMonitor(ScopeMonitor):
         """Compute windows whose energies have become final."""
         if self._pending and self._settled(self._pending[0][0].end):
             self._compute_pending()
+        if self._requests is not None:
+            self._requests.process()
 
     def housekeeping(self, now: float) -> None:
         """Store checkpoints for windows that began long ago.

@@ -20,7 +20,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from zeus.errors import MissingExtraError, StorageError
+from zeus.errors import MissingExtraError, StorageError, StorageUrlError
 
 # Seconds to wait for a lock, before it is an error: of a SQLite file, or of a job in PostgreSQL.
 _FILE_WAIT, _LOCK_WAIT = 30, 10
@@ -106,7 +106,7 @@ def _url(storage: str) -> URL:
     if url is not None and name in ("postgresql", "postgres", "postgresql+psycopg"):
         return url.set(drivername="postgresql+psycopg")
     shown = repr(storage) if url is None else url.render_as_string(hide_password=True)
-    raise StorageError(
+    raise StorageUrlError(
         f"storage must be sqlite:///FILE or postgresql://USER@HOST/DATABASE, but got {shown}"
     )
 
