@@ -357,12 +357,19 @@ EXPORT status_t amdsmi_get_gpu_memory_usage(handle_t handle, uint32_t type, uint
     return type == MEMORY_VRAM ? SUCCESS : NOT_SUPPORTED;
 }
 
+static uint64_t nanoseconds(const struct uses *uses, const struct process *process)
+{
+    return (uint64_t)(1e9 * busy_seconds(uses, process->pid, monotonic_now()));
+}
+
 EXPORT status_t amdsmi_get_gpu_process_list(handle_t handle, uint32_t *count,
                                             struct process_info *list)
 {
     ENTER(device, amdsmi_get_gpu_process_list, handle);
     struct process processes[MAX_PROCESSES];
+    struct uses uses;
     uint32_t present = copy_processes(gpu, processes), room = *count;
+    copy_uses(&gpu->uses, &gpu->power, &uses);
     *count = present;
     if (room == 0)
         return SUCCESS;
@@ -373,6 +380,7 @@ EXPORT status_t amdsmi_get_gpu_process_list(handle_t handle, uint32_t *count,
         list[index] = (struct process_info){.pid = (uint32_t)process->pid,
                                             .memory = process->bytes,
                                             .memory_usage = {.vram = process->bytes},
+                                            .engine_usage = {.gfx = nanoseconds(&uses, process)},
                                             .cu_occupancy = UNKNOWN_32};
         write_text(list[index].name, sizeof list[index].name, process->name);
     }

@@ -10,6 +10,7 @@
 #include "sensors.h"
 #include "shared_state.h"
 #include "state.h"
+#include "usage.h"
 
 #pragma GCC visibility push(hidden)
 

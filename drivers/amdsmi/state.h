@@ -120,6 +120,7 @@ struct gpu {
 
     uint64_t process_count;
     struct process processes[MAX_PROCESSES];
+    struct uses uses;
     struct power power;
 };
 

@@ -10,12 +10,14 @@
 
 #include <stdint.h>
 
-#define STATE_VERSION 3u
+#define STATE_VERSION 4u
 
 #define MAX_GPUS 16
 #define MAX_SEGMENTS 4096
 #define MAX_FUNCTIONS 128
 #define MAX_PROCESSES 32
+#define MAX_USES 8
+#define MAX_USE_SEGMENTS 64
 #define TEXT_LENGTH 96
 
 /*
@@ -95,6 +97,27 @@ struct power {
     struct segment segments[MAX_SEGMENTS];
 };
 
+/* From `start` on, until the next one, kernels run for this share of the time; `busy` is how long
+ * they had run by then, in seconds. */
+struct use_segment {
+    double start;
+    double busy;
+    double share;
+};
+
+/* How long one process has used a GPU. */
+struct use {
+    uint64_t pid;
+    uint64_t segment_count;
+    struct use_segment segments[MAX_USE_SEGMENTS];
+};
+
+/* All processes of a GPU whose use is known; without any, that of processes is not simulated. */
+struct uses {
+    uint64_t count;
+    struct use of[MAX_USES];
+};
+
 /* What every state file begins with. */
 struct header {
     char magic[8];
@@ -112,6 +135,7 @@ _Static_assert(sizeof(struct fault) == 32, "layout of struct fault");
 _Static_assert(sizeof(struct segment) == 48, "layout of struct segment");
 _Static_assert(sizeof(struct sensor) == 72, "layout of struct sensor");
 _Static_assert(sizeof(struct power) == 196880, "layout of struct power");
+_Static_assert(sizeof(struct use) == 1552, "layout of struct use");
 _Static_assert(sizeof(struct header) == 70688, "layout of struct header");
 
 #endif

@@ -1,8 +1,6 @@
-/* How busy and how hot a device is, and who uses its memory. */
+/* How busy and how hot a device is, and which processes use its memory. */
 #define _GNU_SOURCE
 #include "answers.h"
-
-#include <time.h>
 
 #define NO_INSTANCE 0xFFFFFFFFu
 
@@ -190,37 +188,3 @@ EXPORT result_t nvmlDeviceGetMPSComputeRunningProcesses_v3(handle_t device, unsi
 ALIAS_OF(nvmlDeviceGetMPSComputeRunningProcesses_v3)
 result_t nvmlDeviceGetMPSComputeRunningProcesses_v2(handle_t device, unsigned int *count,
                                                     struct process_info *processes);
-
-static void sample_process(const struct call *call, const struct process *process,
-                           struct process_utilization *sample)
-{
-    struct timespec wall;
-    clock_gettime(CLOCK_REALTIME, &wall);
-    *sample = (struct process_utilization){
-        .pid = process->pid,
-        .timestamp = (uint64_t)wall.tv_sec * 1000000u + (uint64_t)wall.tv_nsec / 1000u,
-        .sm = answer32(call, call->gpu->utilization_gpu),
-        .memory = answer32(call, call->gpu->utilization_memory),
-    };
-}
-
-EXPORT result_t nvmlDeviceGetProcessUtilization(handle_t device,
-                                                struct process_utilization *samples,
-                                                unsigned int *count, uint64_t since)
-{
-    (void)since;
-    struct process found[MAX_PROCESSES];
-    ENTER(enter_device(FN_nvmlDeviceGetProcessUtilization, device, GPU_ONLY));
-    if (count == NULL)
-        return INVALID_ARGUMENT;
-    unsigned int number = copy_processes(call.gpu, false, found);
-    unsigned int room = samples == NULL ? 0 : *count;
-    *count = number;
-    if (number == 0)
-        return NOT_FOUND;
-    if (room < number)
-        return INSUFFICIENT_SIZE;
-    for (unsigned int i = 0; i < number; i++)
-        sample_process(&call, &found[i], &samples[i]);
-    return SUCCESS;
-}

@@ -202,6 +202,7 @@ struct gpu {
 
     uint64_t process_count;
     struct process processes[MAX_PROCESSES];
+    struct uses uses;
     struct response response;
     struct power power;
 };
@@ -219,7 +220,7 @@ struct state {
 
 _Static_assert(sizeof(struct process) == 16, "layout of struct process");
 _Static_assert(sizeof(struct response) == 18456, "layout of struct response");
-_Static_assert(sizeof(struct gpu) == 218248, "layout of struct gpu");
-_Static_assert(sizeof(struct state) == 3562872, "layout of struct state");
+_Static_assert(sizeof(struct gpu) == 230672, "layout of struct gpu");
+_Static_assert(sizeof(struct state) == 3761656, "layout of struct state");
 
 #endif

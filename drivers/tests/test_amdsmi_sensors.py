@@ -44,6 +44,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.real_time
 def test_readings_are_those_of_the_model(tmp_path: Path, amdsmi_library: Path) -> None:
     specs = [AmdGpuSpec(sensors=s, average_power=True) for s in SENSORS.values()]
     with SimulatedAmdSmi.create(tmp_path / "state", specs) as sim:

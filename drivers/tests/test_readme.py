@@ -81,7 +81,8 @@ def test_sensors_by_name_say_what_they_need(tmp_path: Path) -> None:
         timeout=300,
         check=False,
     )
-    assert "pip install zeus-energy" in done.stderr.splitlines()[-1]
+    project = Path(__file__).resolve().parents[2]
+    assert f"pip install {project}" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("controller", [SimulatedNvml, SimulatedAmdSmi])

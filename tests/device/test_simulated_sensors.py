@@ -241,6 +241,7 @@ def fits(truth: Truth, question: str, shown: float, before: float, after: float)
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("key", sorted(set(PRESETS) - {"live"}))
+@pytest.mark.thorough(keep=3)
 def test_a_shared_node_has_the_same_sensors(key: str) -> None:
     driver = build("h100", MonotonicClock(), None, key)[0]
     truth, generator = Truth(driver), random.Random(5)

@@ -14,7 +14,7 @@ from enum import IntEnum, IntFlag
 from pathlib import Path
 from typing import Any
 
-from simulated_drivers import _power, _state, _zeus
+from simulated_drivers import _power, _state, _usage, _zeus
 from simulated_drivers._power import fields
 from simulated_drivers._state import MAX_PROCESSES, Text
 
@@ -185,6 +185,7 @@ class _Gpu(ctypes.Structure):
         *fields(_Bounds, "graphics_bounds", "memory_bounds"),
         ("process_count", ctypes.c_uint64),
         ("processes", _Process * MAX_PROCESSES),
+        ("uses", _usage.Uses),
         ("power", _power.Power),
     ]
 

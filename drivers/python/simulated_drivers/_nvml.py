@@ -15,7 +15,7 @@ from enum import IntEnum, IntFlag
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from simulated_drivers import _power, _response, _state, _zeus
+from simulated_drivers import _power, _response, _state, _usage, _zeus
 
 MAX_SEGMENTS = _power.MAX_SEGMENTS
 MAX_MIG_DEVICES = 7
@@ -235,6 +235,7 @@ class _Gpu(ctypes.Structure):
         ),
         ("process_count", ctypes.c_uint64),
         ("processes", _Process * _state.MAX_PROCESSES),
+        ("uses", _usage.Uses),
         ("response", _response.Response),
         ("power", _power.Power),
     ]

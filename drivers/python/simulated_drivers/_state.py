@@ -15,16 +15,16 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from simulated_drivers import _power, _sensors
+from simulated_drivers import _power, _sensors, _usage
 from simulated_drivers._build import SOURCES
 from simulated_drivers._power import Power, fields
 
-VERSION = 3
+VERSION = 4
 MAX_GPUS = 16
 MAX_FUNCTIONS = 128
 MAX_PROCESSES = 32
@@ -235,6 +235,21 @@ class SimulatedState:
             self._draw(state, [(now, low)], now)
             _power.swing(state.power, high - low, period, duty * period)
         return now
+
+    def set_process_usage(self, gpu: int, shares: Mapping[int, float]) -> float:
+        """From now on kernels of these processes run for these shares of the time, and no others.
+
+        By process number; power does not follow. Returns the instant of the change.
+        """
+        with self._rewriting(gpu) as state:
+            now = time.monotonic()
+            _usage.change(state.uses, shares, now)
+        return now
+
+    def process_seconds(self, gpu: int, pid: int, instant: float) -> float:
+        """The seconds for which kernels of a process have run by an instant."""
+        uses = self._gpu(gpu).uses
+        return sum(_usage.busy(use, instant) for use in uses.of[: uses.count] if use.pid == pid)
 
     def schedule(self, gpu: int, points: Sequence[tuple[float, float]]) -> None:
         """Draw `watts` from each absolute CLOCK_MONOTONIC instant on: (instant, watts) pairs.

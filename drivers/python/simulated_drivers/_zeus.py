@@ -8,9 +8,18 @@ from __future__ import annotations
 
 import importlib
 import math
+import shlex
+from pathlib import Path
 from typing import Any
 
 from simulated_drivers._sensors import PARAMETERS, Sensor
+
+_PROJECT = Path(__file__).resolve().parents[3]
+_INSTALL = (
+    f"pip install {shlex.quote(str(_PROJECT))}"
+    if (_PROJECT / "src" / "zeus").is_dir()
+    else "install the distribution zeus-energy"
+)
 
 
 def published(sensors: Any, name: str, similar: str) -> Any:
@@ -50,5 +59,5 @@ def _sensor_models() -> Any:
     except ImportError as error:
         raise ModuleNotFoundError(
             "sensors by name, their readings and part-time counters need Zeus: "
-            "pip install zeus-energy, or describe sensors as simulated_drivers.Sensors"
+            f"{_INSTALL}, or describe sensors as simulated_drivers.Sensors"
         ) from error

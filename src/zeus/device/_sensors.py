@@ -21,7 +21,7 @@ _INSTANT = 1e-5  # averaging time of a reading without a window, in seconds
 _LIVE_NOISE = 1e-3  # seconds for which the noise of a live sensor stays the same
 
 # Added to the salt of a GPU, so that its sensors differ.
-COUNTER, POWER, AVERAGE = 0, 8, 16
+COUNTER, POWER, AVERAGE, USAGE = 0, 8, 16, 24
 
 
 @dataclass(frozen=True)

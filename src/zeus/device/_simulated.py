@@ -14,6 +14,7 @@ import re
 import uuid
 import zlib
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from zeus.device._base import (
@@ -25,10 +26,12 @@ from zeus.device._base import (
     GpuProcess,
     MemoryUse,
     PowerLimits,
+    ProcessUsage,
     SupportedClocks,
     limit_refused,
     unsupported,
 )
+from zeus.device._engine_time import EngineTime
 from zeus.device._sensors import (
     AVERAGE,
     COUNTER,
@@ -36,11 +39,21 @@ from zeus.device._sensors import (
     PART_SENSORS,
     POWER,
     PRESETS,
+    USAGE,
     Sensor,
     Sensors,
+    scatter,
 )
 from zeus.device._simulated_history import Drawn
 from zeus.device._simulated_models import MODELS, GpuModel, exponential
+from zeus.device._simulated_processes import (
+    Part,
+    advance,
+    mark,
+    parts,
+    process_of,
+    sampled_usage,
+)
 from zeus.device._simulated_state import (
     AMBIENT,
     IDLE,
@@ -201,6 +214,7 @@ class SimulatedGpuDriver(GpuDriver):
         self.counter_period = self.sensors.counter.period if self.sensors.counter else None
         # As on real GPUs, the driver does not report the period of a meter that is not live.
         self.meter_period = None if self.sensors.power.period else 0.0
+        self._engine_time = EngineTime()
         if memory.read(slot) is None:
             with memory.exclusive():
                 if memory.read(slot) is None:
@@ -230,11 +244,22 @@ class SimulatedGpuDriver(GpuDriver):
             state.history.append(state.time, state.energy, self._history_kept)
         return state
 
+    def _activities(self, state: GpuState) -> list[float]:
+        """Return the activities of the loads on the GPU."""
+        loads = [state.activity, *(process.activity for process in state.processes)]
+        return [activity for activity in loads if activity != IDLE]
+
     def _highest(self, state: GpuState) -> float:
         waiting = state.time < state.clock_since
         return (state.clock_before if waiting else state.graphics_high) or self.model.highest_clock
 
+    def _parts(self, state: GpuState) -> tuple[list[Part], Part, float]:
+        return parts(self.model, state, self.relative_clock)
+
     def _power(self, state: GpuState) -> float:
+        if state.processes:
+            processes, other, idle = self._parts(state)
+            return sum(part.watts for part in processes) + other.watts + idle
         if state.activity == IDLE:
             return self.model.idle_power
         x = self.relative_clock(state.activity, state)
@@ -318,6 +343,9 @@ class SimulatedGpuDriver(GpuDriver):
         )
         state.temperature = exponential(state.temperature, target, elapsed, _THERMAL_TIME)
         state.energy += power * elapsed
+        processes, _, idle = self._parts(state)
+        advance(state.processes, processes, elapsed)
+        state.idle_energy += idle * elapsed
         state.time = now
         return state
 
@@ -329,6 +357,7 @@ class SimulatedGpuDriver(GpuDriver):
             yield state
             if self._power(state) != power:
                 state.history.append(state.time, state.energy, self._history_kept)
+            mark(state)
             self._memory.write(self._slot, state)
 
     def load(self) -> tuple[float, float]:
@@ -341,6 +370,29 @@ class SimulatedGpuDriver(GpuDriver):
         with self._change() as state:
             state.activity = activity
             state.share = share
+
+    def set_process_load(self, pid: int, activity: float, share: float = 1.0) -> None:
+        """Let a process run kernels of this activity for this share of the time, from now on.
+
+        Processes that together want more than all of the time get less, in proportion.
+
+        Args:
+            pid: Number of the process; it need not exist.
+            activity: 0 for a process that waits, 1 for full load, `IDLE` for one that has ended.
+            share: Share of time, 0 to 1.
+        """
+        with self._change() as state:
+            process = process_of(state, pid)
+            process.activity, process.share = activity, share
+
+    def process_energy(self, pid: int) -> float:
+        """Return the exact joules due to a process, as `_simulated_processes` defines them."""
+        state = self._advanced(self._state(), self.clock.now())
+        return sum(process.joules for process in state.processes if process.pid == pid)
+
+    def idle_energy(self) -> float:
+        """Return the exact joules that are due to no process."""
+        return self._advanced(self._state(), self.clock.now()).idle_energy
 
     # --- driver interface -------------------------------------------------------------------
 
@@ -389,18 +441,37 @@ class SimulatedGpuDriver(GpuDriver):
         return float(round(exponential(state.temperature, target, elapsed, _THERMAL_TIME)))
 
     def utilization(self) -> float:
-        state = self._state()
-        return state.share if state.activity > 0 else 0.0
+        processes, other, _ = self._parts(self._state())
+        return sum(part.share for part in processes) + other.share
 
     def memory(self) -> MemoryUse:
-        busy = self._state().activity != IDLE
-        share = 0.6 if busy else 0.01
+        share = 0.6 if self._activities(self._state()) else 0.01
         return MemoryUse(int(self.model.memory_bytes * share), self.model.memory_bytes)
 
     def processes(self) -> tuple[GpuProcess, ...]:
-        if self._state().activity == IDLE:
-            return ()
-        return (GpuProcess(os.getpid(), self.memory().used, "simulated load"),)
+        state = self._state()
+        pids = [int(process.pid) for process in state.processes if process.activity != IDLE]
+        if state.activity != IDLE:
+            pids.append(os.getpid())
+        used = self.memory().used // max(1, len(pids))
+        return tuple(GpuProcess(pid, used, "simulated load") for pid in pids)
+
+    def process_usage(self, since: float) -> ProcessUsage:
+        state, now = self._state(), self.clock.now()
+        running, other, _ = self._parts(state)
+        if self.model.vendor == "AMD":
+            elapsed = now - state.time
+            seconds = {
+                int(process.pid): process.busy + part.share * elapsed
+                for process, part in zip(state.processes, running, strict=True)
+                if process.activity != IDLE
+            }
+            used = self._engine_time.usage(since, now, seconds)
+        else:
+            used = sampled_usage(state, running, since, now, scatter(0, self._salt + USAGE))
+        if not other.share or used.end <= used.begin:
+            return used
+        return replace(used, shares={**used.shares, os.getpid(): round(other.share, 2)})
 
     def power_limit(self) -> float:
         return self._state().power_limit
@@ -419,10 +490,11 @@ class SimulatedGpuDriver(GpuDriver):
     def current_clocks(self) -> CurrentClocks:
         state = self._state()
         model = self.model
-        if state.activity == IDLE:
-            graphics = state.graphics_low or model.lowest_clock
+        activities = self._activities(state)
+        if activities:
+            graphics = self.relative_clock(max(activities), state) * model.highest_clock
         else:
-            graphics = self.relative_clock(state.activity, state) * model.highest_clock
+            graphics = state.graphics_low or model.lowest_clock
         return CurrentClocks(round(graphics), round(state.memory_high or model.memory_clock))
 
     def supported_clocks(self) -> SupportedClocks:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from zeus.device._simulated_history import MAX_POINTS, History
 from zeus.errors import CapabilityError, Reason
@@ -21,13 +22,39 @@ IDLE = -1.0
 """Activity of an unused GPU. Zero is a resident but waiting job, one is full load."""
 
 
+MAX_PROCESSES = 8
+"""Processes with a load of their own on one GPU, ended ones included."""
+
+
+@dataclass
+class ProcessLoad:
+    """Load of one process on a simulated GPU, and what it has used up to the state's `time`.
+
+    Attributes:
+        pid: Number of the process.
+        activity: As of the GPU; `IDLE` once the process has ended.
+        share: Share of time in which its kernels run, if no other process is in the way.
+        joules: Energy that it has caused.
+        busy: Seconds in which its kernels have run.
+        history: Those seconds over recent time, a point at each change.
+    """
+
+    pid: float
+    activity: float = IDLE
+    share: float = 1.0
+    joules: float = 0.0
+    busy: float = 0.0
+    history: History = field(default_factory=History)
+
+
 @dataclass
 class GpuState:
     """State of one simulated GPU from `time` on, until the next change.
 
     `counter`, `power_reading` and `average_reading` are the sensor values at their last refresh
     before `time`. `share` is the share of time in which kernels run; in the rest the GPU waits at
-    static power. `graphics_low` and `graphics_high` are the clocks that were asked for last; they
+    static power. `processes` have loads of their own, besides; `idle_energy` is what was drawn for
+    no process. `graphics_low` and `graphics_high` are the clocks that were asked for last; they
     are in force from `clock_since` on, and `clock_before` is the highest one until then.
     """
 
@@ -48,10 +75,16 @@ class GpuState:
     share: float = 1.0
     clock_before: float = 0.0
     clock_since: float = 0.0
+    idle_energy: float = 0.0
+    processes: list[ProcessLoad] = field(default_factory=list)
 
 
-_FIELDS = tuple(each.name for each in fields(GpuState) if each.name != "history")
-_COPY = len(_FIELDS) + 1 + 2 * MAX_POINTS  # fields, the number of points, their times and joules
+_FIELDS = tuple(each.name for each in fields(GpuState) if each.name not in ("history", "processes"))
+_HISTORY = 1 + 2 * MAX_POINTS  # the number of points, their times and joules
+_PROCESS_FIELDS = tuple(each.name for each in fields(ProcessLoad) if each.name != "history")
+_PROCESS = len(_PROCESS_FIELDS) + _HISTORY
+# Fields, the history, the number of processes, and the processes.
+_COPY = len(_FIELDS) + _HISTORY + 1 + MAX_PROCESSES * _PROCESS
 _SLOT = 1 + 2 * _COPY  # the number of changes so far, and two copies of the state
 
 
@@ -86,13 +119,23 @@ class StateMemory:
         while True:
             changes = self._numbers[base]
             first = _first_number(base, changes)
-            times = first + len(_FIELDS) + 1
-            values = self._numbers[first : times - 1].tolist()
-            points = int(self._numbers[times - 1])
-            joules = times + MAX_POINTS
-            history = History(self._copied(times, points), self._copied(joules, points))
+            at = first + len(_FIELDS)
+            values = self._numbers[first:at].tolist()
+            history = self._history(at)
+            at += _HISTORY
+            count = int(self._numbers[at])
+            processes = [self._process(at + 1 + number * _PROCESS) for number in range(count)]
             if self._numbers[base] == changes:
-                return GpuState(history, *values) if changes else None
+                return _state(history, values, processes) if changes else None
+
+    def _process(self, first: int) -> ProcessLoad:
+        end = first + len(_PROCESS_FIELDS)
+        pid, activity, share, joules, busy = self._numbers[first:end].tolist()
+        return ProcessLoad(pid, activity, share, joules, busy, self._history(end))
+
+    def _history(self, first: int) -> History:
+        times, points = first + 1, int(self._numbers[first])
+        return History(self._copied(times, points), self._copied(times + MAX_POINTS, points))
 
     def _copied(self, first: int, count: int) -> array[float]:
         numbers = array("d")
@@ -106,12 +149,23 @@ class StateMemory:
         first = _first_number(base, changes)
         for at, name in enumerate(_FIELDS, first):
             self._numbers[at] = getattr(state, name)
-        points, times = len(state.history.times), first + len(_FIELDS) + 1
-        self._numbers[times - 1] = points
-        self._numbers[times : times + points] = memoryview(state.history.times)
-        times += MAX_POINTS
-        self._numbers[times : times + points] = memoryview(state.history.joules)
+        end = first + len(_FIELDS)
+        self._write_history(end, state.history)
+        end += _HISTORY
+        self._numbers[end] = len(state.processes)
+        for number, process in enumerate(state.processes):
+            begin = end + 1 + number * _PROCESS
+            for at, name in enumerate(_PROCESS_FIELDS, begin):
+                self._numbers[at] = getattr(process, name)
+            self._write_history(begin + len(_PROCESS_FIELDS), process.history)
         self._numbers[base] = changes
+
+    def _write_history(self, first: int, history: History) -> None:
+        points, times = len(history.times), first + 1
+        self._numbers[first] = points
+        self._numbers[times : times + points] = memoryview(history.times)
+        times += MAX_POINTS
+        self._numbers[times : times + points] = memoryview(history.joules)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -126,6 +180,12 @@ class StateMemory:
                 except LockTimeoutError as error:
                     raise CapabilityError(Reason.BLOCKED, str(error)) from None
             yield
+
+
+def _state(history: History, values: list[Any], processes: list[ProcessLoad]) -> GpuState:
+    state = GpuState(history, *values)
+    state.processes = processes
+    return state
 
 
 def _first_number(base: int, changes: float) -> int:
