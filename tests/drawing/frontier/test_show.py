@@ -30,7 +30,7 @@ def test_text_table():
     assert str(SWEEP).splitlines() == [
         "one epoch of <ImageNet> & more: 4 points, 3 on the frontier",
         "power limit (W)    time (min)  energy (kJ)  power (W)   Δ time  Δ energy",
-        "            250  58.58 ± 0.33    774.0 ± 9      220.2   +0.0 %    +0.0 %  *",
+        "            250  58.59 ± 0.33    774.0 ± 9      220.2   +0.0 %    +0.0 %  *",
         "            175         64.20        641.0      166.4   +9.6 %   -17.2 %  *",
         "            150         69.15        600.0      144.6  +18.0 %   -22.5 %  *",
         "            100        113.02        667.0       98.4  +92.9 %   -13.8 %",

@@ -97,3 +97,42 @@ def all_plans(pipeline: Pipeline) -> list[tuple[float, float]]:
     ]
     executions = map(pipeline.execute, itertools.product(*choices))
     return [(execution.time, execution.energy) for execution in executions]
+
+
+def exact_frontier(pipeline: Pipeline) -> list[tuple[float, float]]:
+    """Time and energy of every plan that no other beats, by enumeration without any bound.
+
+    Operations are added one by one. Of all plans so far with the same ends of operations that
+    others still wait for, and of the whole, the one of least cost is enough. Times should be
+    multiples of a power of two, so that equal sums are equal numbers.
+    """
+    operations = pipeline.operations
+    last = list(range(len(operations)))
+    for number, operation in enumerate(operations):
+        for other in operation.after:
+            last[other] = number
+    states: dict[tuple[float, ...], float] = {(0.0,): 0.0}
+    places: dict[int, int] = {}  # of open operations in a state, after the end of the whole
+    for number, operation in enumerate(operations):
+        power = 0.0 if operation.device is None else pipeline.blocking_power
+        kept = [other for other in [*places, number] if last[other] > number]
+        following: dict[tuple[float, ...], float] = {}
+        for state, cost in states.items():
+            start = max((state[places[other]] for other in operation.after), default=0.0)
+            for option in useful(operation.options, power):
+                end = start + option.time
+                ends = [end if other == number else state[places[other]] for other in kept]
+                key = (max(state[0], end), *ends)
+                total = cost + pipeline.energy_of(operation, option)
+                total -= pipeline.blocking_power * pipeline.gpus_of(operation) * option.time
+                if total < following.get(key, float("inf")):
+                    following[key] = total
+        states = following
+        places = {other: place for place, other in enumerate(kept, 1)}
+    waiting = pipeline.blocking_power * pipeline.gpus
+    best: list[tuple[float, float]] = []
+    for time, cost in sorted((state[0], cost) for state, cost in states.items()):
+        energy = pipeline.data_parallel * (cost + waiting * time)
+        if not best or energy < best[-1][1]:
+            best.append((time, energy))
+    return best

@@ -12,7 +12,7 @@ from zeus.drawing._files import rendered
 from zeus.drawing._shapes import Bar, Path
 from zeus.drawing._svg import svg
 from zeus.optimizer.pipeline_frequency import build, solve
-from zeus.optimizer.pipeline_frequency._figure import Others, draw, draw_pipeline
+from zeus.optimizer.pipeline_frequency._figure import Others, draw
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -105,11 +105,3 @@ def test_png(pipeline, solution):
     assert image.startswith(b"\x89PNG\r\n")
     width, height = (int.from_bytes(image[at : at + 4], "big") for at in (16, 20))
     assert (width, height) == (2 * drawing.width, 2 * drawing.height)
-
-
-def test_the_pipeline_alone_may_go_without_tooltips(pipeline, solution):
-    before, after = pipeline.at_highest_frequency(), solution.plans[-1].execute()
-    told, silent = draw_pipeline(before, after), draw_pipeline(before, after, tooltips=False)
-    assert len(boxes(svg(told))) > 10
-    assert boxes(svg(silent)) == {}
-    assert len(silent.shapes) == len(told.shapes)

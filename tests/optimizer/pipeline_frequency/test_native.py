@@ -57,6 +57,7 @@ def test_a_library_beside_the_package_comes_first(copy, tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.thorough
 def test_a_library_of_other_sources_is_not_taken(copy, tmp_path):
     folder = copy / "zeus" / "optimizer" / "pipeline_frequency"
     built = _build.build(folder)
@@ -85,6 +86,7 @@ def test_a_compiler_that_fails_is_quoted(copy, tmp_path):
     assert "error" in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_home_that_cannot_be_written_to_is_no_obstacle(copy, tmp_path):
     (tmp_path / "home").write_text("not a folder")
     (tmp_path / "scratch").mkdir()

@@ -134,3 +134,30 @@ def test_a_pipeline_that_takes_no_time_cannot_be_planned():
     pipeline.add_fixed("nothing", 0.0)
     with pytest.raises(PipelineError, match="takes no time"):
         solve(pipeline)
+
+
+def test_the_same_operations_with_other_options():
+    pipeline = Pipeline(2, 10.0, tensor_parallel=2, data_parallel=3, name="a model")
+    shared = (FAST, SLOW)
+    first = pipeline.add("a", shared, device=0, stage=0, microbatch=4)
+    send = pipeline.add("send", shared, after=[first])
+    pipeline.add("b", shared, device=1, stage=1, microbatch=4, after=[send])
+    asked = []
+
+    def slowest(operation):
+        asked.append(operation.instruction)
+        return operation.options if operation.device is None else operation.options[1:]
+
+    other = pipeline.with_options(slowest)
+    assert asked == ["a", "send"]  # once for all that share options, but not for messages
+    assert [each.options for each in other.operations] == [(SLOW,), (FAST, SLOW), (SLOW,)]
+    assert other.operations[0].options is other.operations[2].options
+    assert [
+        (each.instruction, each.device, each.stage, each.microbatch, each.after)
+        for each in other.operations
+    ] == [("a", 0, 0, 4, ()), ("send", None, None, None, (0,)), ("b", 1, 1, 4, (1,))]
+    assert (other.gpus, other.data_parallel, other.blocking_power) == (4, 3, 10.0)
+    assert other.name == "a model"
+    assert [each.options for each in pipeline.operations] == [shared] * 3
+    with pytest.raises(PipelineError, match="at least one option"):
+        pipeline.with_options(lambda _: ())

@@ -9,7 +9,8 @@ import tracemalloc
 import pytest
 
 from zeus.frontier import Deadline, EnergyBudget, MaxSlowdownConstraint
-from zeus.optimizer.pipeline_frequency import Plan, build, solve
+from zeus.optimizer.pipeline_frequency import Option, Pipeline, Plan, Profile, build, solve
+from zeus.optimizer.pipeline_frequency._trace import to_trace
 
 
 @pytest.fixture
@@ -54,6 +55,39 @@ def test_a_plan_says_what_each_rank_runs_at_which_clock(solution):
         assert [op.device for op, _ in steps] == [device] * 8
         assert all(option in operation.options for operation, option in steps)
     assert plan.frequencies == tuple(option.frequency for option in execution.options)
+
+
+def test_plans_choose_between_labels_of_one_clock():
+    """One clock, three ways to share the SMs with messages: each is chosen where it fits."""
+    ways = [
+        Option(1410, 1.0, 300.0),
+        Option(1410, 1.1, 260.0, "20 SMs"),
+        Option(None, 1.4, 230.0, "few"),
+    ]
+    profile = Profile(
+        {(stage, kind): ways for stage in range(3) for kind in ("forward", "backward")}
+    )
+    solution = solve(build(profile, "1f1b", 3, 80.0), 40)
+    before = solution.plans[0].pipeline.at_highest_frequency()
+    assert {option.label for option in before.options} == {""}
+    assert solution.plans[0].time == before.time
+    used = {option.label for plan in solution.plans for option in plan.options}
+    assert used == {"", "20 SMs", "few"}
+    entries = solution.plans[0].to_list()
+    assert {entry.get("label") for entry in entries} == {None, "few"}
+    assert {entry["frequency"] for entry in entries if entry.get("label")} == {None}
+    (events,) = [
+        event["args"] for event in to_trace({"plan": solution.plans[0].execute()})["traceEvents"]
+        if event["name"] == "forward stage 0 microbatch 0" and event["ph"] == "X"
+    ]  # fmt: skip
+    assert events.get("label", "") == solution.plans[0].options[0].label
+
+
+def test_a_plan_with_labels_only_says_how_many():
+    ways = [Option(None, 1.0, 300.0, "ring"), Option(None, 1.4, 230.0, "tree")]
+    pipeline = Pipeline(1, 50.0)
+    pipeline.add("exchange", ways, device=0)
+    assert str(solve(pipeline).plans[0]) == "1 label"
 
 
 def test_a_plan_as_json(solution):

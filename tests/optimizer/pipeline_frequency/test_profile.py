@@ -48,6 +48,27 @@ def test_repeated_measurements_are_averaged(read):
     assert profile[0, "forward"] == (Option(1410, 1.5, 12.0), Option(900, 3.0, 4.0))
 
 
+def test_labels_name_other_choices_than_clocks(read):
+    profile = read(
+        "stage,instruction,label,frequency,time,energy\n0,forward,20 SMs,1410,3,10\n"
+        "0,forward,,1410,1,20\n0,forward,20 SMs,1410,4,12\n0,forward,10 SMs,,9,5\n"
+    )
+    assert profile[0, "forward"] == (
+        Option(1410, 1.0, 20.0),
+        Option(1410, 3.5, 11.0, "20 SMs"),
+        Option(None, 9.0, 5.0, "10 SMs"),
+    )
+    half = profile.with_parts("forward", {"half": 0.5})[0, "half"]
+    assert [option.setting for option in half] == ["1410 MHz", "1410 MHz, 20 SMs", "10 SMs"]
+
+
+def test_an_exchange_of_gradients_may_have_no_clock(read):
+    profile = read(HEAD + "0,gradient_exchange,,0.03,4\n0,optimizer_step,1410,0.02,5\n")
+    assert profile[0, "gradient_exchange"] == (Option(None, 0.03, 4.0),)
+    with pytest.raises(StageProfileError, match="`frequency` must be a number, but got ''"):
+        read(HEAD + "0,optimizer_step,,0.02,5\n")
+
+
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
@@ -63,6 +84,10 @@ def test_repeated_measurements_are_averaged(read):
         (HEAD + "-1,forward,1410,1,3\n", 2, "`stage` must be a whole number, 0 or more"),
         (HEAD + "1.5,forward,1410,1,3\n", 2, "got '1.5'"),
         (HEAD + "0,,1410,1,3\n", 2, "`instruction` must be a name, but got ''"),
+        ("stage,instruction,frequency,label,label,time,energy\n", 1, "label twice"),
+        (HEAD[:-1] + ",label\n0,communication,,1,0,ring\n", 2, "`label` must be empty for"),
+        (HEAD[:-1] + ",label\n0,forward,,1,1,\n", 2, "`frequency` must be a number"),
+        (HEAD[:-1] + f",label\n0,forward,9,1,1,{201 * 'x'}\n", 2, "at most 200 characters"),
         (HEAD + "0,forward,1410,1\n", 2, "as many values as the heading (5), but got 4"),
         (HEAD + '0,"forward,1410,1,3\n0,f,1,1,1\n', 2, "not a line of a CSV table"),
     ],

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+import random
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from zeus.optimizer.pipeline_frequency import Profile, Solution, _curves, build, solve
+from zeus.optimizer.pipeline_frequency import (
+    Option,
+    Profile,
+    Solution,
+    _curves,
+    build,
+    solve,
+    solve_capped,
+    total_power,
+)
 from zeus.optimizer.pipeline_frequency._compare import compare, read_frontier
 
 GPT3, BLOOM = "gpt3-175b+a100_sxm", "bloom+a40"
@@ -35,6 +45,30 @@ def test_plans_are_many_and_close_to_the_bound(case):
     assert math.fsum(gaps) / len(gaps) <= 0.0025
     assert max(gaps) <= 0.007
     assert min(gaps) >= 0
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_plans_of_other_stages_are_close_to_the_bound(traces, seed):
+    """Stages of other lengths, whose options fit together worse: 96 microbatches repeat."""
+    recorded = Profile.read(traces / "perseus" / "stage_profile" / f"{BLOOM}_bf16.csv")
+    chance = random.Random(seed)
+    lengths = [chance.uniform(0.87, 1) for _ in range(8)]
+    profile = Profile(
+        {
+            (stage, instruction): [
+                Option(each.frequency, lengths[stage] * each.time, lengths[stage] * each.energy)
+                for each in options
+            ]
+            for (stage, instruction), options in recorded.items()
+        }
+    )
+    solution = solve(build(profile, "1f1b", 96, BLOCKING[BLOOM]), 500)
+    gaps = [plan.gap for plan in solution.plans]
+    assert math.fsum(gaps) / len(gaps) <= 0.003
+    assert max(gaps) <= 0.006
+    # The plans themselves are better, too, not only their bound.
+    bound = solution.continuous.energy
+    assert max(plan.energy / bound(plan.time) - 1 for plan in solution.plans) <= 0.01
 
 
 @pytest.mark.parametrize("name", [GPT3, BLOOM])
@@ -94,3 +128,26 @@ def test_pipelines_that_wait_for_a_straggler_save_more(case):
     point = solution.frontier.at_time(late)
     savings = 1 - point.knob.execute().lasting(late).energy / before.lasting(late).energy
     assert savings >= {GPT3: 0.179, BLOOM: 0.20}[name]
+
+
+@pytest.mark.parametrize("name", [GPT3, BLOOM])
+@pytest.mark.parametrize("margin", [0.0, 0.05])
+@pytest.mark.thorough(keep=2)
+def test_a_cap_of_90_percent_of_the_peak_costs_little_time(traces, name, margin):
+    """Less than 5 % above the fastest iteration without a cap, below which no linear program is."""
+    solution = solved(traces, name, 12)
+    pipeline = solution.plans[0].pipeline
+    cap = 0.9 * total_power(pipeline.at_highest_frequency()).peak
+    capped = solve_capped(pipeline, cap, margin=margin)
+    assert all(total_power(plan.execute()).peak <= cap for plan in capped.plans)
+    assert capped.plans[0].time <= 1.05 * solution.continuous.fastest
+
+
+@pytest.mark.parametrize("name", [GPT3, BLOOM])
+def test_the_swing_can_be_halved(traces, name):
+    pipeline = solved(traces, name, 12).plans[0].pipeline
+    before = total_power(pipeline.at_highest_frequency())
+    plan = solve_capped(pipeline, 0.9 * before.peak, before.swing / 2).plans[0]
+    power = total_power(plan.execute())
+    assert power.peak <= 0.9 * before.peak
+    assert power.swing <= before.swing / 2

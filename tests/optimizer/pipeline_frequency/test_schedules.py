@@ -331,3 +331,54 @@ def test_a_profile_must_have_what_the_schedule_runs():
     profile = Profile({(0, "forward"): [Option(1, 1.0, 1.0)]})
     with pytest.raises(StageProfileError, match="stage 0 has no 'backward'"):
         build(profile, "gpipe", 2, 0.0)
+
+
+def ended(profile, *without):
+    """The profile with an exchange and a step of the optimizer, but for some stages' exchange."""
+    options = dict(profile)
+    for stage in range(profile.stages):
+        if stage not in without:
+            options[stage, "gradient_exchange"] = (Option(None, 0.03, 4.0),)
+        options[stage, "optimizer_step"] = (Option(1410, 0.02, 5.0), Option(900, 0.025, 3.0))
+    return Profile(options)
+
+
+@pytest.mark.parametrize("blocking_messages", [False, True])
+def test_an_iteration_ends_with_the_exchange_and_the_step_of_each_rank(profile, blocking_messages):
+    more = {"communication": 0.01, "blocking_messages": blocking_messages}
+    bare = build(profile, "1f1b", 4, 80.0, **more)
+    pipeline = build(ended(profile, 1), "1f1b", 4, 80.0, **more)
+    added = pipeline.operations[len(bare.operations) :]
+    assert [(each.instruction, each.device, each.stage, each.microbatch) for each in added] == [
+        ("gradient_exchange", 0, 0, None), ("optimizer_step", 0, 0, None),
+        ("optimizer_step", 1, 1, None),
+        ("gradient_exchange", 2, 2, None), ("optimizer_step", 2, 2, None),
+    ]  # fmt: skip
+    # Each waits for the operation before it on its own rank, and for no other rank.
+    for each in added:
+        (previous,) = each.after
+        assert pipeline.operations[previous].device == each.device
+    before, after = bare.at_highest_frequency(), pipeline.at_highest_frequency()
+    assert after.time == pytest.approx(before.time + 0.05)  # the first rank ends last
+
+
+def test_steps_of_the_optimizer_have_clocks_of_their_own(profile):
+    """Ranks that end early step slowly, and the one that ends last does not."""
+    plan = solve(build(ended(profile), "1f1b", 4, 80.0), 20).plans[0]
+    clocks = {
+        operation.device: option.frequency
+        for device in range(3)
+        for operation, option in plan.of_device(device)
+        if operation.instruction == "optimizer_step"
+    }
+    assert clocks == {0: 1410, 1: 900, 2: 900}
+
+
+def test_a_rank_of_several_stages_ends_each_of_them(profile):
+    options = {(stage, kind): profile[stage % 3, kind] for stage in range(4)
+               for kind in ("forward", "backward")}  # fmt: skip
+    pipeline = build(ended(Profile(options)), "interleaved", 4, 80.0, chunks=2)
+    tail = [each for each in pipeline.operations if each.microbatch is None]
+    assert [(each.instruction[0], each.stage) for each in tail if each.device == 1] == [
+        ("g", 1), ("g", 3), ("o", 1), ("o", 3),
+    ]  # fmt: skip

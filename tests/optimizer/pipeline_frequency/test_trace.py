@@ -47,3 +47,6 @@ def test_a_trace_has_every_operation_and_the_power_of_every_rank(pipeline, solut
         assert curve[-1] == (pytest.approx(1e6 * plan.time), 0.0)
         total += sum((b[0] - a[0]) / 1e6 * a[1] for a, b in pairwise(curve))
     assert total == pytest.approx(plan.energy)
+    name = "power of all GPUs (W)"
+    curve = [(e["ts"], e["args"]["W"]) for e in events if e["name"] == name and e["pid"] == 2]
+    assert sum((b[0] - a[0]) / 1e6 * a[1] for a, b in pairwise(curve)) == pytest.approx(plan.energy)

@@ -90,8 +90,9 @@ def columns_of(frontier: Frontier, reference: Point | None = None) -> list[Colum
     knob = frontier.knob_name + (f" ({frontier.knob_unit})" if frontier.knob_unit else "")
     return [
         Column(knob, lambda p: knob_label(p.knob), "knob"),
+        # A time that is shown is a deadline that its point keeps.
         number("time", f"time ({time.name})",
-               lambda p: time.show(p.time, p.time_uncertainty, times)),
+               lambda p: time.show(time.rounded_up(p.time, times), p.time_uncertainty, times)),
         number("energy", f"energy ({energy.name})",
                lambda p: energy.show(p.energy, p.energy_uncertainty, energies)),
         number("power", "power (W)", lambda p: f"{p.average_power:.1f}"),

@@ -19,9 +19,11 @@ from zeus._lazy import lazy_names
 if TYPE_CHECKING:
     from zeus.optimizer.pipeline_frequency._pipeline import Execution, Operation, Pipeline
     from zeus.optimizer.pipeline_frequency._plan import Plan
+    from zeus.optimizer.pipeline_frequency._power_cap import solve_capped
     from zeus.optimizer.pipeline_frequency._profile import Option, Profile
     from zeus.optimizer.pipeline_frequency._schedules import Shape, Step, build
     from zeus.optimizer.pipeline_frequency._solver import Continuous, Solution, solve
+    from zeus.optimizer.pipeline_frequency._total_power import Phase, TotalPower, total_power
     from zeus.optimizer.pipeline_frequency.running._client import PipelineFrequencyOptimizer
 
 _HOME = "zeus.optimizer.pipeline_frequency"
@@ -33,6 +35,7 @@ __getattr__, __dir__ = lazy_names(
         "Execution": f"{_HOME}._pipeline",
         "Operation": f"{_HOME}._pipeline",
         "Option": f"{_HOME}._profile",
+        "Phase": f"{_HOME}._total_power",
         "Pipeline": f"{_HOME}._pipeline",
         "PipelineFrequencyOptimizer": f"{_HOME}.running._client",
         "Plan": f"{_HOME}._plan",
@@ -40,8 +43,11 @@ __getattr__, __dir__ = lazy_names(
         "Shape": f"{_HOME}._schedules",
         "Solution": f"{_HOME}._solver",
         "Step": f"{_HOME}._schedules",
+        "TotalPower": f"{_HOME}._total_power",
         "build": f"{_HOME}._schedules",
         "solve": f"{_HOME}._solver",
+        "solve_capped": f"{_HOME}._power_cap",
+        "total_power": f"{_HOME}._total_power",
     },
 )
 
@@ -50,6 +56,7 @@ __all__ = [
     "Execution",
     "Operation",
     "Option",
+    "Phase",
     "Pipeline",
     "PipelineFrequencyOptimizer",
     "Plan",
@@ -57,6 +64,9 @@ __all__ = [
     "Shape",
     "Solution",
     "Step",
+    "TotalPower",
     "build",
     "solve",
+    "solve_capped",
+    "total_power",
 ]

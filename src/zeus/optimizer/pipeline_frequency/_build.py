@@ -11,7 +11,9 @@ import os
 from pathlib import Path
 
 SOURCES = Path(__file__).with_name("c")
-FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared")
+FLAGS = ["-std=c11", "-O2", "-fPIC", "-shared"]
+if os.uname().machine == "x86_64":
+    FLAGS.append("-march=x86-64")  # some compilers assume newer CPUs than a wheel may
 
 
 class BuildError(RuntimeError):

@@ -1,4 +1,4 @@
-"""Limits on the time and memory of the solver, and cancellation from another thread."""
+"""Limits on the time and memory of the solver, its cancellation and progress, between threads."""
 
 from __future__ import annotations
 
@@ -27,12 +27,35 @@ class Limit:
         self.seconds = seconds
         self.room = room
         self.flag = ctypes.c_int32(0)  # not 0 once cancelled; read by the solver while it runs
+        self.solving = (ctypes.c_int32 * 2)()  # written by the solver: points, and rounds
+        self._aims = 0, 0
         self._ends = 0.0
         self.begin()
 
     def begin(self) -> None:
         """Restart the time limit from now on."""
         self._ends = time.monotonic() + self.seconds
+
+    def within(self, seconds: float) -> Limit:
+        """Return a limit of less time that is cancelled with this one; its progress is its own."""
+        part = Limit(max(min(seconds, self.left), 0.0), self.room)
+        part.flag = self.flag
+        return part
+
+    def aim(self, points: int, rounds: int) -> None:
+        """Begin to count the progress of a solver run, with so many points and rounds to come."""
+        self.solving[0] = self.solving[1] = 0
+        self._aims = points, rounds
+
+    @property
+    def progress(self) -> str:
+        """How far the solver has come, in words; empty before it begins."""
+        points, rounds = self._aims
+        if not points:
+            return ""
+        if self.solving[1]:
+            return f"improving {points} points, round {min(self.solving[1], rounds)} of {rounds}"
+        return f"{min(self.solving[0], points)} of {points} points"
 
     def cancel(self) -> None:
         """Cancel the solver run as soon as possible; may be called from any thread."""

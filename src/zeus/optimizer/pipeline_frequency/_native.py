@@ -40,6 +40,7 @@ class _Problem(ctypes.Structure):
         ("seconds", _DOUBLE),
         ("room", _I64),
         ("cancel", ctypes.POINTER(_I32)),
+        ("progress", ctypes.POINTER(_I32)),
         ("curve", ctypes.POINTER(_I32)),
         ("before_start", ctypes.POINTER(_I32)),
         ("before", ctypes.POINTER(_I32)),
@@ -55,6 +56,11 @@ class _Problem(ctypes.Structure):
         ("corner_start", ctypes.POINTER(_I32)),
         ("corner_ticks", ctypes.POINTER(_I64)),
         ("corner_slope", ctypes.POINTER(_I64)),
+        ("cost_unit", _DOUBLE),
+        ("rank_before", ctypes.POINTER(_I32)),
+        ("chains", _I32),
+        ("chain_start", ctypes.POINTER(_I32)),
+        ("chain_member", ctypes.POINTER(_I32)),
     )
 
 
@@ -65,6 +71,10 @@ class _Solution(ctypes.Structure):
         ("breakpoint_slope", ctypes.POINTER(_I64)),
         ("breakpoint_high", ctypes.POINTER(_I64)),
         ("breakpoint_low", ctypes.POINTER(ctypes.c_uint64)),
+        ("lines", _I64),
+        ("line_slope", ctypes.POINTER(_I64)),
+        ("line_high", ctypes.POINTER(_I64)),
+        ("line_low", ctypes.POINTER(ctypes.c_uint64)),
         ("plans", _I64),
         ("time", ctypes.POINTER(_DOUBLE)),
         ("energy", ctypes.POINTER(_DOUBLE)),
@@ -93,6 +103,9 @@ class Numbers:
     hull_slope: Sequence[Sequence[int]]
     corner_ticks: Sequence[Sequence[int]]
     corner_slope: Sequence[Sequence[int]]
+    cost_unit: float
+    rank_before: Sequence[int]
+    chains: Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -102,6 +115,7 @@ class Found:
     breakpoint_ticks: list[int]
     breakpoint_slopes: list[int]
     breakpoint_duals: list[int]
+    lines: list[tuple[int, int]]
     times: list[float]
     energies: list[float]
     choices: list[bytes]
@@ -128,6 +142,7 @@ def solve(numbers: Numbers, limit: Limit) -> Found:
         seconds=0.0 if math.isinf(limit.left) else max(limit.left, _SHORTEST),
         room=limit.room,
         cancel=ctypes.pointer(limit.flag),
+        progress=ctypes.cast(limit.solving, ctypes.POINTER(_I32)),
         curve=_array(_I32, numbers.curve),
         before_start=_starts(numbers.before),
         before=_flat(_I32, numbers.before),
@@ -143,6 +158,11 @@ def solve(numbers: Numbers, limit: Limit) -> Found:
         corner_start=_starts(numbers.corner_ticks),
         corner_ticks=_flat(_I64, numbers.corner_ticks),
         corner_slope=_flat(_I64, numbers.corner_slope),
+        cost_unit=numbers.cost_unit,
+        rank_before=_array(_I32, numbers.rank_before),
+        chains=len(numbers.chains),
+        chain_start=_starts(numbers.chains, 4),
+        chain_member=_flat(_I32, numbers.chains),
     )
     solution = _Solution()
     try:
@@ -158,14 +178,19 @@ def solve(numbers: Numbers, limit: Limit) -> Found:
         return Found(
             solution.breakpoint_ticks[: solution.breakpoints],
             solution.breakpoint_slope[: solution.breakpoints],
-            [
-                (high << 64) + low
-                for high, low in zip(
-                    solution.breakpoint_high[: solution.breakpoints],
-                    solution.breakpoint_low[: solution.breakpoints],
+            _wide(
+                solution.breakpoint_high[: solution.breakpoints],
+                solution.breakpoint_low[: solution.breakpoints],
+            ),
+            list(
+                zip(
+                    solution.line_slope[: solution.lines],
+                    _wide(
+                        solution.line_high[: solution.lines], solution.line_low[: solution.lines]
+                    ),
                     strict=True,
                 )
-            ],
+            ),
             solution.time[: solution.plans],
             solution.energy[: solution.plans],
             [ctypes.string_at(address + number * size, size) for number in range(solution.plans)],
@@ -183,10 +208,14 @@ def _flat(kind: Any, rows: Sequence[Sequence[float]]) -> Any:
     return _array(kind, [value for row in rows for value in row])
 
 
-def _starts(rows: Sequence[Sequence[float]]) -> Any:
+def _wide(high: Sequence[int], low: Sequence[int]) -> list[int]:
+    return [(upper << 64) + lower for upper, lower in zip(high, low, strict=True)]
+
+
+def _starts(rows: Sequence[Sequence[float]], width: int = 1) -> Any:
     starts = [0]
     for row in rows:
-        starts.append(starts[-1] + len(row))
+        starts.append(starts[-1] + len(row) // width)
     return _array(_I32, starts)
 
 

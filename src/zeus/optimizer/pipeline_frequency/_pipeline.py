@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from zeus.errors import PipelineError
@@ -42,8 +42,8 @@ class Operation:
 
     @property
     def fastest_clock(self) -> Option:
-        """The option with the highest frequency."""
-        return max(self.options, key=lambda option: option.frequency or 0.0)
+        """The option with the highest frequency; of several with other labels, the fastest."""
+        return max(self.options, key=lambda option: (option.frequency or 0.0, -option.time))
 
 
 class Pipeline:
@@ -203,6 +203,38 @@ class Pipeline:
             after=after,
         )
 
+    def with_options(self, options_of: Callable[[Operation], Iterable[Option]]) -> Pipeline:
+        """Return a pipeline of the same operations with other options.
+
+        Args:
+            options_of: Returns the options of an operation, from those that it has and from
+                whether it has a device. Called once for all operations that share them.
+
+        Raises:
+            PipelineError: If an operation has no option then, or an invalid one.
+        """
+        other = Pipeline(
+            self.devices,
+            self.blocking_power,
+            tensor_parallel=self.tensor_parallel,
+            data_parallel=self.data_parallel,
+            name=self.name,
+        )
+        found: dict[tuple[int, bool], tuple[Option, ...]] = {}
+        for operation in self._operations:
+            shared = id(operation.options), operation.device is None
+            if shared not in found:
+                found[shared] = tuple(options_of(operation))
+            other.add(
+                operation.instruction,
+                found[shared],
+                device=operation.device,
+                stage=operation.stage,
+                microbatch=operation.microbatch,
+                after=operation.after,
+            )
+        return other
+
     def gpus_of(self, operation: Operation) -> int:
         """Return the number of GPUs of one pipeline that are busy with an operation."""
         return 0 if operation.device is None else self.tensor_parallel
@@ -219,24 +251,32 @@ class Pipeline:
                 fastest[id(operation.options)] = operation.fastest_clock
         return self.execute([fastest[id(operation.options)] for operation in self._operations])
 
-    def execute(self, options: Sequence[Option]) -> Execution:
+    def execute(
+        self, options: Sequence[Option], not_before: Sequence[float] | None = None
+    ) -> Execution:
         """Return the execution of the iteration with the given option of every operation.
 
         Args:
             options: Options, in the order of the operations.
+            not_before: Seconds from the beginning of the iteration before which each operation
+                must not start. By default each starts when those that it waits for have ended.
 
         Raises:
-            PipelineError: If there is not exactly one option for each.
+            PipelineError: If there is not exactly one option, or one such time, for each.
         """
-        if len(options) != len(self._operations):
-            raise PipelineError(
-                f"each of the {len(self._operations)} operations needs one option, "
-                f"but got {len(options)}"
-            )
+        if not_before is None:
+            not_before = [0.0] * len(self._operations)
+        for what, given in (("option", options), ("`not_before`", not_before)):
+            if len(given) != len(self._operations):
+                raise PipelineError(
+                    f"each of the {len(self._operations)} operations needs one {what}, "
+                    f"but got {len(given)}"
+                )
         starts: list[float] = []
         ends: list[float] = []
-        for operation, option in zip(self._operations, options, strict=True):
+        for operation, option, earliest in zip(self._operations, options, not_before, strict=True):
             start = max((ends[other] for other in operation.after), default=0.0)
+            start = max(start, earliest)
             starts.append(start)
             ends.append(start + option.time)
         pairs = list(zip(self._operations, options, strict=True))

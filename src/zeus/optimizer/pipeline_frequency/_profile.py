@@ -2,12 +2,13 @@
 
 A profile is a CSV table with the columns stage, instruction, frequency (MHz), time (s) and energy
 (J, of one GPU). Rows of the instruction `communication` have no frequency: their time is that of a
-message between the stage and the next one, in either direction.
+message between the stage and the next one, in either direction. A column `label` may name what else
+is chosen besides the clock; a row with a label may have no frequency.
 
 Measurements are used as they are. Noise in them is handled like this:
 
-- *Repeated.* Several rows of one stage, instruction and frequency are measurements of the same
-  thing; their mean is used.
+- *Repeated.* Several rows of one stage, instruction, frequency and label are measurements of the
+  same thing; their mean is used.
 - *Dominated.* An option that takes longer than another, and saves no energy against running the
   other and waiting, is never chosen (`useful`). A higher clock that was measured to be slower and
   to need more energy is one of these.
@@ -20,7 +21,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -29,8 +30,11 @@ from zeus.optimizer.pipeline_frequency._tables import number, refuse, rows
 
 COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
 COMMUNICATION = "communication"
+GRADIENT_EXCHANGE, OPTIMIZER_STEP = "gradient_exchange", "optimizer_step"
+LABEL = "label"  # a further column, which a table may lack
 # Beyond any GPU, yet sums and quotients of such values do not overflow.
 MIN_SECONDS, MAX_SECONDS, MAX_JOULES, MAX_MEGAHERTZ = 1e-12, 1e6, 1e12, 1e5
+_MAX_LABEL = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +45,29 @@ class Option:
         frequency: MHz; `None` if no clock is set for the operation.
         time: Seconds.
         energy: Joules.
+        label: Name of what else is chosen besides the clock: a communication schedule, a share of
+            the SMs, a number of nanobatches. Empty if it is only the clock.
     """
 
     frequency: float | None
     time: float
     energy: float
+    label: str = ""
 
     @property
     def power(self) -> float:
         """Average watts; 0 if it takes no time."""
         return self.energy / self.time if self.time > 0 else 0.0
 
+    @property
+    def setting(self) -> str:
+        """The clock and the label, for people; empty if nothing is set."""
+        clock = "" if self.frequency is None else f"{self.frequency:g} MHz"
+        return ", ".join(filter(None, (clock, self.label)))
+
 
 class Profile(Mapping[tuple[int, str], tuple[Option, ...]]):
-    """Options by stage and instruction, each by falling frequency.
+    """Options by stage and instruction, each by falling frequency, then by label.
 
     Args:
         options: At least one per stage and instruction; stages are numbered from 0 on.
@@ -144,7 +157,8 @@ class Profile(Mapping[tuple[int, str], tuple[Option, ...]]):
             whole = self.of(stage, of)
             for part, share in shares.items():
                 options[stage, part] = tuple(
-                    Option(each.frequency, each.time * share, each.energy * share) for each in whole
+                    replace(each, time=each.time * share, energy=each.energy * share)
+                    for each in whole
                 )
         return Profile(options, self.name)
 
@@ -195,7 +209,16 @@ def _checked(option: Option, where: str) -> Option:
             f"{where}: `time >= {MIN_SECONDS:g}` must hold, but got time={option.time!r}"
         )
     _check("energy", option.energy, False, MAX_JOULES, where)
+    _check_label(option.label, where)
     return option
+
+
+def _check_label(given: object, where: str) -> None:
+    if not isinstance(given, str) or len(given) > _MAX_LABEL:
+        raise StageProfileError(
+            f"{where}: `label` must be a text of at most {_MAX_LABEL} characters, but got "
+            f"{given!r:.60}"
+        )
 
 
 def _check(name: str, given: object, beyond: bool, most: float, where: str) -> None:
@@ -211,21 +234,21 @@ def _check(name: str, given: object, beyond: bool, most: float, where: str) -> N
 
 
 def _merged(options: Sequence[Option]) -> tuple[Option, ...]:
-    """Return one option per frequency, the mean of its measurements, highest first."""
+    """Return one option per frequency and label, the mean of its measurements, highest first."""
 
-    def frequency(option: Option) -> float:
-        return -math.inf if option.frequency is None else option.frequency
+    def setting(option: Option) -> tuple[float, str]:
+        return math.inf if option.frequency is None else -option.frequency, option.label
 
     merged = []
-    for _, group in groupby(sorted(options, key=frequency, reverse=True), frequency):
+    for _, group in groupby(sorted(options, key=setting), setting):
         same = list(group)
         merged.append(
             same[0]
             if len(same) == 1
-            else Option(
-                same[0].frequency,
-                math.fsum(option.time for option in same) / len(same),
-                math.fsum(option.energy for option in same) / len(same),
+            else replace(
+                same[0],
+                time=math.fsum(option.time for option in same) / len(same),
+                energy=math.fsum(option.energy for option in same) / len(same),
             )
         )
     return tuple(merged)
@@ -236,7 +259,7 @@ def _merged(options: Sequence[Option]) -> tuple[Option, ...]:
 
 def _read(path: Path) -> Profile:
     options: dict[tuple[int, str], list[Option]] = {}
-    for where, cells in rows(path, COLUMNS, "a profile"):
+    for where, cells in rows(path, COLUMNS, "a profile", [LABEL]):
         try:
             stage = int(cells["stage"])
         except ValueError:
@@ -249,6 +272,7 @@ def _read(path: Path) -> Profile:
             _frequency(cells, where),
             number(cells, "time", where),
             number(cells, "energy", where),
+            cells.get(LABEL, ""),
         )
         key = stage, cells["instruction"]
         options.setdefault(key, []).append(_checked(option, where))
@@ -257,8 +281,13 @@ def _read(path: Path) -> Profile:
 
 def _frequency(cells: Mapping[str, str], where: str) -> float | None:
     if cells["instruction"] == COMMUNICATION:
-        if cells["frequency"]:
-            refuse(where, "frequency", f"empty for {COMMUNICATION}", cells["frequency"])
+        for name in ("frequency", LABEL):
+            if cells.get(name):
+                refuse(where, name, f"empty for {COMMUNICATION}", cells[name])
+        return None
+    # What else is chosen, or an exchange by the network alone, may have no clock.
+    clockless = cells.get(LABEL) or cells["instruction"] == GRADIENT_EXCHANGE
+    if clockless and not cells["frequency"]:
         return None
     frequency = number(cells, "frequency", where)
     return int(frequency) if frequency.is_integer() else frequency

@@ -2,7 +2,8 @@
 
 A schedule is a function from the numbers of ranks, stages and microbatches to one list of `Step`s
 per rank. `build` adds the dependencies: a forward waits for that of the previous stage, a backward
-for that of the next stage, and every step for the one before it on its rank.
+for that of the next stage, and every step for the one before it on its rank. What ends an iteration
+on each rank (exchange of gradients, step of the optimizer) comes after its last computation.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from zeus.errors import PipelineError
+from zeus._extensions import SCHEDULES as OUTSIDE
+from zeus._extensions import extensions
+from zeus._rules import shown
+from zeus.errors import ExtensionError, PipelineError
 from zeus.optimizer.pipeline_frequency._exchanges import (
     Dependency,
     Exchange,
@@ -22,7 +26,12 @@ from zeus.optimizer.pipeline_frequency._exchanges import (
 )
 from zeus.optimizer.pipeline_frequency._links import Links, LinkTimes
 from zeus.optimizer.pipeline_frequency._pipeline import Pipeline, counted
-from zeus.optimizer.pipeline_frequency._profile import COMMUNICATION, Profile
+from zeus.optimizer.pipeline_frequency._profile import (
+    COMMUNICATION,
+    GRADIENT_EXCHANGE,
+    OPTIMIZER_STEP,
+    Profile,
+)
 
 FORWARD, BACKWARD, RECOMPUTATION = "forward", "backward", "recomputation"
 BACKWARD_INPUT, BACKWARD_WEIGHT = "backward_input", "backward_weight"
@@ -246,7 +255,20 @@ SCHEDULES: dict[str, Callable[[Shape], Order]] = {
     "zero-bubble": zero_bubble,
     "zbv": zero_bubble_v,
 }
-"""Schedules by their names on the command line."""
+"""Schedules of Zeus by their names on the command line."""
+
+
+def all_schedules() -> dict[str, Callable[[Shape], Order]]:
+    """Return the schedules of Zeus, and those that other distributions add, by name."""
+    return SCHEDULES | extensions(OUTSIDE, SCHEDULES, _usable)
+
+
+def _usable(_: str, schedule: Any) -> Any:
+    if not callable(schedule):
+        raise ExtensionError(f"it must be a function of a Shape, but is {shown(schedule)}")
+    return schedule
+
+
 MAX_OPERATIONS = 200_000  # per iteration; takes minutes and a gigabyte
 _CHUNKS = {"zbv": 2}  # stages per rank, where there is no choice
 
@@ -270,9 +292,14 @@ def build(
     A profile without "recomputation" is assumed to repeat its forward. One without
     "backward_input" and "backward_weight" is assumed to spend half of its backward on each.
 
+    A stage whose profile has a "gradient_exchange" or an "optimizer_step" gets these operations
+    after the last computation of its rank, first the exchange, with options of their own. The
+    exchange is between the same stages of all pipelines, which arrive at the same time as all do
+    the same; no rank waits for other stages.
+
     Args:
         profile: Times and energies of the stages.
-        schedule: One of `SCHEDULES`, or a function like those.
+        schedule: Name of one of `all_schedules()`, or a function like those.
         microbatches: Number of microbatches.
         blocking_power: Watts of a GPU that waits.
         chunks: Stages per rank; by default 1, or 2 with "zbv", which requires 2. "interleaved"
@@ -295,12 +322,13 @@ def build(
         StageProfileError: If the profile lacks what the schedule needs.
     """
     if isinstance(schedule, str):
-        if schedule not in SCHEDULES:
+        known = all_schedules()
+        if schedule not in known:
             raise PipelineError(
-                f"`schedule` must be one of {', '.join(SCHEDULES)}, but got {schedule!r}"
+                f"`schedule` must be one of {', '.join(known)}, but got {schedule!r}"
             )
         chunks = _CHUNKS.get(schedule, 1) if chunks is None else chunks
-        schedule = SCHEDULES[schedule]
+        schedule = known[schedule]
     chunks = 1 if chunks is None else chunks
     if profile.stages % counted("chunks", chunks):
         raise PipelineError(
@@ -331,6 +359,7 @@ def build(
         builder.run_blocking()
     else:
         builder.run()
+    builder.finish()
     return pipeline
 
 
@@ -430,6 +459,15 @@ class _Builder:
             else:
                 rank, number = each
                 numbers[each] = self._operation(rank, self._order[rank][number], after)
+
+    def finish(self) -> None:
+        """Add what ends an iteration on each rank, for each of its stages that has it."""
+        for rank, steps in enumerate(self._order):
+            for instruction in (GRADIENT_EXCHANGE, OPTIMIZER_STEP):
+                for stage in sorted({step.stage for step in steps}):
+                    if (stage, instruction) in self._profile:
+                        options = self._profile.of(stage, instruction)
+                        self._pipeline.add(instruction, options, device=rank, stage=stage)
 
     def _offer(
         self, rank: int, ready: list[tuple[float, int]], waiting: dict[Step, list[int]]

@@ -2,7 +2,7 @@
 
 `solve` finds the continuous frontier first, on which operations may mix their options, and
 executable plans next (`c/sweep.c`, `c/solve.c`). The continuous frontier is a lower bound for every
-plan of the same time.
+plan of the same time; windows in which real options have to fit raise it (`c/windows.c`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from zeus.optimizer.pipeline_frequency._curves import Curves, curves_of
 from zeus.optimizer.pipeline_frequency._limit import Limit
 from zeus.optimizer.pipeline_frequency._pipeline import Pipeline, counted
 from zeus.optimizer.pipeline_frequency._plan import Menu, Plan
+from zeus.optimizer.pipeline_frequency._windows import chains_of
 
 PLANS = 500
 _ROUNDS = 3
@@ -91,9 +92,24 @@ class Continuous:
             time: Seconds, at least `fastest`. Beyond `least_energy` the bound stays constant.
         """
         time = min(time, self.least_energy)
+        return self._energy(self._cost(self._ticks_of(time)), time)
+
+    def raised(self, time: float, lines: Sequence[tuple[int, int]]) -> float:
+        """Return the same bound, raised by lines that are below all plans as well.
+
+        Args:
+            time: As for `energy`.
+            lines: Slopes, all steeper than waiting, and costs in no time, in the solver's units.
+        """
+        # Lines go on to fall where the continuous frontier has ended.
+        ticks = self._ticks_of(time)
+        costs = [self._least + dual - slope * ticks for slope, dual in lines]
+        bound = self.energy(time)
+        return max(bound, self._energy(max(costs), time)) if costs else bound
+
+    def _ticks_of(self, time: float) -> int:
         # Round up, so that rounding of the time cannot raise the bound.
-        ticks = int(math.ldexp(time, self._tick_bits)) + 1
-        return self._energy(self._cost(max(ticks, self._ticks[-1])), time)
+        return max(int(math.ldexp(time, self._tick_bits)) + 1, self._ticks[-1])
 
     def _cost(self, ticks: int) -> int:
         index = bisect.bisect_right(self._ticks, -ticks, key=lambda tick: -tick)
@@ -110,7 +126,7 @@ class Solution:
 
     Attributes:
         frontier: Plans by rising time and falling energy; the knob of each point is a `Plan`.
-        continuous: The lower bound of all plans.
+        continuous: The frontier if operations could mix their options: a lower bound of all plans.
         refined: Whether the solver finished; if not, its limit was reached, plans may be further
             from their bound than usual, and the bound from the optimum.
     """
@@ -118,11 +134,23 @@ class Solution:
     frontier: Frontier
     continuous: Continuous
     refined: bool = True
+    _lines: Sequence[tuple[int, int]] = ()
 
     @property
     def plans(self) -> Sequence[Plan]:
         """Plans of the frontier, by rising time."""
         return [point.knob for point in self.frontier]
+
+    def lower_bound(self, time: float) -> float:
+        """Return the lower bound on the joules of any plan that takes this time or less.
+
+        It is that of the continuous frontier, or higher where neighboring ranks cannot choose
+        options that take equally long.
+
+        Args:
+            time: Seconds, at least `continuous.fastest`.
+        """
+        return self.continuous.raised(time, self._lines)
 
 
 def solve(pipeline: Pipeline, plans: int = PLANS, limit: Limit | None = None) -> Solution:
@@ -152,6 +180,7 @@ def solve(pipeline: Pipeline, plans: int = PLANS, limit: Limit | None = None) ->
             )
     limit = limit or Limit()
     limit.check()
+    limit.aim(plans, _ROUNDS + 1)
     found = native.solve(_numbers(pipeline, curves, plans), limit)
     continuous = Continuous(pipeline, curves, found)
     menu = Menu(pipeline, tuple(curves.curves[number].options for number in curves.of_operation))
@@ -160,16 +189,17 @@ def solve(pipeline: Pipeline, plans: int = PLANS, limit: Limit | None = None) ->
     for time, energy, choices in zip(found.times, found.energies, found.choices, strict=True):
         joules = pipelines * energy
         # Rounding must not lift the bound above the plan itself.
-        bound = min(continuous.energy(time), joules)
+        bound = min(continuous.raised(time, found.lines), joules)
         points.append(Point(Plan(menu, choices, time, joules, bound), time, joules))
     frontier = Frontier(points, f"one iteration of {pipeline.name}", knob_name="plan")
-    return Solution(frontier, continuous, found.refined)
+    return Solution(frontier, continuous, found.refined, found.lines)
 
 
 def _numbers(pipeline: Pipeline, curves: Curves, plans: int) -> native.Numbers:
     each = curves.curves
     largest = math.fsum(max(map(abs, each[number].costs)) for number in curves.of_operation)
     cost_bits = _COST_BITS - math.frexp(largest)[1]
+    chains = chains_of(pipeline, curves)
     waiting = math.ldexp(pipeline.blocking_power * pipeline.gpus, curves.slope_bits)
     return native.Numbers(
         plans=plans,
@@ -190,4 +220,7 @@ def _numbers(pipeline: Pipeline, curves: Curves, plans: int) -> native.Numbers:
         hull_slope=[curve.hull_slopes for curve in each],
         corner_ticks=[curve.corner_ticks for curve in each],
         corner_slope=[curve.corner_slopes for curve in each],
+        cost_unit=math.ldexp(1.0, curves.tick_bits + curves.slope_bits - cost_bits),
+        rank_before=chains.rank_before,
+        chains=chains.chains,
     )

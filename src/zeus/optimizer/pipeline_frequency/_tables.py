@@ -11,10 +11,18 @@ from typing import NoReturn
 from zeus.errors import StageProfileError
 
 
-def rows(path: Path, columns: Sequence[str], what: str) -> Iterator[tuple[str, dict[str, str]]]:
+def rows(
+    path: Path, columns: Sequence[str], what: str, optional: Sequence[str] = ()
+) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the rows of a table, each with its file and line, and its values by column.
 
     Columns may be in any order, and further columns are allowed. Blank lines are skipped.
+
+    Args:
+        path: File to read.
+        columns: Names of the columns that it must have.
+        what: Name of such a table, for messages.
+        optional: Names of columns that it may have.
 
     Raises:
         StageProfileError: If it is not a valid table.
@@ -29,7 +37,7 @@ def rows(path: Path, columns: Sequence[str], what: str) -> Iterator[tuple[str, d
             if not any(cells):
                 continue
             if head is None:
-                head = _head(cells, columns, where)
+                head = _head(cells, columns, optional, where)
                 continue
             if len(cells) != len(head):
                 raise StageProfileError(
@@ -67,7 +75,9 @@ def _cells(line: bytes, where: str) -> list[str]:
         raise StageProfileError(f"{where}: not a line of a CSV table in UTF-8: {error}") from None
 
 
-def _head(cells: Sequence[str], columns: Sequence[str], where: str) -> list[str]:
+def _head(
+    cells: Sequence[str], columns: Sequence[str], optional: Sequence[str], where: str
+) -> list[str]:
     names = [cell.lower() for cell in cells]
     missing = [name for name in columns if name not in names]
     if missing:
@@ -75,7 +85,8 @@ def _head(cells: Sequence[str], columns: Sequence[str], where: str) -> list[str]
             f"{where}: the heading must name {', '.join(columns)}, but {', '.join(missing)} "
             f"is missing from {','.join(cells)!r}"
         )
-    twice = sorted({name for name in names if name in columns and names.count(name) > 1})
+    known = {*columns, *optional}
+    twice = sorted({name for name in names if name in known and names.count(name) > 1})
     if twice:
         raise StageProfileError(
             f"{where}: the heading must name each column once, but got {', '.join(twice)} twice"

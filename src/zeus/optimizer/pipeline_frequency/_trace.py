@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from zeus.optimizer.pipeline_frequency._pipeline import Execution
+from zeus.optimizer.pipeline_frequency._total_power import total_power
 
 _MICROSECONDS = 1e6
 
@@ -53,12 +54,16 @@ def _events(number: int, name: str, execution: Execution) -> Iterator[dict[str, 
                 "stage": operation.stage,
                 "microbatch": operation.microbatch,
                 "frequency (MHz)": option.frequency,
+                **({"label": option.label} if option.label else {}),
                 "energy (J)": option.energy,
                 "power (W)": option.power,
             },
         }
     for device in range(pipeline.devices):
         yield from _power(number, device, execution)
+    power = total_power(execution)
+    for time, watts in zip(power.times, (*power.watts, 0.0), strict=True):
+        yield _counter(number, "power of all GPUs (W)", time, watts)
 
 
 def _power(number: int, device: int, execution: Execution) -> Iterator[dict[str, Any]]:
@@ -77,13 +82,17 @@ def _power(number: int, device: int, execution: Execution) -> Iterator[dict[str,
         free = start + option.time
     levels += [(free, waiting), (execution.time, 0.0)]
     for time, watts in levels:
-        yield {
-            "ph": "C",
-            "name": f"power of rank {device} (W)",
-            "pid": number,
-            "ts": time * _MICROSECONDS,
-            "args": {"W": watts},
-        }
+        yield _counter(number, f"power of rank {device} (W)", time, watts)
+
+
+def _counter(process: int, name: str, time: float, watts: float) -> dict[str, Any]:
+    return {
+        "ph": "C",
+        "name": name,
+        "pid": process,
+        "ts": time * _MICROSECONDS,
+        "args": {"W": watts},
+    }
 
 
 def _named(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:

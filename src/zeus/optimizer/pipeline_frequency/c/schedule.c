@@ -221,6 +221,25 @@ void schedule_splice(Schedule *schedule, const Schedule *slow, const Schedule *f
     schedule_refresh(schedule);
 }
 
+void schedule_toward(Schedule *schedule, const uint16_t *wanted)
+{
+    /* What gets faster goes first, so that what gets slower has its time. */
+    int32_t operations = schedule->problem->operations;
+    for (int32_t operation = 0; operation < operations; operation++)
+        if (wanted[operation] < schedule->choice[operation])
+            schedule->choice[operation] = wanted[operation];
+    schedule_refresh(schedule);
+    for (int32_t operation = 0; operation < operations; operation++) {
+        int32_t option = wanted[operation];
+        int64_t window = schedule->latest[operation] - schedule->earliest[operation];
+        while (option > schedule->choice[operation] &&
+               ticks_of(schedule, operation)[option] > window)
+            option--;
+        if (option > schedule->choice[operation])
+            choose(schedule, operation, option);
+    }
+}
+
 /* --- slack ------------------------------------------------------------------------------------- */
 
 /* What an operation saves with all of its slack, and by which option. */
@@ -256,11 +275,13 @@ static void sift(Offer *heap, int32_t count, int32_t place)
     heap[place] = moved;
 }
 
-void schedule_use_slack(Schedule *schedule)
+static void use_slack_of(Schedule *schedule, const uint8_t *only)
 {
     Offer *heap = schedule->scratch;
     int32_t count = 0, option;
     for (int32_t operation = 0; operation < schedule->problem->operations; operation++) {
+        if (only && !only[operation])
+            continue;
         int64_t saved = saving(schedule, operation, &option);
         if (saved > 0)
             heap[count++] = (Offer){saved, operation};
@@ -279,6 +300,11 @@ void schedule_use_slack(Schedule *schedule)
         if (count > 0)
             sift(heap, count, 0);
     }
+}
+
+void schedule_use_slack(Schedule *schedule)
+{
+    use_slack_of(schedule, NULL);
 }
 
 /* --- exchanges --------------------------------------------------------------------------------- */
@@ -393,13 +419,12 @@ static int near_change(const Schedule *schedule, const uint8_t *changed, int32_t
     return 0;
 }
 
-void schedule_exchange(Schedule *schedule)
+/* Exchange where something has changed, until nothing does. */
+static void exchange_changed(Schedule *schedule, uint8_t *changed)
 {
     const Problem *problem = schedule->problem;
     const Graph *graph = schedule->graph;
     int32_t operations = problem->operations;
-    uint8_t *changed = schedule->touched + operations;
-    memset(changed, 1, (size_t)operations);
     for (int pass = 0; pass < MOST_PASSES && !schedule->watch->over; pass++) {
         int improved = 0;
         memset(schedule->touched, 0, (size_t)operations);
@@ -419,6 +444,34 @@ void schedule_exchange(Schedule *schedule)
             break;
         memcpy(changed, schedule->touched, (size_t)operations);
     }
+}
+
+void schedule_exchange(Schedule *schedule)
+{
+    size_t operations = (size_t)schedule->problem->operations;
+    uint8_t *changed = schedule->touched + operations;
+    memset(changed, 1, operations);
+    exchange_changed(schedule, changed);
+}
+
+void schedule_repair(Schedule *schedule)
+{
+    size_t operations = (size_t)schedule->problem->operations;
+    uint8_t *changed = schedule->touched + operations;
+    use_slack_of(schedule, schedule->touched);
+    memcpy(changed, schedule->touched, operations);
+    exchange_changed(schedule, changed);
+}
+
+int schedule_choose(Schedule *schedule, int32_t operation, int32_t option)
+{
+    return choose(schedule, operation, option);
+}
+
+int32_t schedule_slowest(const Schedule *schedule, int32_t operation)
+{
+    int64_t window = schedule->latest[operation] - schedule->earliest[operation];
+    return fitting(schedule, operation, window, schedule->choice[operation]);
 }
 
 /* --- what it takes ----------------------------------------------------------------------------- */

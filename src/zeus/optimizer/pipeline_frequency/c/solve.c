@@ -14,12 +14,14 @@
 
 #include "pipeline.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { COARSE = 128, BEYOND = 16 };
+enum { COARSE = 128, BEYOND = 16, CYCLES = 4, SMALL = 512, TRIES = 600 };
 static const double SWEEP_SHARE = 0.5, FASTEST_SHARE = 0.75; /* of the time, until their end */
+static const double SEARCHED = 0.4; /* of the range of times, from the fastest on */
 
 typedef struct {
     double time;
@@ -40,6 +42,9 @@ typedef struct {
     Schedule fast;
     Schedule beyond; /* a little slower than the continuous schedule of least energy */
     int has_beyond;
+    Patterns *patterns; /* NULL if nothing repeats */
+    uint16_t *wanted;   /* room for choices */
+    int64_t between;    /* plans to make between the corners */
 } Pool;
 
 /* --- when to end ------------------------------------------------------------------------------- */
@@ -161,6 +166,7 @@ static int from_continuous(void *context, int64_t deadline, const int64_t *finis
         schedule_copy(&pool->beyond, &pool->work);
         pool->has_beyond = 1;
     }
+    pool->problem->progress[0] += useful;
     if (full(pool, 1)) {
         prune(pool);
         if (full(pool, 2) && !pool->watch->over)
@@ -201,6 +207,24 @@ static int improve_corners(Pool *pool, const int64_t *corners, int64_t count)
     return 0;
 }
 
+/* Search around the fastest of plans that exchanges improve no more: slack is scarce there. */
+static int search_around(Pool *pool, const int64_t *corners, int64_t count)
+{
+    double first = pool->plans[corners[0]].time, last = pool->plans[corners[count - 1]].time;
+    for (int64_t corner = 0; corner < count; corner++) {
+        if (pool->plans[corners[corner]].time > first + SEARCHED * (last - first))
+            break;
+        if (watch_look(pool->watch) || full(pool, 1))
+            return pool->watch->over ? pool->watch->over : OUT_OF_TIME;
+        restore(&pool->work, &pool->plans[corners[corner]]);
+        schedule_search(&pool->work, &pool->trial, TRIES);
+        int failed = keep(pool, &pool->work, 1);
+        if (failed)
+            return failed;
+    }
+    return 0;
+}
+
 /* The best plan of a given length that begins like one and ends like the other. */
 static int splice(Pool *pool, int64_t deadline)
 {
@@ -220,14 +244,14 @@ static int splice(Pool *pool, int64_t deadline)
     return keep(pool, &pool->work, 0);
 }
 
-static int splice_corners(Pool *pool, const int64_t *corners, int64_t count, int64_t wanted)
+static int splice_corners(Pool *pool, const int64_t *corners, int64_t count)
 {
     double range = pool->plans[corners[count - 1]].time - pool->plans[corners[0]].time;
     for (int64_t corner = 0; corner + 1 < count; corner++) {
         const Plan *fast = &pool->plans[corners[corner]];
         const Plan *slow = &pool->plans[corners[corner + 1]];
         double share = (slow->time - fast->time) / range;
-        int64_t between = 1 + (int64_t)((double)wanted * share);
+        int64_t between = 1 + (int64_t)((double)pool->between * share);
         restore(&pool->fast, fast);
         restore(&pool->slow, slow);
         int64_t ticks = pool->slow.deadline - pool->fast.deadline;
@@ -257,30 +281,130 @@ static int look_beyond(Pool *pool)
     return 0;
 }
 
-static int improve(Pool *pool)
+/* --- plans that repeat ------------------------------------------------------------------------- */
+
+/* The plan of a pruned pool whose time is nearest; only the first `count` are asked. */
+static const Plan *nearest(const Pool *pool, int64_t count, double time)
 {
-    const Problem *problem = pool->problem;
-    int failed = pool->has_beyond ? look_beyond(pool) : 0;
-    if (failed)
-        return failed;
-    for (int32_t round = 0; round <= problem->rounds; round++) {
-        int64_t wanted = round < problem->rounds && problem->plans > COARSE ? COARSE
-                                                                             : problem->plans;
-        for (int step = 0; step < 2; step++) {
-            prune(pool);
-            int64_t *corners = malloc(sizeof(int64_t) * (size_t)pool->count);
-            if (!corners)
-                return OUT_OF_MEMORY;
-            int64_t count = hull(pool, corners);
-            failed = step == 0 ? improve_corners(pool, corners, count)
-                                   : splice_corners(pool, corners, count, wanted);
-            free(corners);
+    const Plan *best = &pool->plans[0];
+    for (int64_t number = 1; number < count; number++)
+        if (fabs(pool->plans[number].time - time) < fabs(best->time - time))
+            best = &pool->plans[number];
+    return best;
+}
+
+/* Keep the plan of these choices, however long it takes, with slack used. */
+static int keep_choices(Pool *pool, const uint16_t *choice)
+{
+    Schedule *work = &pool->work;
+    memcpy(work->choice, choice, sizeof(uint16_t) * (size_t)pool->problem->operations);
+    work->deadline = 0;
+    schedule_refresh(work);
+    work->deadline = schedule_end(work);
+    schedule_refresh(work);
+    schedule_use_slack(work);
+    return keep(pool, work, 0);
+}
+
+/* Plans that repeat a best cycle, and begin and end like one of about the same length. */
+static int make_periodic(Pool *pool)
+{
+    Schedule *work = &pool->work;
+    prune(pool);
+    int64_t count = pool->count;
+    for (int32_t number = 0; number < patterns_count(pool->patterns); number++) {
+        int64_t cycle = patterns_cycle(pool->patterns, number);
+        double stretch = (double)cycle / (double)patterns_cycle(pool->patterns, 0);
+        int64_t base = nearest(pool, count, pool->plans[0].time * stretch) - pool->plans;
+        for (int everywhere = 0; everywhere < 2; everywhere++) {
+            if (watch_look(pool->watch) || full(pool, 1))
+                return pool->watch->over ? pool->watch->over : OUT_OF_TIME;
+            memcpy(pool->wanted, pool->plans[base].choice,
+                   sizeof(uint16_t) * (size_t)pool->problem->operations);
+            patterns_apply(pool->patterns, cycle, everywhere, pool->wanted);
+            int failed = keep_choices(pool, pool->wanted);
+            if (failed)
+                return failed;
+            restore(work, &pool->plans[base]);
+            schedule_toward(work, pool->wanted);
+            schedule_use_slack(work);
+            failed = keep(pool, work, 0);
             if (failed)
                 return failed;
         }
     }
-    prune(pool);
     return 0;
+}
+
+/* Plans that repeat the best cycles of each corner. */
+static int tile_corners(Pool *pool, const int64_t *corners, int64_t count)
+{
+    int64_t ticks = 0, cost = 0;
+    for (int64_t corner = 0; corner < count; corner++) {
+        restore(&pool->trial, &pool->plans[corners[corner]]);
+        double slope = (double)(cost - pool->trial.cost) / (double)(pool->trial.deadline - ticks);
+        ticks = pool->trial.deadline;
+        cost = pool->trial.cost;
+        for (int32_t cycles = 1; corner > 0 && cycles <= CYCLES; cycles++) {
+            if (watch_look(pool->watch) || full(pool, 1))
+                return pool->watch->over ? pool->watch->over : OUT_OF_TIME;
+            memcpy(pool->wanted, pool->trial.choice,
+                   sizeof(uint16_t) * (size_t)pool->problem->operations);
+            if (!patterns_tile(pool->patterns, &pool->trial, slope, cycles, pool->wanted))
+                break;
+            int failed = keep_choices(pool, pool->wanted);
+            if (failed)
+                return failed;
+        }
+    }
+    return 0;
+}
+
+/* --- rounds ------------------------------------------------------------------------------------ */
+
+typedef int (*Step)(Pool *pool, const int64_t *corners, int64_t count);
+
+/* Leave only plans that no other beats, and do something with the best ones, or with all. */
+static int with_best(Pool *pool, Step step, int all)
+{
+    prune(pool);
+    int64_t *corners = malloc(sizeof(int64_t) * (size_t)pool->count), count = pool->count;
+    if (!corners)
+        return OUT_OF_MEMORY;
+    if (all)
+        for (int64_t number = 0; number < count; number++)
+            corners[number] = number;
+    else
+        count = hull(pool, corners);
+    int failed = step(pool, corners, count);
+    free(corners);
+    return failed;
+}
+
+static int improve(Pool *pool)
+{
+    const Problem *problem = pool->problem;
+    int failed = pool->has_beyond ? look_beyond(pool) : 0;
+    if (!failed && pool->patterns)
+        failed = make_periodic(pool);
+    for (int32_t round = 0; !failed && round <= problem->rounds; round++) {
+        problem->progress[0] = problem->plans; /* though the sweep may have ended early */
+        problem->progress[1] = round + 1;
+        pool->between = round < problem->rounds && problem->plans > COARSE ? COARSE
+                                                                             : problem->plans;
+        failed = with_best(pool, improve_corners, 0);
+        if (!failed && pool->patterns && round == 0)
+            failed = with_best(pool, tile_corners, 0);
+        if (!failed && problem->operations <= SMALL && round == problem->rounds &&
+            problem->plans > COARSE)
+            failed = with_best(pool, search_around, 0);
+        if (!failed)
+            failed = with_best(pool, splice_corners, 0);
+    }
+    for (int turn = 0; !failed && turn < 2 && problem->operations <= SMALL; turn++)
+        failed = with_best(pool, improve_corners, 1);
+    prune(pool);
+    return failed;
 }
 
 /* --- in and out -------------------------------------------------------------------------------- */
@@ -347,6 +471,9 @@ void zeus_pipeline_free(Solution *solution)
     free(solution->breakpoint_slope);
     free(solution->breakpoint_high);
     free(solution->breakpoint_low);
+    free(solution->line_slope);
+    free(solution->line_high);
+    free(solution->line_low);
     free(solution->time);
     free(solution->energy);
     free(solution->choice);
@@ -388,7 +515,11 @@ int zeus_pipeline_solve(const Problem *problem, Solution *solution)
                  schedule_create(&pool.trial, problem, &graph, &watch) ||
                  schedule_create(&pool.slow, problem, &graph, &watch) ||
                  schedule_create(&pool.fast, problem, &graph, &watch) ||
-                 schedule_create(&pool.beyond, problem, &graph, &watch);
+                 schedule_create(&pool.beyond, problem, &graph, &watch) ||
+                 (problem->chains > 0 && patterns_create(&pool.patterns, problem));
+    pool.wanted = malloc(sizeof(uint16_t) * (size_t)problem->operations);
+    if (!pool.wanted)
+        failed = OUT_OF_MEMORY;
     if (!failed)
         failed = find_plans(&pool, &graph, solution);
     if (!failed)
@@ -396,6 +527,8 @@ int zeus_pipeline_solve(const Problem *problem, Solution *solution)
     for (int64_t number = 0; number < pool.count; number++)
         free(pool.plans[number].choice);
     free(pool.plans);
+    free(pool.wanted);
+    patterns_destroy(pool.patterns);
     schedule_destroy(&pool.work);
     schedule_destroy(&pool.trial);
     schedule_destroy(&pool.slow);

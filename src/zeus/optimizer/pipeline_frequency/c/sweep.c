@@ -47,6 +47,7 @@ typedef struct {
     int32_t *link_start;    /* places of a node's links */
     Link *link;
     int32_t *place;         /* of each link, by its number */
+    int32_t *arc_of_place;  /* arc of each dependency, by its place in `before` */
     int32_t *via;           /* place of the link by which a node was found */
     int64_t *distance;
     int32_t *level;
@@ -95,20 +96,6 @@ static void measure_links(Network *network, int32_t arc)
     int32_t back = corner_back(network, arc);
     network->link[network->place[2 * arc]].length = -network->ticks[network->at[arc]];
     network->link[network->place[2 * arc + 1]].length = back < 0 ? CLOSED : network->ticks[back];
-}
-
-/* What an operation costs at least, beyond its slowest option, if each of its ticks costs `price`
- * as well. The sum over all operations, each at the price of its flow, bounds every plan from below,
- * whatever flow it is: so that flow may be found for rounded slopes, and the bound is of the hull. */
-static __int128 least_cost(const Problem *problem, int32_t operation, int64_t price)
-{
-    const int32_t *start = problem->hull_start + problem->curve[operation];
-    const int64_t *ticks = problem->hull_ticks, *slope = problem->hull_slope;
-    __int128 cost = 0;
-    int32_t corner = start[1] - 1;
-    for (; corner > start[0] && slope[corner] < price; corner--)
-        cost += (__int128)slope[corner] * (ticks[corner] - ticks[corner - 1]);
-    return cost + (__int128)price * ticks[corner];
 }
 
 static void change_flow(Network *network, int32_t link, int64_t amount)
@@ -331,7 +318,8 @@ static void release(Network *network)
 {
     void *parts[] = {network->tail, network->head, network->first, network->last, network->at,
                      network->flow, (void *)network->ticks, (void *)network->slope, network->when,
-                     network->link_start, network->link, network->place, network->via, network->distance, network->level,
+                     network->link_start, network->link, network->place,
+                     network->arc_of_place, network->via, network->distance, network->level,
                      network->current, network->queue, network->path, network->settled,
                      network->heap};
     for (size_t part = 0; part < sizeof parts / sizeof *parts; part++)
@@ -360,6 +348,7 @@ static int allocate(Network *network, const Problem *problem)
     network->link_start = room_for((int64_t)network->nodes + 1, sizeof(int32_t));
     network->link = room_for(2 * arcs, sizeof(Link));
     network->place = room_for(2 * arcs, sizeof(int32_t));
+    network->arc_of_place = room_for(dependencies, sizeof(int32_t));
     network->via = room_for(network->nodes, sizeof(int32_t));
     network->distance = room_for(network->nodes, sizeof(int64_t));
     network->level = room_for(network->nodes, sizeof(int32_t));
@@ -370,7 +359,8 @@ static int allocate(Network *network, const Problem *problem)
     network->heap = room_for(2 * arcs + 1, sizeof(Entry));
     if (!network->tail || !network->head || !network->first || !network->last || !network->at ||
         !network->flow || !ticks || !slope || !network->when || !network->link_start ||
-        !network->link || !network->place || !network->via || !network->distance || !network->level || !network->current ||
+        !network->link || !network->place || !network->arc_of_place ||
+        !network->via || !network->distance || !network->level || !network->current ||
         !network->queue || !network->path || !network->settled || !network->heap)
         return OUT_OF_MEMORY;
     memcpy(ticks + 1, problem->corner_ticks, sizeof(int64_t) * (size_t)corners);
@@ -397,8 +387,10 @@ static void connect(Network *network, const Problem *problem, const Graph *graph
     }
     for (int32_t operation = 0; operation < problem->operations; operation++) {
         const int32_t *before = problem->before_start + operation;
-        for (int32_t place = before[0]; place < before[1]; place++)
+        for (int32_t place = before[0]; place < before[1]; place++) {
+            network->arc_of_place[place] = network->arcs;
             add_arc(network, end_node(problem->before[place]), start_node(operation), 0, 0);
+        }
         if (before[0] == before[1])
             add_arc(network, SOURCE, start_node(operation), 0, 0);
         if (graph->after_start[operation] == graph->after_start[operation + 1])
@@ -449,32 +441,6 @@ static int64_t begin(Network *network, const Problem *problem)
 
 /* --- the frontier ----------------------------------------------------------------------------- */
 
-static int enlarge(void *array, size_t bytes)
-{
-    void **place = array, *more = realloc(*place, bytes);
-    if (more)
-        *place = more;
-    return !more;
-}
-
-static int record(Solution *solution, int64_t *capacity, const Network *network, int64_t ticks,
-                  int64_t slope)
-{
-    if (solution->breakpoints == *capacity) {
-        *capacity = *capacity ? 2 * *capacity : 1024;
-        size_t bytes = sizeof(int64_t) * (size_t)*capacity;
-        if (enlarge(&solution->breakpoint_ticks, bytes) ||
-            enlarge(&solution->breakpoint_slope, bytes) ||
-            enlarge(&solution->breakpoint_high, bytes) || enlarge(&solution->breakpoint_low, bytes))
-            return OUT_OF_MEMORY;
-    }
-    solution->breakpoint_ticks[solution->breakpoints] = ticks;
-    solution->breakpoint_slope[solution->breakpoints] = slope;
-    solution->breakpoint_high[solution->breakpoints] = (int64_t)(network->dual >> 64);
-    solution->breakpoint_low[solution->breakpoints++] = (uint64_t)network->dual;
-    return 0;
-}
-
 /* The iteration times asked for: evenly from the least energy to the shortest, slowest first. */
 typedef struct {
     int64_t slowest;
@@ -492,15 +458,22 @@ static int64_t target(const Targets *targets, int64_t number)
     return targets->slowest - (range / steps * number + range % steps * number / steps);
 }
 
-/* Visit the schedule that is `moved` ticks shorter than the present one. */
-static int visit_one(const Targets *targets, const Network *network, int64_t moved,
-                     int32_t operations, Visitor visit, void *context)
+/* Note when operations end in the schedule that is `moved` ticks shorter than the present one. */
+static void note_finish(const Targets *targets, const Network *network, int64_t moved,
+                        int32_t operations)
 {
     for (int32_t operation = 0; operation < operations; operation++) {
         int32_t end = end_node(operation);
-        int64_t far = network->distance[end];
-        targets->finish[operation] = network->when[end] - (far < moved ? far : moved);
+        int64_t far = moved > 0 && network->distance[end] < moved ? network->distance[end] : moved;
+        targets->finish[operation] = network->when[end] - far;
     }
+}
+
+/* Visit that schedule. */
+static int visit_one(const Targets *targets, const Network *network, int64_t moved,
+                     int32_t operations, Visitor visit, void *context)
+{
+    note_finish(targets, network, moved, operations);
     return visit(context, network->when[SINK] - moved, targets->finish, targets->count > 0);
 }
 
@@ -521,29 +494,33 @@ static int visit_targets(Targets *targets, const Network *network, int64_t short
 
 /* Let the line from the last breakpoint go on to the shortest time. As the frontier is convex, it
  * lies nowhere above it. */
-static int cut_short(const Network *network, int64_t fastest, Solution *solution,
-                     int64_t *capacity)
+static int cut_short(const Network *network, int64_t fastest, Bound *bound)
 {
     int failed = 0;
-    if (solution->breakpoints == 0)
-        failed = record(solution, capacity, network, network->when[SINK], 0);
+    if (bound->solution->breakpoints == 0)
+        failed = bound_breakpoint(bound, network->dual, network->when[SINK], 0);
     if (!failed)
-        failed = record(solution, capacity, network, fastest, UNBOUNDED);
+        failed = bound_breakpoint(bound, network->dual, fastest, UNBOUNDED);
     return failed ? failed : network->watch->over;
 }
 
 static int follow(Network *network, const Problem *problem, Targets *targets, Visitor visit,
-                  void *context, Solution *solution)
+                  void *context, Bound *bound)
 {
-    int64_t slope = 0, opened = 0, capacity = 0, visited = -1;
+    int64_t slope = 0, opened = 0, visited = -1;
     for (;;) {
         int64_t added = opened == UNBOUNDED ? UNBOUNDED : saturate(network);
         if (watch_look(network->watch))
-            return cut_short(network, targets->fastest, solution, &capacity);
+            return cut_short(network, targets->fastest, bound);
         if (added == UNBOUNDED)
             break;
         slope += opened + added;
-        int failed = record(solution, &capacity, network, network->when[SINK], slope);
+        int failed = bound_breakpoint(bound, network->dual, network->when[SINK], slope);
+        if (!failed && slope > problem->blocking_slope && bound_due(bound, network->when[SINK])) {
+            note_finish(targets, network, 0, problem->operations);
+            failed = bound_windows(bound, network->when[SINK], network->flow,
+                                   network->arc_of_place, targets->finish);
+        }
         if (failed)
             return failed;
         int64_t shortened = shortening(network);
@@ -570,7 +547,10 @@ static int follow(Network *network, const Problem *problem, Targets *targets, Vi
         }
         opened = use_opened(network);
     }
-    int failed = record(solution, &capacity, network, network->when[SINK], UNBOUNDED);
+    int failed = bound_breakpoint(bound, network->dual, network->when[SINK], UNBOUNDED);
+    note_finish(targets, network, 0, problem->operations);
+    if (!failed)
+        failed = bound_shortest(bound, network->flow, network->arc_of_place, targets->finish);
     if (failed || (targets->count > 0 && targets->next == targets->count))
         return failed;
     /* The shortest time itself, if it is of least energy. */
@@ -585,15 +565,18 @@ int sweep(const Problem *problem, const Graph *graph, Watch *watch, Visitor visi
 {
     Network network = {.problem = problem, .watch = watch};
     Targets targets = {0};
-    int failed = allocate(&network, problem);
+    Bound bound = {0};
+    int failed = allocate(&network, problem) || 
+                 bound_create(&bound, problem, graph, watch, solution);
     targets.finish = room_for(problem->operations, sizeof(int64_t));
     if (!targets.finish)
         failed = OUT_OF_MEMORY;
     if (!failed) {
         connect(&network, problem, graph);
-        targets.fastest = begin(&network, problem);
-        failed = follow(&network, problem, &targets, visit, context, solution);
+        targets.fastest = bound.fastest = begin(&network, problem);
+        failed = follow(&network, problem, &targets, visit, context, &bound);
     }
+    bound_destroy(&bound);
     free(targets.finish);
     release(&network);
     return failed;
