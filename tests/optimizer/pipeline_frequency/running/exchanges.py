@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from tests.optimizer.pipeline_frequency.running.rig import WAITING, Training
+from tests.optimizer.pipeline_frequency.running.rig import Training
 
 from zeus.optimizer.pipeline_frequency._schedules import Step
-from zeus.testing._workload import simulated_driver
+from zeus.testing._pipeline_training import _Running
 
 Item = Step | int  # a computation, or an exchange on this link
 
@@ -30,35 +31,32 @@ class BlockingTraining(Training):
             for rank in range(self.devices)
         ]
         place = [0] * self.devices
-        running: dict[int, float] = {}  # when a rank's computation or exchange ends
+        running: dict[tuple[int, int], _Running] = {}
+        exchanging: dict[int, float] = {}  # when a rank's exchange ends
+
+        def busy(rank: int) -> bool:
+            return (pipeline, rank) in running or rank in exchanging
+
         while True:
             for rank, program in enumerate(programs):
-                if rank in running or place[rank] == len(program):
+                if busy(rank) or place[rank] == len(program):
                     continue
                 item = program[place[rank]]
                 if isinstance(item, Step):
-                    running[rank] = clock.now() + self._begin(pipeline, rank, item, clocks)
+                    running[pipeline, rank] = self._begin(pipeline, rank, item, clocks)
                     continue
                 other = item + 1 if rank == item else item
-                ready = other not in running and place[other] < len(programs[other])
+                ready = not busy(other) and place[other] < len(programs[other])
                 if ready and programs[other][place[other]] == item:
-                    running[rank] = running[other] = clock.now() + self.messages[item]
-            if not running:
+                    exchanging[rank] = exchanging[other] = clock.now() + self.links[item]
+            if not running and not exchanging:
                 break
-            end = min(running.values())
-            clock.sleep(max(end - clock.now(), 0.0))
-            for rank in [rank for rank, at in running.items() if at <= end]:
-                del running[rank]
-                item = programs[rank][place[rank]]
+            for (_, rank), _ in self._advance(running, min(exchanging.values(), default=math.inf)):
                 place[rank] += 1
-                if isinstance(item, Step):
-                    self._ended(pipeline, rank, item)
+            for rank in [rank for rank, at in exchanging.items() if at <= clock.now()]:
+                del exchanging[rank]
+                place[rank] += 1
         assert place == list(map(len, programs)), "the exchanges cannot be followed"
-
-    def _ended(self, pipeline: int, rank: int, step: Step) -> None:
-        simulated_driver(self._gpu(pipeline, rank)).set_load(WAITING)
-        if self.optimizers:
-            self._optimizer(pipeline, rank).on_instruction_end(step.instruction)
 
 
 def merged_program(rank: int, stages: int, microbatches: int) -> Iterator[Item]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.optimizer.pipeline_frequency.job.reports import registering, registration
-from tests.optimizer.pipeline_frequency.running.rig import Training
+from tests.optimizer.pipeline_frequency.running.rig import Training, settle, under_plan
 from tests.present import present
 
 from zeus.errors import CapabilityError, PipelineError, Reason, ServerError, UnknownDeviceError
@@ -27,8 +27,8 @@ from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.store import Store
 from zeus.testing import SimulatedNode, Workload
 
-LOADS = (1.0, 1.0, 1.2)
-QUICK = {"clock_stride": 60, "steps_per_clock": 1}
+LOADS = (0.25, 0.25, 0.3)  # forwards of 25 to 30 ms, backwards of twice that
+QUICK = {"clock_stride": 60}
 
 
 @pytest.fixture
@@ -50,14 +50,13 @@ def locks(training: Training):
 # --- energy down, time unchanged ------------------------------------------------------------------
 
 
-def test_the_plan_saves_energy_and_takes_no_more_time(api, caplog):
-    caplog.set_level(logging.INFO, "zeus")
+def test_the_plan_saves_energy_and_takes_no_more_time(api):
     training = Training(LOADS)
     training.connect(api, **QUICK)
-    training.until("following")
-    before, after = plain(), training.iterate(2)[-1]
+    settle(training)
+    before, after = plain(), under_plan(training)
     assert after.time == pytest.approx(before.time, rel=1e-6)
-    assert after.energy < 0.93 * before.energy
+    assert after.energy < 0.91 * before.energy
     # Exactly what the server said it would take, up to what the meters could not see.
     standing = present(training.optimizers[0].standing)
     assert standing.time == pytest.approx(after.time, rel=1e-3)
@@ -65,26 +64,72 @@ def test_the_plan_saves_energy_and_takes_no_more_time(api, caplog):
     # Every instruction ran at the clock that was planned for it.
     for optimizer, clocks in zip(training.optimizers, after.clocks, strict=True):
         assert tuple(clocks[1:]) == present(optimizer.standing).clocks
-    # What steps take beside what was planned is said by the ranks, and known to the server.
-    training.iterate(2)
+    # What steps take beside what was planned is reported by the ranks.
     assert api.do(ShowFrontier(job="test"))["step_time"] == pytest.approx(after.time, rel=1e-6)
-    said = [line for line in caplog.messages if "the plan's iteration" in line]
-    assert len(said) == 3
-    assert any(f"rank 0: a step takes {after.time:.4g} s" in line for line in said)
-    # The waiting GPUs' power was measured, not told.
+    # The waiting GPUs' power was measured, not configured.
     assert api.do(ShowFrontier(job="test"))["blocking_power"] == pytest.approx(83.0, rel=0.02)
     training.close()
     assert locks(training) == [None] * 3
     assert [rank["state"] for rank in api.do(ShowPipeline(job="test"))["ranks"]] == ["ended"] * 3
 
 
-def test_interleaved_stages(api):
-    training = Training((1.0, 1.0, 1.1, 1.3), chunks=2, microbatches=4, tell_microbatch=True)
-    before = training.iterate(2)[-1]
-    training.connect(api, clock_stride=120, steps_per_clock=1)
+def test_the_first_plan_comes_early_and_iterations_are_hardly_slower_until_then(api):
+    training = Training(LOADS)
+    training.connect(api, clock_stride=45)  # 27 clocks
+    before = plain()
+    times = []
+    while training.optimizers[0].state != "following":
+        times.append(training.iterate()[0].time)
+    assert len(times) <= 10
+    assert sum(times) <= 1.1 * len(times) * before.time
+    first = under_plan(training)
+    assert first.time <= 1.002 * before.time
+    assert first.energy < 0.93 * before.energy
+    training.close()
+
+
+@pytest.mark.thorough
+def test_plans_stay_as_good_when_exploring_is_long_ago(api):
+    training = Training(LOADS)
+    training.connect(api, **QUICK)
     training.until("following")
-    after = training.iterate(2)[-1]
-    assert after.time == pytest.approx(before.time, rel=1e-6)
+    before = plain()
+    for _ in range(5):
+        training.iterate(40)
+        after = under_plan(training)
+        standing = present(training.optimizers[0].standing)
+        assert after.time <= 1.002 * before.time
+        assert after.energy < 0.91 * before.energy
+        assert standing.time == pytest.approx(after.time, rel=2e-3)
+        assert standing.energy == pytest.approx(after.energy, rel=1e-2)
+    training.close()
+
+
+@pytest.mark.thorough
+def test_one_iteration_of_fifty_runs_at_the_highest_clocks_and_shows_what_is_saved(api):
+    training = Training(LOADS)
+    training.connect(api, **QUICK)
+    settle(training)
+    before, after = plain(), under_plan(training)
+    iterations = training.iterate(100)
+    fast = [each for each in iterations if {c for gpu in each.clocks for c in gpu[1:]} == {1410}]
+    assert len(fast) == 2
+    for each in fast:
+        assert each.energy == pytest.approx(before.energy, rel=1e-3)
+    saved = present(api.saved("test"))
+    assert saved.references >= 4, "those before the current plan as well"
+    assert saved.slowdown == pytest.approx(0.0, abs=1e-4)
+    assert saved.energy == pytest.approx(1 - after.energy / before.energy, abs=5e-3)
+    training.close()
+
+
+def test_interleaved_stages(api):
+    training = Training((0.25, 0.25, 0.275, 0.325), chunks=2, microbatches=4, tell_microbatch=True)
+    before = training.iterate(2)[-1]
+    training.connect(api, clock_stride=120)
+    settle(training)
+    after = under_plan(training)
+    assert after.time <= 1.002 * before.time
     assert after.energy < before.energy
     training.close()
 
@@ -102,7 +147,7 @@ class Noisy(Training):
         return dataclasses.replace(super().workload(step, pipeline), activity=self.activity)
 
 
-def test_clocks_are_measured_beyond_the_best_one_although_steps_differ(api):
+def test_clocks_are_measured_down_to_the_best_one_although_steps_differ(api):
     def measured(training):
         training.connect(api, clock_stride=45)
         training.until("following")
@@ -111,29 +156,30 @@ def test_clocks_are_measured_beyond_the_best_one_although_steps_differ(api):
         api.do(DeletePipeline(job="test"))
         return [option for option in options if option["instruction"] == "forward"]
 
-    exact = measured(Training((1.0,), microbatches=2))
-    best = min(exact, key=lambda option: option["energy"])["frequency"]
+    exact = {option["frequency"]: option["energy"] for option in measured(Training((0.25,)))}
     for seed in range(3):
-        training = Noisy((1.0,), microbatches=2)
+        training = Noisy((0.25,))
         training.draws = random.Random(seed)
-        assert measured(training)[-1]["frequency"] < best
+        lowest = measured(training)[-1]["frequency"]
+        reached = min(joules for clock, joules in exact.items() if clock >= lowest)
+        assert reached <= 1.02 * min(exact.values()), "steps differ by 3 %"
 
 
 def test_messages_between_stages_are_learned_and_leave_no_iteration_slower(api):
-    training = Training(LOADS, message=0.02)
+    training = Training(LOADS, message=0.005)
     before = training.iterate(2)[-1]
     training.connect(api, **QUICK)
-    training.until("following")
-    after = training.iterate(2)[-1]
-    assert after.time == pytest.approx(before.time, rel=1e-6)
+    settle(training)
+    after = under_plan(training)
+    assert after.time <= 1.002 * before.time
     assert after.energy < 0.95 * before.energy
-    assert present(training.optimizers[0].standing).time == pytest.approx(after.time, rel=1e-3)
-    (planned,) = [event for event in api.events("test") if event.kind == "plan"]
-    assert planned.message.endswith("messages take up to 20 ms")
+    assert present(training.optimizers[0].standing).time == pytest.approx(after.time, rel=2e-3)
+    planned = [event for event in api.events("test") if event.kind == "plan"]
+    assert all(event.message.endswith("messages take up to 5 ms") for event in planned)
     rows = api.do(ShowProfile(job="test"))
     assert {row["instruction"] for row in rows} == {"forward", "backward", "communication"}
     sent = [row for row in rows if row["instruction"] == "communication"]
-    assert {row["stage"]: row["time"] for row in sent} == pytest.approx({0: 0.02, 1: 0.02})
+    assert {row["stage"]: row["time"] for row in sent} == pytest.approx({0: 0.005, 1: 0.005})
     assert {row["frequency"] for row in sent} == {None}
     training.close()
 
@@ -141,24 +187,23 @@ def test_messages_between_stages_are_learned_and_leave_no_iteration_slower(api):
 def test_a_straggler_changes_the_very_next_iteration_and_so_does_its_recovery(api):
     training = Training(LOADS, pipelines=2)
     training.connect(api, **QUICK)
-    training.until("following")
-    (usual,) = training.iterate()
+    settle(training)
+    usual = under_plan(training)
     training.slow[1] = 1.15
     (wasteful,) = training.iterate()
     training.optimizers[4].report_straggler(slowdown=1.15)
     (frugal,) = training.iterate()
-    assert frugal.time == pytest.approx(wasteful.time, rel=1e-6)
+    assert frugal.time <= 1.002 * wasteful.time, "the straggler itself hurries as before"
     assert frugal.energy < 0.99 * wasteful.energy
-    assert frugal.clocks[3:] == wasteful.clocks[3:], "the straggler itself hurries as before"
     training.slow[1] = 1.0
     api.do(ReportStraggler(job="test", straggler=Straggler(1, healthy=True)))
     (healthy,) = training.iterate()
-    assert healthy.time == pytest.approx(usual.time, rel=1e-6)
-    assert healthy.energy == pytest.approx(usual.energy, rel=1e-6)
+    assert healthy.time <= 1.002 * usual.time
+    assert healthy.energy == pytest.approx(usual.energy, rel=1e-2)
     training.close()
 
 
-def test_a_lock_from_before_is_where_the_walk_begins_and_what_comes_back(api):
+def test_a_previous_lock_is_the_highest_clock_and_comes_back(api):
     training = Training(LOADS)
     with training.node.gpus[0].hold(graphics_clock=(210, 1200)):
         training.connect(api, **QUICK)
@@ -177,8 +222,8 @@ def test_a_lock_from_before_is_where_the_walk_begins_and_what_comes_back(api):
 def test_a_last_batch_with_fewer_microbatches_runs_at_the_highest_clocks(api):
     training = Training(LOADS)
     training.connect(api, **QUICK)
-    training.until("following")
-    planned = training.iterate()[0]
+    settle(training)
+    planned = under_plan(training)
     whole = training.order
     training.order = [[step for step in steps if step.microbatch < 2] for steps in whole]
     (short,) = training.iterate()
@@ -284,8 +329,8 @@ def test_clocks_that_cannot_be_set_are_one_warning_and_told_to_the_server(api, c
 def test_a_server_that_has_forgotten_everything_is_told_everything(api, caplog):
     training = Training(LOADS)
     training.connect(api, **QUICK)
-    training.until("following")
-    clocks = training.iterate()[0].clocks
+    settle(training)
+    clocks = under_plan(training).clocks
     api.do(DeletePipeline(job="test"))
     training.iterate(3)
     training.until("following")

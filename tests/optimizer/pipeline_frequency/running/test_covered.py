@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 from tests.device.clients import Clients
@@ -14,7 +13,7 @@ from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.store import Store
 
 OTHER = 1290  # MHz
-QUICK = {"clock_stride": 120, "steps_per_clock": 1}
+QUICK = {"clock_stride": 120}
 
 
 def train(tmp_path, name: str, disturb: bool) -> tuple[list, list]:
@@ -27,12 +26,12 @@ def train(tmp_path, name: str, disturb: bool) -> tuple[list, list]:
     training.iterate(3)
     progress = []
     if disturb:
-        measuring: Any = training.optimizers[0]._phase
-        walk = measuring.meter._walk
+        learning = training.optimizers[0]._learning
+        assert learning is not None
         with training.node.gpus[0].hold(graphics_clock=(210, OTHER)):
-            progress.append(walk.steps)
+            progress.append(learning.profiler.steps)
             training.iterate(30)
-            progress.append(walk.steps)
+            progress.append(learning.profiler.steps)
             assert training.optimizers[0].state == "measuring"
     training.until("following")
     training.close()
@@ -41,7 +40,7 @@ def train(tmp_path, name: str, disturb: bool) -> tuple[list, list]:
     return profile, progress
 
 
-def test_a_walk_rests_while_another_hold_lies_above_and_goes_on_by_itself(tmp_path, caplog):
+def test_measuring_rests_while_another_hold_lies_above_and_goes_on_by_itself(tmp_path, caplog):
     usual, _ = train(tmp_path, "usual", disturb=False)
     assert caplog.messages == []
     with caplog.at_level(logging.WARNING, "zeus"):
@@ -52,7 +51,7 @@ def test_a_walk_rests_while_another_hold_lies_above_and_goes_on_by_itself(tmp_pa
     ]
     for row, other in zip(found, usual, strict=True):
         assert row["time"] == pytest.approx(other["time"], rel=1e-6)
-        assert row["energy"] == pytest.approx(other["energy"], rel=1e-3)
+        assert row["energy"] == pytest.approx(other["energy"], rel=5e-3)
     (said,) = caplog.messages
     assert "rank 0 cannot set the graphics clock of" in said
     assert f"holds it at {OTHER} MHz" in said
@@ -67,7 +66,7 @@ from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 api = Pipelines(Store(os.environ["ZEUS_STORAGE"]))
 optimizer = PipelineFrequencyOptimizer(
     0, 0, 0, 0, 0, 1, 1, 1, 1, "http://127.0.0.1:1", job="test", warm_up_steps=2,
-    clock_stride=240, steps_per_clock=1, sync_execution_with=None, api=api,
+    clock_stride=240, sync_execution_with=None, api=api,
 )
 
 def train():
@@ -84,10 +83,10 @@ say("measuring")
 heard()
 for _ in range(3):
     train()  # the first may have begun before
-before = optimizer._phase.meter._walk.steps
+before = optimizer._learning.profiler.steps
 for _ in range(15):
     train()
-say([optimizer.state, optimizer._phase.meter._walk.steps - before])
+say([optimizer.state, optimizer._learning.profiler.steps - before])
 heard()
 while optimizer.clocks is None:
     train()

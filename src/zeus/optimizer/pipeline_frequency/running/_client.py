@@ -1,6 +1,6 @@
 """The client of a pipeline-parallel training run, one in every rank.
 
-It learns the instructions of a step, measures them at ever lower clocks while training goes on,
+It learns the instructions of a step, measures them at several clocks while training goes on,
 reports to the server, and follows the plan that comes back. It never stops the training or makes it
 wait for the server: any failure ends in one warning and the previous clocks.
 """
@@ -11,13 +11,13 @@ import contextlib
 import logging
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from zeus._rules import Number
 from zeus.device._node import current_node
 from zeus.errors import CapabilityError, KnobError, PipelineError, ZeusError
-from zeus.monitor._sync import synchronizer
+from zeus.monitor._sync import stream_synchronizer
 from zeus.monitor._windows import ZeusMonitor
 from zeus.optimizer.callback import Callback
 from zeus.optimizer.pipeline_frequency.api._api import PipelinesApi
@@ -29,20 +29,22 @@ from zeus.optimizer.pipeline_frequency.job._messages import (
     WATTS,
     Directive,
     Instruction,
+    Measured,
     RankPlace,
     Registration,
     Straggler,
 )
-from zeus.optimizer.pipeline_frequency.running._clock_sweep import ClockSweep
 from zeus.optimizer.pipeline_frequency.running._clocks import ClockSetter, thinned
+from zeus.optimizer.pipeline_frequency.running._learning import Learning
 from zeus.optimizer.pipeline_frequency.running._link import Link
-from zeus.optimizer.pipeline_frequency.running._meter import Meter
 from zeus.optimizer.pipeline_frequency.running._phases import (
+    Exploring,
     Following,
-    Measuring,
     Phase,
     Watching,
 )
+from zeus.optimizer.pipeline_frequency.running._profiler import Profiler
+from zeus.optimizer.pipeline_frequency.running._step_record import StepRecorder
 
 if TYPE_CHECKING:
     from zeus.device._node import Node
@@ -51,9 +53,10 @@ logger = logging.getLogger(__name__)
 
 # The launcher's id of the job, the same in all its processes.
 _LAUNCHER_VARIABLES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
-_STEPS_TOGETHER = 3  # at one clock, for tensor-parallel GPUs
 _STEPS_APART = 10  # between steps at which tensor-parallel GPUs may begin to measure
-_FEWEST_STEPS = 3  # under a plan, before their time is reported
+_RETRY_AFTER, _RETRY_FACTOR = 200, 4  # steps after which a rank in trouble is tried again
+_REPORT_EVERY = 1.0  # seconds between two reports of steps, at least
+_REPORT_SHARE = 0.01  # seconds for each rank of the job: a server takes hundreds a second
 
 
 class PipelineFrequencyOptimizer(Callback):
@@ -85,9 +88,7 @@ class PipelineFrequencyOptimizer(Callback):
         blocking_power: Watts that the GPU draws while it waits for a neighbor; by default it is
             measured between instructions.
         warm_up_steps: Steps before anything is measured, at least 2.
-        clock_stride: MHz between two clocks that are measured.
-        steps_per_clock: Steps measured at each clock. By default as many as it takes to know
-            energies to 1 %, or 3 with tensor parallelism.
+        clock_stride: MHz between two clocks that plans may use.
         sync_execution_with: Framework to wait for around measured instructions and where clocks
             change, as for `ZeusMonitor`.
         timeout: Seconds for a request to the server; training does not wait for it.
@@ -96,7 +97,7 @@ class PipelineFrequencyOptimizer(Callback):
 
     Attributes:
         job: Name of the job.
-        trouble: Why this rank no longer takes part; empty while all is well.
+        trouble: Why this rank takes no part; empty while all is well. It is tried again later.
 
     Raises:
         PipelineError: If a number is out of range.
@@ -124,7 +125,6 @@ class PipelineFrequencyOptimizer(Callback):
         blocking_power: float | None = None,
         warm_up_steps: int = 3,
         clock_stride: float = 30.0,
-        steps_per_clock: int | None = None,
         sync_execution_with: str | None = "auto",
         timeout: float = 5.0,
         node: Node | None = None,
@@ -139,67 +139,69 @@ class PipelineFrequencyOptimizer(Callback):
             WATTS.check("blocking_power", blocking_power, PipelineError)
         Number(0, 1e4).check("clock_stride", clock_stride, PipelineError)
         Number(2, 1e6).check("warm_up_steps", warm_up_steps, PipelineError)
-        if steps_per_clock is not None:
-            Number(1, 1e4).check("steps_per_clock", steps_per_clock, PipelineError)
-        elif tp_degree > 1:
-            steps_per_clock = _STEPS_TOGETHER
         if api is None:
             api = RemotePipelines(server_url, token, timeout)
         self._node = node if node is not None else current_node()
         (self._gpu,) = self._node.gpus.select([device_id])
-        self._synchronize = synchronizer(sync_execution_with, [self._gpu])
-        self._sync_with = sync_execution_with
-        self._steps_per_clock = steps_per_clock
+        self._synchronize = stream_synchronizer(sync_execution_with, [self._gpu])
         self._monitor: ZeusMonitor | None = None
+        self._learning: Learning | None = None
+        self._recorder: StepRecorder | None = None
         self._setter: ClockSetter | None = None
         self._ladder: tuple[int, ...] = ()
+        self._warm_up_steps, self._clock_stride = warm_up_steps, clock_stride
         self._watching = Watching(warm_up_steps)
         self._phase: Phase = self._watching
         self._sequence: tuple[Instruction, ...] = ()
-        self._measured = False
         self._followed: Directive | None = None
         self._open: Instruction | None = None
         self._in_step = self._closed = False
         self._told_covered = False
-        self._step_began = 0.0
         self._steps = 0
-        self._step_times: list[float] = []
+        self._report_due = 0.0
+        self._retry_at: int | None = None
+        self._retry_after = _RETRY_AFTER
+        self._api, self._blocking_power = api, blocking_power
+        self._note = _printable(job_metadata or "")
         said = ""
         try:
-            self._setter = ClockSetter(self._gpu, self._node.clock)
-            self._ladder = thinned(self._setter.ladder, clock_stride)
+            self._find_clocks()
         except (CapabilityError, KnobError) as error:
             said = str(error)
-        self._link = Link(
-            api,
-            self.job,
-            Registration(
-                uuid.uuid4().hex,
-                self.seat,
-                self._gpu.name,
-                self._ladder,
-                blocking_power,
-                _printable(job_metadata or ""),
-            ),
-            virtual=self._node.clock.virtual,
-        )
+        self._link = self._new_link()
         if said:
             self._give_up(said)
+
+    def _find_clocks(self) -> None:
+        self._setter = ClockSetter(self._gpu, self._node.clock)
+        self._ladder = thinned(self._setter.ladder, self._clock_stride)
+
+    def _new_link(self) -> Link:
+        registration = Registration(
+            uuid.uuid4().hex,
+            self.seat,
+            self._gpu.name,
+            self._ladder,
+            self._blocking_power,
+            self._note,
+        )
+        return Link(self._api, self.job, registration, virtual=self._node.clock.virtual)
 
     # --- the published interface ------------------------------------------------------------------
 
     def on_step_begin(self) -> None:
         """Call when a training step begins."""
+        self._steps += 1
+        if self._retry_at is not None and self._steps >= self._retry_at:
+            self._try_again()
         if self._closed:
             return
         with self._never_failing():
             self._open = None
             self._in_step = True
-            self._steps += 1
-            self._step_began = self._node.clock.now()
             self._link.step()
             self._choose_phase()
-            self._phase.begin_step()
+            self._phase.begin_step(self._steps)
 
     def on_step_end(self) -> None:
         """Call when the training step has ended."""
@@ -211,7 +213,8 @@ class PipelineFrequencyOptimizer(Callback):
                 name, self._open = self._open.name, None
                 raise PipelineError(f"instruction {name!r} must end before its step does")
             self._phase.end_step()
-            self._take_time()
+            if self._learning is not None:
+                self._report(self._learning)
 
     def on_instruction_begin(
         self,
@@ -222,6 +225,8 @@ class PipelineFrequencyOptimizer(Callback):
         stage: int | None = None,
     ) -> None:
         """Call when a computation begins.
+
+        Returns when the plan lets it begin: under a bound on the swing of power, plans delay some.
 
         Args:
             name: "forward" or "backward". Others are "backward_input" and "backward_weight" for
@@ -241,6 +246,9 @@ class PipelineFrequencyOptimizer(Callback):
                 open_ = self._open.name
                 raise PipelineError(f"instruction {open_!r} must end before {name!r} begins")
             self._open = instruction = Instruction(name, chunk, microbatch, stage)
+            due = self._phase.due()
+            if due is not None:
+                self._node.clock.sleep(max(due - self._node.clock.now(), 0.0))
             self._phase.begin(instruction)
 
     def on_instruction_end(self, name: str) -> None:
@@ -311,6 +319,7 @@ class PipelineFrequencyOptimizer(Callback):
 
     def close(self) -> None:
         """Restore the previous clocks, and report to the server that this rank has ended."""
+        self._retry_at = None
         self._end()
         self._link.close()
 
@@ -321,7 +330,7 @@ class PipelineFrequencyOptimizer(Callback):
         """Current phase: "watching", "measuring", "waiting", "following" or "off"."""
         if self._closed:
             return "off"
-        names = {Watching: "watching", Measuring: "measuring", Following: "following"}
+        names = {Watching: "watching", Exploring: "measuring", Following: "following"}
         return names.get(type(self._phase), "waiting")
 
     @property
@@ -334,6 +343,17 @@ class PipelineFrequencyOptimizer(Callback):
         """Planned MHz of each instruction of a step; `None` if no plan is followed."""
         phase = self._phase
         return phase.clocks if isinstance(phase, Following) else None
+
+    def due(self) -> float | None:
+        """Return the instant before which the plan does not let the next instruction begin.
+
+        By the clock of the node. `on_instruction_begin` waits for it; an engine that has something
+        else to do meanwhile may ask.
+
+        Returns:
+            `None` if the next instruction is not delayed.
+        """
+        return None if self._closed or not self._in_step else self._phase.due()
 
     # --- between steps ----------------------------------------------------------------------------
 
@@ -349,11 +369,13 @@ class PipelineFrequencyOptimizer(Callback):
         self._report_covered()
         if isinstance(self._phase, Watching) and self._watching.sequence:
             self._know_sequence(self._watching.sequence)
-        if isinstance(self._phase, Measuring):
-            self._look_at(self._phase.meter)
+        if self._learning is not None:
+            self._report(self._learning)
+        if self._closed:
+            return
         # Until the server has the sequence, its answers are not about this rank yet.
         standing = link.standing if link.sequence_is_told else None
-        if not self._closed and standing is not None:
+        if standing is not None:
             self._apply_directive(standing)
 
     def _report_covered(self) -> None:
@@ -382,13 +404,30 @@ class PipelineFrequencyOptimizer(Callback):
         self._link.report_sequence(sequence)
         self._enter(Phase())
 
-    def _look_at(self, meter: Meter) -> None:
-        if meter.trouble:
-            self._give_up(meter.trouble)
-        elif meter.done:
-            self._measured = True
-            self._link.report_measurements(meter.measured())
-            self._rest()
+    def _report(self, learning: Learning) -> None:
+        """Report what was learned to the server."""
+        if learning.trouble:
+            self._give_up(learning.trouble)
+            return
+        measured, learning.pending = learning.pending, None
+        if measured is not None:
+            self._link.report_measurements(measured)
+            if isinstance(self._phase, Exploring):
+                self._rest()
+        progress = learning.progress if isinstance(self._phase, Exploring) else None
+        if progress is not None and self._may_report():
+            self._link.report_progress(progress)
+        if isinstance(self._phase, Following) and self._may_report():
+            self._link.report_steps(learning.report())
+
+    def _may_report(self) -> bool:
+        """Whether the last report of steps is long enough ago; if so, this is the next one."""
+        now = self._node.clock.now()
+        if now < self._report_due:
+            return False
+        if not self._node.clock.virtual:
+            self._report_due = now + max(_REPORT_EVERY, self.seat.world_size * _REPORT_SHARE)
+        return True
 
     def _apply_directive(self, standing: Directive) -> None:
         """Act on the server's answer."""
@@ -400,28 +439,42 @@ class PipelineFrequencyOptimizer(Callback):
         self._followed = None
         if isinstance(self._phase, Following):
             self._rest()
-        if not self._measured and not isinstance(self._phase, Measuring) and self._may_begin:
-            self._measure()
+        wanted = standing.state == "measure" and not self._link.measurements_are_pending
+        if wanted and not isinstance(self._phase, Exploring) and self._may_begin:
+            self._explore(standing.known)
 
     @property
     def _may_begin(self) -> bool:
         """Whether to begin measuring now: tensor-parallel GPUs must begin at the same step."""
         return self.seat.tp_degree == 1 or self._steps % _STEPS_APART == 0
 
-    def _measure(self) -> None:
-        assert self._setter is not None
-        if self._monitor is None:
+    def _learner(self) -> Learning:
+        if self._learning is None:
             self._monitor = ZeusMonitor(
                 [self._gpu.index],
                 cpu_indices=[],
-                sync_execution_with=self._sync_with,
+                sync_execution_with=None,
                 node=self._node,
             )
+            kinds = list(dict.fromkeys(each.kind for each in self._sequence))
+            profiler = Profiler(self._ladder, kinds, waits_first=self.seat.pp_rank > 0)
+            self._recorder = StepRecorder(self._monitor)
+            self._learning = Learning(self._monitor, self._gpu.index, profiler, len(self._sequence))
+        return self._learning
+
+    def _explore(self, known: Measured | None) -> None:
+        assert self._setter is not None
+        learning = self._learner()
+        learning.explore(together=self.seat.tp_degree > 1, known=known)
         self._setter.begin()
-        kinds = list(dict.fromkeys(each.kind for each in self._sequence))
-        walk = ClockSweep(self._ladder, kinds, self._steps_per_clock)
-        meter = Meter(self._monitor, self._setter, walk, len(self._sequence), self._steps)
-        self._enter(Measuring(meter, self._setter))
+        self._enter(Exploring(*self._stepping(learning)))
+
+    def _stepping(
+        self, learning: Learning
+    ) -> tuple[ClockSetter, Sequence[Instruction], Learning, StepRecorder, Callable[[], None]]:
+        assert self._setter is not None
+        assert self._recorder is not None
+        return self._setter, self._sequence, learning, self._recorder, self._synchronize
 
     def _follow(self, standing: Directive) -> None:
         assert self._setter is not None
@@ -429,11 +482,18 @@ class PipelineFrequencyOptimizer(Callback):
         wrong = [clock for clock in standing.clocks if clock and clock not in self._setter.ladder]
         if wrong:
             raise PipelineError(f"a plan must use clocks of this GPU, but has {wrong[0]} MHz")
-        phase = Following(self._setter, self._sequence, standing.clocks, self._synchronize)
+        learning = self._learner()
+        phase = Following(
+            standing.clocks,
+            standing.time or 1.0,
+            *self._stepping(learning),
+            standing.version,
+            references=not standing.capped,
+            reference=standing.reference,
+            not_before=standing.not_before or (),
+            now=self._node.clock.now,
+        )
         self._setter.begin()
-        if self._followed is None or self._followed.version != standing.version:
-            self._step_times.clear()
-            self._link.step_time = None
         self._enter(phase)
 
     def _rest(self) -> None:
@@ -444,26 +504,6 @@ class PipelineFrequencyOptimizer(Callback):
     def _enter(self, phase: Phase) -> None:
         left, self._phase = self._phase, phase
         left.leave()
-
-    def _take_time(self) -> None:
-        if not isinstance(self._phase, Following) or len(self._step_times) > 100:
-            return
-        if self._setter is None or self._setter.covered:
-            return  # not a step at the plan's clocks
-        self._step_times.append(self._node.clock.now() - self._step_began)
-        if len(self._step_times) >= _FEWEST_STEPS:
-            # The first step may have begun at other clocks.
-            self._link.step_time = sorted(self._step_times[1:])[len(self._step_times[1:]) // 2]
-        if len(self._step_times) == _FEWEST_STEPS:
-            self._compare_with_plan(self._link.step_time)
-
-    def _compare_with_plan(self, seen: float | None) -> None:
-        planned = None if self._followed is None else self._followed.time
-        if seen and planned:
-            logger.info(
-                "rank %d: a step takes %.4g s, and the plan's iteration %.4g s (%+.1f %%)",
-                self.seat.rank, seen, planned, 100 * (seen / planned - 1),
-            )  # fmt: skip
 
     # --- failures ---------------------------------------------------------------------------------
 
@@ -483,7 +523,29 @@ class PipelineFrequencyOptimizer(Callback):
         logger.warning("rank %d keeps its previous clocks: %s", self.seat.rank, said)
         if tell:
             self._link.report_trouble(said)
+            self._retry_at = self._steps + self._retry_after
+            self._retry_after *= _RETRY_FACTOR
         self._end()
+
+    def _try_again(self) -> None:
+        """Take part again, if clocks can be set now; else try later, and report nothing."""
+        self._retry_at = None
+        try:
+            self._find_clocks()
+            assert self._setter is not None
+            self._setter.begin()
+            self._setter.end()
+        except (ZeusError, OSError):
+            self._retry_at = self._steps + self._retry_after
+            self._retry_after *= _RETRY_FACTOR
+            return
+        logger.info("rank %d takes part again", self.seat.rank)
+        self._link.close(wait=False)
+        self.trouble, self._closed, self._in_step = "", False, False
+        self._learning = self._recorder = self._followed = None
+        self._sequence = ()
+        self._phase = self._watching = Watching(self._warm_up_steps)
+        self._link = self._new_link()
 
     def _end(self) -> None:
         if self._closed:
@@ -493,6 +555,8 @@ class PipelineFrequencyOptimizer(Callback):
             self._enter(Phase())
         if self._setter is not None:
             self._setter.close()
+        if self._learning is not None:
+            self._learning.close()
         if self._monitor is not None:
             self._monitor.close()
             self._monitor = None

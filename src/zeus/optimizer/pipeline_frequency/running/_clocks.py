@@ -1,19 +1,23 @@
-"""Sets the clock of one GPU ahead of its next instruction, from a background thread.
+"""Sets the clock of one GPU for its next instruction, from a background thread.
 
-The training thread requests the next clock and goes on, without waiting for the driver to set it.
-In virtual time there is nothing to wait for, and clocks are set synchronously.
+The training thread requests the next clock, now or for a later instant, and goes on without waiting
+for the driver to set it. In virtual time there is nothing to wait for: a clock that is wanted now
+is set synchronously.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from dataclasses import dataclass
 
-from zeus.clock import Clock
+from zeus.clock import Clock, Runner
 from zeus.device import Gpu
 from zeus.device._hold import Hold
 from zeus.errors import CapabilityError, KnobError
+
+_MAX_REQUESTS = 4_096
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class ClockSetter:
         ladder: MHz that can be set, from the previously highest allowed clock down.
         in_force: The clock set now; `None` while nothing is held, or another hold overrides ours.
         covered: Whether another hold overrides ours: the wanted clock is set once that ends.
+        requests: Latest requests to the driver: when, in seconds, and MHz.
         trouble: Why a clock could not be set; empty while all is well.
 
     Raises:
@@ -58,16 +63,16 @@ class ClockSetter:
         self.ladder = tuple(each for each in supported if each <= highest) or (supported[-1],)
         self.in_force: InForce | None = None
         self.covered = False
+        self.requests: deque[tuple[float, float]] = deque(maxlen=_MAX_REQUESTS)
         self.trouble = ""
         self._gpu = gpu
         self._clock = clock
         self._lowest = supported[-1]
         self._hold: Hold | None = None
         self._wanted = float(self.ladder[0])
-        self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._due: float | None = None
+        self._runner: Runner | None = None
         self._lock = threading.Lock()
-        self._closed = False
 
     def begin(self) -> None:
         """Hold the highest clock of the ladder.
@@ -81,26 +86,43 @@ class ClockSetter:
             return
         self._wanted = highest = float(self.ladder[0])
         hold = self._gpu.hold(graphics_clock=(self._lowest, self.ladder[0]))
+        self.requests.append((self._clock.now(), highest))
         hold.acquire()
         self._hold, self.in_force = hold, InForce(highest, self._clock.now())
         self.covered = False
-        if self._thread is None and not self._clock.virtual:
-            self._thread = threading.Thread(target=self._run, name="zeus-clocks", daemon=True)
-            self._thread.start()
+        self._due = None
+        if self._runner is None:
+            self._runner = self._clock.run(self, "zeus-clocks")
 
-    def want(self, clock: float) -> None:
-        """Request a clock, to be set as soon as possible; only the latest request counts.
+    def want(self, clock: float, at: float | None = None) -> None:
+        """Request a clock; only the latest request counts.
 
         Args:
             clock: MHz, one of `ladder`.
+            at: When to set it, in seconds; by default as soon as possible.
         """
-        if clock == self._wanted and not self.covered:
+        if clock == self._wanted and self._due is None and not self.covered:
             return
         self._wanted = clock
-        if self._clock.virtual:
+        if at is not None and at > self._clock.now():
+            self._due = at
+        elif self._clock.virtual:
+            self._due = None
             self._set(clock)
         else:
-            self._wake.set()
+            self._due = self._clock.now()
+        if self._runner is not None:
+            self._runner.wake()
+
+    def due(self) -> float | None:
+        """Return when the requested clock is to be set; `None` if it is set already."""
+        return self._due
+
+    def fire(self) -> None:
+        """Set the requested clock."""
+        self._due = None
+        if not self.trouble:
+            self._set(self._wanted)
 
     @property
     def wanted(self) -> float:
@@ -110,21 +132,16 @@ class ClockSetter:
     def end(self) -> None:
         """Restore the previous setting."""
         hold, self._hold, self.in_force = self._hold, None, None
-        self.covered = False
+        self.covered, self._due = False, None
         if hold is not None:
             hold.release()
 
     def close(self) -> None:
         """Restore the previous setting, and end the thread."""
-        self._closed = True
-        self._wake.set()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.stop(wait=False)
         self.end()
-
-    def _run(self) -> None:
-        while not self._closed and not self.trouble:
-            self._wake.wait()
-            self._wake.clear()
-            self._set(self._wanted)
 
     def confirm(self) -> None:
         """Check whether our clock is still in force: another process's hold may override it now.
@@ -150,6 +167,8 @@ class ClockSetter:
             same = set_ is not None and set_.clock == clock
             if hold is None or (same and not confirm):
                 return
+            if not same:
+                self.requests.append((self._clock.now(), clock))
             try:
                 in_force = hold.retune(self._lowest, round(clock))
             except (CapabilityError, KnobError, OSError) as error:

@@ -29,6 +29,8 @@ from zeus.optimizer.pipeline_frequency.api._commands import (
     PutMeasurements,
     PutSequence,
     RegisterRank,
+    ReportProgress,
+    ReportSteps,
     ReportStraggler,
     ReportTrouble,
     ShowPlan,
@@ -38,8 +40,10 @@ from zeus.optimizer.pipeline_frequency.job._messages import (
     Instruction,
     Measured,
     Registration,
+    StepReport,
     Straggler,
 )
+from zeus.optimizer.pipeline_frequency.job._progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +66,6 @@ class Link:
         replaced: The server's message, if another process has taken the rank's place, or the
             server refused the registration; else empty.
         refused: The server's message, if it rejected a report; else empty.
-        step_time: Seconds of a step under the plan, to be reported.
     """
 
     def __init__(
@@ -71,7 +74,6 @@ class Link:
         self.standing: Directive | None = None
         self.replaced = ""
         self.refused = ""
-        self.step_time: float | None = None
         self._api = api
         self._job = job
         rank = registration.seat.rank
@@ -111,6 +113,21 @@ class Link:
     def report_measurements(self, measured: Measured) -> None:
         """Report the measurements."""
         self._tell("measurements", PutMeasurements(**self._me, **measured.to_dict()))
+        self.step()  # in virtual time, others wait for it
+
+    @property
+    def measurements_are_pending(self) -> bool:
+        """Whether measurements were reported that the server has not received yet."""
+        with self._lock:
+            return "measurements" in self._untold
+
+    def report_progress(self, progress: Progress) -> None:
+        """Report how far measuring has come; of several reports, only the latest counts."""
+        self._tell("progress", ReportProgress(**self._me, progress=progress))
+
+    def report_steps(self, report: StepReport) -> None:
+        """Report the steps under the plan."""
+        self._tell("steps", ReportSteps(**self._me, report=report))
 
     def report_trouble(self, said: str) -> None:
         """Report that this rank cannot take part."""
@@ -134,8 +151,12 @@ class Link:
         if self._report() and self._registered.is_set():
             self._ask_for_plan(0.0)
 
-    def close(self) -> None:
-        """Report that the rank has ended, waiting at most 2 s."""
+    def close(self, *, wait: bool = True) -> None:
+        """Report that the rank has ended.
+
+        Args:
+            wait: Whether to wait until that is reported, at most 2 s.
+        """
         if self._closing.is_set():
             return
         self._closing.set()
@@ -143,7 +164,7 @@ class Link:
         if self._virtual:
             self._say_goodbye()
         for thread in self._threads:
-            if thread.name == "zeus-report":
+            if wait and thread.name == "zeus-report":
                 thread.join(_LAST_WORDS)
 
     # --- reporting --------------------------------------------------------------------------------
@@ -256,11 +277,9 @@ class Link:
 
     def _ask_for_plan(self, wait: float) -> bool:
         version = 0 if self.standing is None else self.standing.version
-        answers, step_time = self._answers, self.step_time
+        answers = self._answers
         try:
-            heard = self._api.do(
-                ShowPlan(**self._me, version=version, wait=wait, step_time=step_time)
-            )
+            heard = self._api.do(ShowPlan(**self._me, version=version, wait=wait))
         except UnknownJobError:
             self._start_over()
             return False
