@@ -6,24 +6,6 @@ import json
 
 import pytest
 from tests.cli.support import one_error_line, zeus_here
-from tests.optimizer.pipeline_frequency.job.reports import registering, registration
-from tests.server.child import serving
-
-from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
-
-
-@pytest.fixture(scope="module")
-def started(tmp_path_factory):
-    with serving(f"sqlite:///{tmp_path_factory.mktemp('straggler')}/jobs.db") as server:
-        api = RemotePipelines(server.url, server.token, timeout=60.0)
-        api.do(registering("gpt3", registration(0, (4, 2, 1))))
-        yield server
-
-
-@pytest.fixture
-def server(started):
-    started.share_token()
-    return started
 
 
 def test_a_straggler_and_its_recovery(capfd, server):

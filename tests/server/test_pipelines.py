@@ -30,6 +30,7 @@ from zeus.optimizer.pipeline_frequency.api._commands import (
     ListPipelines,
     PutMeasurements,
     PutSequence,
+    ReportSteps,
     ReportStraggler,
     ShowFrontier,
     ShowOperations,
@@ -38,11 +39,17 @@ from zeus.optimizer.pipeline_frequency.api._commands import (
     ShowProfile,
 )
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
-from zeus.optimizer.pipeline_frequency.job._messages import Directive, Instruction, Straggler
+from zeus.optimizer.pipeline_frequency.job._messages import (
+    Directive,
+    Instruction,
+    StepReport,
+    StepSums,
+    Straggler,
+)
 from zeus.store import Store, Tokens
 from zeus.testing import SimulatedNode
 
-QUICK = {"clock_stride": 120, "steps_per_clock": 1}
+QUICK = {"clock_stride": 120}
 LOADS = (1.0, 1.3)
 
 
@@ -86,6 +93,21 @@ def tell_all(api: RemotePipelines, job: str, degrees, orders, ranks=None) -> Non
 def orders_of(places: int, microbatches: int):
     shape = Shape(places, places, microbatches)
     return [instructions(steps, places) for steps in one_forward_one_backward(shape)]
+
+
+def report_steps(
+    api: RemotePipelines, job: str, seconds: float, *, ranks: int, joules: float = 90.0
+) -> None:
+    """Every rank tells of steps under the plan, and of reference steps that took 100 J."""
+    version = api.do(ShowPipeline(job=job))["version"]
+
+    def sums(steps: int, each: float) -> StepSums:
+        total = seconds * steps
+        return StepSums(steps, total, seconds * total, total, steps, each * steps)
+
+    report = StepReport(version, sums(20, joules), sums(3, 100.0), sums(8, joules))
+    for rank in range(ranks):
+        api.do(ReportSteps(job=job, rank=rank, session=f"session {rank}", report=report))
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -174,6 +196,7 @@ class Ranks:
 
 
 @pytest.mark.real_time
+@pytest.mark.thorough
 def test_8_pipelines_of_8_places_follow_a_report_in_their_next_iteration(server, api):
     ranks = Ranks(server, api, (8, 8, 1))
     before = _planned(api, "wide")
@@ -250,6 +273,20 @@ def test_what_was_measured_and_planned_can_be_had(api):
         api.do(ShowOperations(job="told", pipeline=2))
     api.do(registering("silent", registration(0)))
     assert (api.do(ShowOperations(job="silent")), api.do(ShowProfile(job="silent"))) == ([], [])
+
+
+def test_what_ranks_report_of_their_steps_is_what_was_saved(api):
+    tell_all(api, "saving", (1, 2, 1), orders_of(2, 4))
+    planned = _planned(api, "saving")["active"][0]["time"]
+    assert api.do(ShowFrontier(job="saving"))["saved"] is None
+    report_steps(api, "saving", planned, ranks=2)
+    found = api.do(ShowFrontier(job="saving"))
+    assert found["step_time"] == pytest.approx(planned)
+    saved = present(found["saved"])
+    assert (saved["energy"], saved["slowdown"]) == pytest.approx((0.1, 0.0))
+    assert saved["plan"]["energy"] == pytest.approx(2 * 90.0)
+    assert saved["reference"]["energy"] == pytest.approx(2 * 100.0)
+    assert (saved["steps"], saved["references"]) == (20, 3)
 
 
 # --- errors ---------------------------------------------------------------------------------------

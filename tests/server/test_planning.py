@@ -159,8 +159,16 @@ def test_a_pipeline_too_large_to_refine_gets_a_plan_that_says_so(file):
         assert all(each["lower_bound"] <= each["energy"] for each in found["points"])
         standing = api.do(ShowPlan(job="large", rank=0, session="session 0"))
         assert len(present(standing.clocks)) == 800
-        (event,) = [each for each in events(server, "large") if each["kind"] == "plan"]
-        assert event["message"].endswith("; not fully refined, as that takes more than 2 s")
+        # A first plan is an event of its own; the rest follows, as far as there is time.
+        end = "; not fully refined, as that takes more than 2 s"
+        deadline = time.monotonic() + SOON
+        while not any(
+            each["message"].endswith(end)
+            for each in events(server, "large")
+            if each["kind"] == "plan"
+        ):
+            assert time.monotonic() < deadline, events(server, "large")
+            time.sleep(0.05)
 
 
 def test_a_pipeline_for_which_there_is_no_plan_in_time_is_told_so(file):

@@ -7,18 +7,16 @@ more, as `GET /api/pipelines/NAME` returns it.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING
 
-from zeus.cli._parser import UsageError, add_json_option, add_server_option
+from zeus.cli._parser import UsageError, add_json_option, add_server_option, seconds, whole_number
+from zeus.cli._pipeline_server import DEFAULT_SERVER, asking, status
 from zeus.cli._terminal import Console, clean
-from zeus.errors import PipelineError, ServerError
+from zeus.errors import PipelineError
 
 if TYPE_CHECKING:
     from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
-
-DEFAULT_SERVER = "http://127.0.0.1:8420"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,12 +35,15 @@ examples:
   zeus straggler gpt3 --pipeline 3 --healthy"""
     parser.add_argument("job", nargs="?", metavar="JOB", help="name of the job")
     parser.add_argument(
-        "--pipeline", type=int, metavar="N", help="index of the data-parallel pipeline, from 0"
+        "--pipeline",
+        type=whole_number(0),
+        metavar="N",
+        help="index of the data-parallel pipeline, from 0",
     )
     parser.add_argument(
         "--slowdown", type=float, metavar="F", help="its iteration takes F times as long"
     )
-    parser.add_argument("--time", type=float, metavar="S", help="its iteration takes S seconds")
+    parser.add_argument("--time", type=seconds, metavar="S", help="its iteration takes S seconds")
     parser.add_argument("--healthy", action="store_true", help="it is as fast as the others again")
     add_server_option(parser, f"ZEUS_SERVER, or {DEFAULT_SERVER}")
     add_json_option(parser)
@@ -50,8 +51,6 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Report the straggler, or list the jobs."""
-    from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines  # noqa: PLC0415
-
     given = [arguments.slowdown is not None, arguments.time is not None, arguments.healthy]
     if arguments.job is None and (arguments.pipeline is not None or any(given)):
         raise UsageError("name the JOB of the straggler (`zeus straggler` lists them)")
@@ -59,17 +58,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "zeus straggler JOB needs --pipeline N and one of --slowdown F, --time S and --healthy"
         )
-    named = arguments.server or os.environ.get("ZEUS_SERVER")
-    api = RemotePipelines(named or DEFAULT_SERVER, timeout=30.0)
     console = Console(sys.stdout)
-    try:
+    with asking(arguments.server) as api:
         if arguments.job is None:
             _list(api, console, as_json=arguments.json)
         else:
             _report(api, console, arguments)
-    except ServerError as error:
-        hint = "" if named else " (set another server with --server or ZEUS_SERVER)"
-        raise ServerError(f"{error}{hint}") from None
     return 0
 
 
@@ -88,7 +82,7 @@ def _report(api: RemotePipelines, console: Console, arguments: argparse.Namespac
         console.print_json(job)
         return
     slow = ", ".join(str(Straggler(**each)) for each in job["stragglers"])
-    console.print(f"{clean(job['name'])}: {slow or 'no pipeline straggles'} ({job['status']}).")
+    console.print(f"{clean(job['name'])}: {slow or 'no pipeline straggles'} ({status(job)}).")
 
 
 def _list(api: RemotePipelines, console: Console, *, as_json: bool) -> None:
@@ -101,7 +95,7 @@ def _list(api: RemotePipelines, console: Console, *, as_json: bool) -> None:
     if not jobs:
         console.print("No pipeline jobs.")
         return
-    rows = [("job", "pipelines", "PP ranks", "GPUs each", "alive", "straggling", "status")]
+    rows = [("job", "pipelines", "places", "GPUs each", "alive", "straggling", "status")]
     rows += [
         (
             clean(job["name"]),
@@ -110,7 +104,7 @@ def _list(api: RemotePipelines, console: Console, *, as_json: bool) -> None:
             str(job["tp_degree"]),
             f"{job['alive']} of {job['dp_degree'] * job['pp_degree'] * job['tp_degree']}",
             str(job["straggling"]),
-            clean(job["status"]),
+            status(job),
         )
         for job in jobs
     ]

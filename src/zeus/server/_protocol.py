@@ -18,16 +18,21 @@ import uvicorn
 
 from zeus.errors import ServerError
 
-_UNKNOWN = (
-    f"uvicorn {uvicorn.__version__} lacks what Zeus needs to limit connections (missing: "
-    "%s): install a supported version with pip install 'zeus-energy[server]'"
-)
+
+def _unsupported(missing: str) -> ServerError:
+    from zeus._installation import add_extras  # noqa: PLC0415  (for an error only)
+
+    return ServerError(
+        f"uvicorn {uvicorn.__version__} lacks what Zeus needs to limit connections (missing: "
+        f"{missing}): install a supported version with {add_extras('server')}"
+    )
+
 
 try:
     from uvicorn.protocols.http.flow_control import FlowControl
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 except ImportError as error:
-    raise ServerError(_UNKNOWN % (error.name or "modules")) from error
+    raise _unsupported(error.name or "modules") from error
 
 MAX_HEAD = 64 * 1024  # bytes of a request line and headers
 MAX_SECONDS = 30.0  # to receive a whole request, or for the client to read more of the response
@@ -150,4 +155,4 @@ def check_uvicorn() -> None:
         used = {*dir(kind), *(name for each in methods for name in each.__code__.co_names)}
         missing += [f"{kind.__name__}.{name}" for name in names if name not in used]
     if missing:
-        raise ServerError(_UNKNOWN % ", ".join(missing))
+        raise _unsupported(", ".join(missing))

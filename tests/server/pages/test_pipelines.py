@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -9,19 +11,23 @@ import pytest
 from tests.browser import follow
 from tests.optimizer.pipeline_frequency.job.reports import registering, registration
 from tests.server.child import serving
-from tests.server.test_pipelines import _planned, orders_of, tell_all
+from tests.server.test_pipelines import _planned, orders_of, report_steps, tell_all
 
 from zeus.optimizer.pipeline_frequency.api._commands import (
+    PutSequence,
+    ReportProgress,
     ReportStraggler,
     ReportTrouble,
+    SetObjective,
     ShowFrontier,
-    ShowPipeline,
     ShowPlan,
 )
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.job._messages import Straggler
+from zeus.optimizer.pipeline_frequency.job._objective import PipelineObjective
 from zeus.optimizer.pipeline_frequency.job._planning import Messages
-from zeus.server.pages._pipelines import message_facts
+from zeus.optimizer.pipeline_frequency.job._progress import Progress
+from zeus.server.pages._pipeline_facts import message_facts
 from zeus.server.pages._units import seconds
 from zeus.store import Store, Tokens
 
@@ -62,16 +68,13 @@ def fits(page) -> bool:
 
 
 def test_a_job_shows_its_pipeline_plan_frontier_and_ranks(server, api, open_page):
-    version, planned = (
-        api.do(ShowPipeline(job="gpt3"))["version"],
-        api.do(ShowFrontier(job="gpt3"))["points"][0]["time"],
-    )
-    api.do(
-        ShowPlan(
-            job="gpt3", rank=0, session="session 0", version=version, step_time=1.031 * planned
-        )
-    )
-    page = open_page(f"{server.url}/pipelines", **DESK)
+    planned = api.do(ShowFrontier(job="gpt3"))["points"][0]["time"]
+    page = open_page(f"{server.url}/pipelines/gpt3", **DESK)
+    saved = page.locator("#facts > div", has_text="Saved, measured")
+    assert "not known yet" in saved.inner_text()
+    assert page.locator("#history").count() == 0
+    report_steps(api, "gpt3", 1.031 * planned, ranks=12)
+    page.goto(f"{server.url}/pipelines")
     assert page.locator("header nav [aria-current]").inner_text() == "Pipelines"
     follow(page, page.get_by_role("link", name="gpt3", exact=True))
     assert page.get_by_role("heading", level=1).inner_text() == "gpt3"
@@ -80,6 +83,13 @@ def test_a_job_shows_its_pipeline_plan_frontier_and_ranks(server, api, open_page
     assert "as fast as without a plan" in facts
     assert "12 of 12" in facts
     assert "+3.1\N{NO-BREAK SPACE}% compared with the plan" in facts
+    assert "As fast as possible" in facts
+    assert "10.0\N{NO-BREAK SPACE}%" in saved.inner_text()
+    assert "20 steps under the plan against 3 reference steps" in saved.inner_text()
+    # 12 ranks, 20 steps of 90 J and 3 of 100 J each.
+    assert f"{12 * (20 * 90 + 3 * 100) / 3600:.3g}\N{NO-BREAK SPACE}Wh" in facts
+    assert page.locator("#history tbody tr").count() == 1
+    assert seconds(1.031 * planned, 4) in page.locator("#history").inner_text()
     # Every operation, before and now, with words for those who point at it.
     boxes = page.locator("#plan rect:has(title)")
     assert boxes.count() == 2 * 4 * 6 * 2
@@ -87,6 +97,10 @@ def test_a_job_shows_its_pipeline_plan_frontier_and_ranks(server, api, open_page
     assert page.locator("#frontier svg.wide").is_visible()
     assert page.locator("#ranks tbody tr").count() == 4
     assert page.locator("#clocks tbody tr").count() == 8
+    energy = page.locator("#energy tbody tr")
+    assert energy.count() == 4 + 1, "each place, and all of them"
+    assert re.search(r"\b[1-9]\d* of 48\b", energy.last.inner_text()), "some have no slack"
+    assert "Power of all GPUs" in page.locator("#plan svg").text_content()
     follow(page, page.locator("#pipelines").get_by_role("link", name="2", exact=True))
     page.wait_for_url("**/pipelines/gpt3?pipeline=2*")
     assert page.locator("#ranks tbody th").all_inner_texts() == ["8", "9", "10", "11"]
@@ -121,13 +135,25 @@ def test_a_page_keeps_up_with_stragglers(server, api, open_page):
     usual = page.locator("#pipelines td").nth(1).inner_text()
     api.do(ReportStraggler(job="gpt3", straggler=Straggler(1, slowdown=1.2)))
     page.clock.run_for(6_000)
-    expect(page.locator("#pipelines tbody tr").nth(1)).to_contain_text("takes 1.2 times as long")
+    expect(page.locator("#pipelines tbody tr").nth(1)).to_contain_text(
+        "takes 1.2 times as long, as reported"
+    )
     expect(page.locator("#events")).to_contain_text("pipeline 1 takes 1.2 times as long")
     expect(page.locator("#facts")).to_contain_text("without stragglers")
+    expect(page.locator("#facts > div").first).to_contain_text("1 pipeline straggling")
+    expect(page.locator("#pipelines tbody tr").first).to_contain_text("slowed down, as another")
     assert page.locator("#pipelines td").nth(1).inner_text() != usual
     api.do(ReportStraggler(job="gpt3", straggler=Straggler(1, healthy=True)))
     page.clock.run_for(6_000)
     expect(page.locator("#facts")).to_contain_text("as fast as without a plan")
+    api.do(SetObjective(job="gpt3", objective=PipelineObjective(max_slowdown=1.1)))
+    page.clock.run_for(6_000)
+    expect(page.locator("#facts")).to_contain_text("At most 1.1 times the time of the highest")
+    assert page.locator("#pipelines td").nth(1).inner_text() != usual
+    api.do(SetObjective(job="gpt3", objective=PipelineObjective(peak_power=1e5)))
+    page.clock.run_for(6_000)
+    expect(page.locator("#facts")).to_contain_text("not measured: with a bounded power")
+    api.do(SetObjective(job="gpt3", objective=PipelineObjective()))
 
 
 def test_names_do_nothing(server, open_page):
@@ -176,6 +202,38 @@ def test_the_slowest_link_is_shown_beside_the_others():
         f"between stages 1 and 2; {seconds(0.005)} to {seconds(0.006)} on other links; both ranks "
         "wait for each",
     )
+    ((_, _, said),) = message_facts(Messages({0: 0.02, 1: 0.001, 2: 0.001}, block=False))
+    assert said == f"between stages 0 and 1; {seconds(0.001)} on other links"
     ((_, _, said),) = message_facts(Messages({0: 0.02}, block=False))
     assert said == "between stages 0 and 1"
     assert message_facts(Messages({}, block=False)) == []
+
+
+def test_progress_and_a_few_of_many_cycles(server, api, open_page):
+    orders, degrees = orders_of(2, 40), (1, 2, 1)
+    tell_all(api, "long", degrees, orders, [0])
+    page = open_page(f"{server.url}/pipelines/long", **DESK)
+    assert "1 rank measured" in page.locator("#facts").inner_text()
+    who = registration(1, degrees)
+    of: dict[str, Any] = {"job": "long", "rank": 1, "session": who.session}
+    api.do(registering("long", who))
+    api.do(PutSequence(**of, instructions=orders[1]))
+    api.do(ReportProgress(**of, progress=Progress(4, 9, 3, 6, 8.0)))
+    page.goto(f"{server.url}/pipelines/long")
+    said = "easuring, step 5 of about 9, about 40 seconds left"
+    assert f"M{said}. 1 rank measured, 1 rank measuring" in page.locator("#facts").inner_text()
+    row = page.locator("#ranks tbody tr").nth(1).inner_text()
+    assert "step 5 of about 9" in row
+    assert "3 of 6" in row
+    assert fits(page)
+    page.goto(f"{server.url}/pipelines")
+    assert f"m{said}" in page.locator("#jobs").inner_text()
+    page.goto(f"{server.url}/pipelines/long")
+    tell_all(api, "long", degrees, orders, [1])
+    _planned(api, "long")
+    page.goto(f"{server.url}/pipelines/long")
+    assert "No step of it was measured by all places" in page.locator("#plan").inner_text()
+    assert page.locator("#plan h3").inner_text() == "Four cycles from its middle"
+    cycles = page.locator("#plan .cycles rect:has(title)")
+    assert 2 * 2 * 8 <= cycles.count() < 2 * 2 * 8 + 12
+    assert fits(page)

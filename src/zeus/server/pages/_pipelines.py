@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +18,15 @@ from zeus.drawing._table import Column, table
 from zeus.drawing.frontier import lay_out
 from zeus.errors import ServerError
 from zeus.frontier import Frontier, Point
-from zeus.optimizer.pipeline_frequency._figure import draw_pipeline
 from zeus.optimizer.pipeline_frequency.api._commands import ListPipelines, ShowPipeline
-from zeus.optimizer.pipeline_frequency.job._job import JobEvent
+from zeus.optimizer.pipeline_frequency.job._job import JobEvent, PipelineJob
 from zeus.optimizer.pipeline_frequency.job._messages import Straggler
-from zeus.optimizer.pipeline_frequency.job._planning import Messages, Planned
+from zeus.optimizer.pipeline_frequency.job._objective import PipelineObjective
+from zeus.optimizer.pipeline_frequency.job._planning import Planned
+from zeus.optimizer.pipeline_frequency.job._prediction import predict
+from zeus.optimizer.pipeline_frequency.job._progress import about_left
+from zeus.optimizer.pipeline_frequency.job._supervision import Saved
+from zeus.optimizer.pipeline_frequency.storage._history import History
 from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.server.pages._job import check_scope
 from zeus.server.pages._layout import (
@@ -33,17 +38,21 @@ from zeus.server.pages._layout import (
     respond,
     section,
 )
-from zeus.server.pages._plotting import WIDE, drawn, figure
-from zeus.server.pages._units import NONE, ago, counted, digits, joules, percent, seconds, watts
+from zeus.server.pages._pipeline_facts import Fact, energy_facts, plan_facts
+from zeus.server.pages._pipeline_history import history_section
+from zeus.server.pages._pipeline_plan import (
+    MAX_ROWS,
+    clocks_section,
+    energy_section,
+    plan_section,
+)
+from zeus.server.pages._plotting import WIDE, figure
+from zeus.server.pages._units import NONE, ago, counted, joules, percent, seconds
 
 PATH = "/pipelines"
 _REFRESH = 5.0  # seconds, while ranks are alive
 _MAX_MARKS = 60  # on a frontier
-_MAX_TOOLTIPS = 1_500
-_MAX_OPERATIONS = 6_000  # in a picture
-_MAX_ROWS = 500
 _EVENTS = 20
-_AS_PLANNED = 5e-3  # relative difference up to which a step counts as planned
 
 
 def address(name: str, pipeline: int | None = None) -> str:
@@ -74,10 +83,17 @@ def _list(jobs: Sequence[Mapping[str, Any]], now: float) -> Markup:
         Column("DP × PP × TP", lambda job: " × ".join(map(str, _degrees(job))), optional=True),
         Column("ranks", lambda job: f"{job['alive']} of {math.prod(_degrees(job))}", number=True),
         Column("straggling", lambda job: job["straggling"] or NONE, number=True, optional=True),
-        Column("status", lambda job: _short(job["status"])),
+        Column("status", _status),
         Column("last change", lambda job: ago(job["updated"], now), optional=True),
     )
     return tag("div", table("Pipeline jobs", columns, jobs), id="jobs")
+
+
+def _status(job: Mapping[str, Any]) -> Content:
+    said = _short(job["status"])
+    if not job["progress"]:
+        return said
+    return join(said, tag("span", job["progress"], class_="why below"))
 
 
 def _degrees(job: Mapping[str, Any]) -> tuple[int, int, int]:
@@ -117,7 +133,10 @@ def show(request: Request) -> Response:
     page = _Page(
         job,
         planned,
+        pipelines.inputs(name),
         pipelines.step_time(name),
+        pipelines.saved(name),
+        pipelines.history(name),
         number if number < job["dp_degree"] else 0,
         request.app.state.now(),
     )
@@ -144,21 +163,28 @@ class _Page:
     Attributes:
         job: From `Pipelines.job`.
         planned: Its plans, if there are any.
+        inputs: The job, with the measurements of its ranks.
         step_time: Measured seconds per step, if known.
+        saved: What the plan saves, as measured, if known.
+        history: Steps under this plan and earlier ones.
         number: The selected pipeline.
         now: Seconds since 1970.
     """
 
     job: Mapping[str, Any]
     planned: Planned | None
+    inputs: PipelineJob
     step_time: float | None
+    saved: Saved | None
+    history: History
     number: int
     now: float
 
     def __post_init__(self) -> None:
         self.stragglers = {each["dp_rank"]: Straggler(**each) for each in self.job["stragglers"]}
+        self.objective = PipelineObjective(**self.job["objective"])
         self.points = [] if self.planned is None else [
-            self.planned.point(self.stragglers, pipeline, self.step_time)
+            self.planned.point(self.stragglers, pipeline, self.step_time, self.objective)
             for pipeline in range(self.job["dp_degree"])
         ]  # fmt: skip
 
@@ -167,107 +193,62 @@ class _Page:
         if self.job["status"].startswith("cannot plan"):
             parts.append(notice(_sentence(self.job["status"]), kind="bad"))
         if self.planned is not None:
-            parts += [self.plan(self.planned), self.frontier(self.planned)]
+            plan = self.points[self.number].knob
+            parts += [
+                plan_section(self.planned, plan, self.number, self.inputs),
+                energy_section(self.planned.before, plan.execute(), self.number),
+                self.frontier(self.planned),
+            ]
             if self.job["dp_degree"] > 1:
-                parts.append(self.pipelines())
-            parts.append(self.clocks())
-        parts.append(self.ranks())
+                parts.append(self.pipelines(self.planned))
+            parts.append(clocks_section(plan, self.number))
+        world = self.job["dp_degree"] * self.job["pp_degree"] * self.job["tp_degree"]
+        parts += [self.ranks(), history_section(self.history, world, self.now)]
         return join(*parts)
 
     def top(self) -> Markup:
         job = self.job
         about = (
-            f"{counted(job['dp_degree'], 'pipeline')} of {counted(job['pp_degree'], 'PP rank')} "
+            f"{counted(job['dp_degree'], 'pipeline')} of {counted(job['pp_degree'], 'place')} "
             f"with {counted(job['tp_degree'], 'GPU')} each. Last change "
         )
         remark = tag("p", tag("bdi", job["note"]), class_="about") if job["note"] else None
         title = heading(tag("bdi", job["name"]), about, ago(job["updated"], self.now), ".")
         return join(crumb("Pipelines", PATH), title, remark)
 
-    # --- at a glance ----------------------------------------------------------------------------
-
     def at_a_glance(self) -> Markup:
         job = self.job
         world = job["dp_degree"] * job["pp_degree"] * job["tp_degree"]
         ranks = ("Ranks", f"{job['alive']} of {world}", f"{job['registered']} registered")
-        return facts([("Status", _short(job["status"])), *self.effect(), ranks])
-
-    def effect(self) -> list[tuple[str, Content, Content]]:
-        if self.planned is None:
-            return []
-        before = self.planned.before
-        pace = self.planned.pace(self.stragglers, self.step_time)
-        # Pipelines with the same plan have the same energy: it is computed once.
-        each = {point: point.knob.execute().lasting(pace).energy for point in set(self.points)}
-        now = math.fsum(each[point] for point in self.points) / len(self.points)
-        then = before.lasting(pace).energy
-        saved = 1 - now / then if then else 0.0
-        slower = pace / before.time - 1
-        said = f"{percent(slower, signed=True)} compared with no plan"
-        if self.stragglers:
-            said = f"{seconds(before.time)} without stragglers"
-        elif abs(slower) < 5e-4:
-            said = "as fast as without a plan"
-        power = self.planned.blocking_power
-        return [
-            (
-                "Saved",
-                tag("span", percent(saved), class_="good"),
-                f"{joules(now)} per iteration instead of {joules(then)}",
-            ),
-            ("Iteration time", seconds(pace, 4), said),
-            *self.seen(self.planned.solution.frontier.fastest.time),
-            (
-                "Power while waiting",
-                watts(power),
-                "unknown: counted as 0 W" if power is None else "of a GPU that waits for another",
-            ),
-            *message_facts(self.planned.messages),
-        ]
-
-    def seen(self, planned: float) -> list[tuple[str, Content, Content]]:
-        """Return the measured step time compared with the plan, if known."""
-        if self.step_time is None:
-            return []
-        more = self.step_time / planned - 1
-        said = f"{percent(more, signed=True)} compared with the plan"
-        if abs(more) < _AS_PLANNED:
-            said = "as planned"
-        elif more > 0:
-            said += ": work outside the pipeline"
-        return [("Measured step time", seconds(self.step_time, 4), said)]
-
-    # --- the plan -------------------------------------------------------------------------------
-
-    def plan(self, planned: Planned) -> Markup:
-        operations = len(planned.before.pipeline.operations)
-        about = f"Timeline of pipeline {self.number}, colored by power."
-        if operations > _MAX_OPERATIONS:
-            return section(
-                "The pipeline before and now",
-                note(f"With {operations} operations the plan is too large to draw here."),
-                name="plan",
+        entries: list[Fact] = [("Status", _short(job["status"]), self.progress())]
+        if self.planned is not None:
+            prediction = predict(self.planned, self.points, self.stragglers, self.step_time)
+            entries += plan_facts(
+                self.planned,
+                prediction,
+                self.saved,
+                self.objective,
+                self.step_time,
+                straggling=bool(self.stragglers),
             )
-        after = self.points[self.number].knob.execute()
-        drawing = draw_pipeline(planned.before, after, tooltips=operations <= _MAX_TOOLTIPS)
-        picture = tag(
-            "div",
-            drawn(drawing),
-            class_="scroll gantt",
-            tabindex=0,
-            role="region",
-            aria_label="The pipeline before and now",
-        )
-        return section(
-            "The pipeline before and now", tag("figure", picture), name="plan", about=about
-        )
+        return facts([*entries, *energy_facts(self.history.energy, self.now), ranks])
+
+    def progress(self) -> str:
+        """Return how far measuring or planning has come, and which ranks do what meanwhile."""
+        said = _sentence(self.job["progress"]) if self.job["progress"] else ""
+        if self.planned is not None:
+            slow = f"{counted(len(self.stragglers), 'pipeline')} straggling"
+            return f"{said} {slow if self.stragglers else ''}".strip()
+        states = Counter(rank["state"] for rank in self.job["ranks"])
+        ranks = ", ".join(f"{counted(number, 'rank')} {state}" for state, number in states.items())
+        return f"{said} {ranks}".strip()
 
     def frontier(self, planned: Planned) -> Markup:
         whole = planned.solution.frontier
         kept = _thinned(list(whole), self.points)
         thin = Frontier(kept, work="an iteration", knob_name="plan")
         choices = {"": _marked(self.points[self.number])}
-        reference = Point("highest clocks", planned.before.time, planned.before.energy)
+        reference = Point("highest clocks", planned.expected.time, planned.expected.energy)
         chart = figure(
             lambda frame: lay_out(thin, choices, "An iteration", reference=reference, frame=frame),
             WIDE,
@@ -284,12 +265,17 @@ class _Page:
         )
         return section("Time and energy of the plans", chart, name="frontier", about=about)
 
-    def pipelines(self) -> Markup:
+    def pipelines(self, planned: Planned) -> Markup:
+        fastest = planned.solution.frontier.fastest.time
+        most = max(point.energy for point in self.points) / len(self.points)
+
         def pace(number: int) -> str:
             straggler = self.stragglers.get(number)
             if straggler is None:
-                return "as planned"
-            return f"takes {str(straggler).partition(' takes ')[2]}"
+                slowed = self.stragglers and self.points[number].time > fastest
+                return "slowed down, as another one straggles" if slowed else "as planned"
+            said = f"takes {str(straggler).partition(' takes ')[2]}"
+            return f"{said}, found from its steps" if straggler.found else f"{said}, as reported"
 
         columns: Sequence[Column[int]] = (
             Column("pipeline", lambda n: tag("a", str(n), href=address(self.job["name"], n))),
@@ -297,7 +283,7 @@ class _Page:
             Column("time of its plan", lambda n: seconds(self.points[n].time, 4), number=True),
             Column(
                 "energy of its plan",
-                lambda n: joules(self.points[n].energy / len(self.points)),
+                lambda n: joules(self.points[n].energy / len(self.points), like=most),
                 number=True,
             ),
             Column("clocks", lambda n: str(self.points[n].knob), optional=True),
@@ -305,35 +291,17 @@ class _Page:
         inner = table(
             "Pipelines",
             columns,
-            range(len(self.points))[:_MAX_ROWS],
+            range(len(self.points))[:MAX_ROWS],
             kind=lambda n: "chosen" if n == self.number else "",
         )
         about = "A straggler runs its fastest plan; the other pipelines slow down to its pace."
         return section("Pipelines", inner, name="pipelines", about=about)
 
-    def clocks(self) -> Markup:
-        plan = self.points[self.number].knob
-        found: dict[tuple[int, str], list[float]] = {}
-        for place in range(self.job["pp_degree"]):
-            for operation, option in plan.of_device(place):
-                if option.frequency is not None:
-                    label = f"{operation.instruction} of stage {operation.stage}"
-                    found.setdefault((place, label), []).append(option.frequency)
-        columns: Sequence[Column[tuple[int, str]]] = (
-            Column("PP rank", lambda key: key[0], optional=True),
-            Column("computation", lambda key: key[1]),
-            Column("lowest", lambda key: _clock(min(found[key])), number=True),
-            Column("mean", lambda key: _clock(sum(found[key]) / len(found[key])), number=True),
-            Column("highest", lambda key: _clock(max(found[key])), number=True),
-        )
-        inner = table("Clocks of the plan", columns, list(found)[:_MAX_ROWS])
-        return section(f"Clocks of pipeline {self.number}", inner, name="clocks")
-
     # --- ranks ----------------------------------------------------------------------------------
 
     def ranks(self) -> Markup:
         own = [rank for rank in self.job["ranks"] if rank["dp_rank"] == self.number]
-        inner: Content = table("Ranks", _RANKS, own[:_MAX_ROWS], kind=_rank_kind)
+        inner: Content = table("Ranks", _RANKS, own[:MAX_ROWS], kind=_rank_kind)
         if not own:
             inner = tag("p", "No rank has registered.", class_="about")
         return section(f"Ranks of pipeline {self.number}", inner, name="ranks")
@@ -341,10 +309,6 @@ class _Page:
 
 def _rank_kind(rank: Mapping[str, Any]) -> str:
     return "muted" if rank["state"] in ("ended", "lost") else ""
-
-
-def _clock(megahertz: float) -> str:
-    return f"{digits(megahertz)} MHz"
 
 
 def _state(rank: Mapping[str, Any]) -> Content:
@@ -355,17 +319,34 @@ def _state(rank: Mapping[str, Any]) -> Content:
         )
     if rank["state"] == "lost":
         return tag("span", "lost: no longer responds", class_="bad")
+    if rank["measuring"] is not None:
+        return join("measuring", tag("span", _measuring(rank["measuring"]), class_="why below"))
     return str(rank["state"])
+
+
+def _measuring(progress: Mapping[str, Any]) -> str:
+    said = f"step {min(progress['steps'] + 1, progress['expected_steps'])} of about "
+    said += str(progress["expected_steps"])
+    left = progress["seconds_left"]
+    return said if left is None else f"{said}, {about_left(left)}"
+
+
+def _clocks(rank: Mapping[str, Any]) -> Content:
+    progress = rank["measuring"]
+    if progress is not None:
+        return f"{progress['clocks']} of {progress['expected_clocks']}"
+    return rank["clocks_measured"] or NONE
 
 
 _RANKS: Sequence[Column[Mapping[str, Any]]] = (
     Column("rank", lambda rank: rank["rank"]),
-    Column("PP rank", lambda rank: rank["pp_rank"], number=True),
+    Column("place", lambda rank: rank["pp_rank"], number=True),
     Column("TP rank", lambda rank: rank["tp_rank"], number=True, optional=True),
     Column("GPU", lambda rank: rank["gpu"], optional=True),
     Column("state", _state),
     Column("instructions", lambda rank: rank["instructions"] or NONE, number=True, optional=True),
-    Column("clocks measured", lambda rank: rank["clocks_measured"] or NONE, number=True),
+    Column("clocks measured", _clocks, number=True),
+    Column("reports", lambda rank: rank["reports"] or NONE, number=True, optional=True),
 )
 
 
@@ -387,16 +368,3 @@ def _short(status: str) -> str:
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:].rstrip(".") + "."
-
-
-def message_facts(found: Messages) -> list[tuple[str, Content, Content]]:
-    """Return the slowest link, and the other links' times, if any is known."""
-    if not found.links:
-        return []
-    slowest = max(found.links, key=lambda stage: found.links[stage])
-    said = f"between stages {slowest} and {slowest + 1}"
-    others = [time for stage, time in found.links.items() if stage != slowest]
-    if others:
-        said += f"; {seconds(min(others))} to {seconds(max(others))} on other links"
-    said += "; both ranks wait for each" if found.block else ""
-    return [("Slowest message", seconds(found.links[slowest]), said)]

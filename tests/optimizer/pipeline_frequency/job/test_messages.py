@@ -135,6 +135,8 @@ def test_measurements_come_back():
         Directive(2, "cannot plan", "too large"),
         Directive(3, "plan", "", (1410.0, None, 1200.0), 1.5, 900.0),
         Directive(4, "plan", "", (), 1.5, 900.0),
+        Directive(5, "plan", "", (1410.0,), 1.5, 900.0, reference=31),
+        Directive(5, "plan", "", (1410.0, 1200.0), 1.5, 9.0, True, not_before=(0.0, 0.25)),
     ],
     ids=str,
 )

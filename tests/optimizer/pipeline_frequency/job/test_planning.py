@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 from tests.optimizer.pipeline_frequency.job.reports import (
     CLOCKS,
@@ -14,9 +16,13 @@ from tests.optimizer.pipeline_frequency.job.reports import (
 from tests.present import present
 
 from zeus.errors import PipelineError
+from zeus.frontier import Point
 from zeus.optimizer.pipeline_frequency import Profile, build, solve
+from zeus.optimizer.pipeline_frequency._plan import Plan
 from zeus.optimizer.pipeline_frequency._schedules import SCHEDULES, Shape
+from zeus.optimizer.pipeline_frequency._total_power import total_power
 from zeus.optimizer.pipeline_frequency.job._messages import Instruction, Straggler
+from zeus.optimizer.pipeline_frequency.job._objective import PipelineObjective
 from zeus.optimizer.pipeline_frequency.job._planning import Messages, assemble, plan
 
 LOADS = (1.0, 1.1, 1.0, 1.3)
@@ -88,6 +94,38 @@ def test_clocks_come_in_the_order_of_the_rank():
     assert planned.solution.frontier.fastest.energy < planned.before.energy
 
 
+def test_delays_count_from_when_a_place_could_begin():
+    planned = plan(complete(seen("1f1b"), loads=LOADS))
+    fastest = planned.solution.frontier.fastest
+    assert all(planned.delays(fastest, place) is None for place in range(4))
+    free = fastest.knob.execute()
+    numbers = [n for n, each in enumerate(free.pipeline.operations) if each.device == 2]
+    not_before = array("d", bytes(8 * len(free.starts)))
+    for place in (0, 3):
+        not_before[numbers[place]] = free.starts[numbers[place]] + 0.25 * (place + 1)
+    choices = array("H", map(tuple.index, fastest.knob.menu.options, free.options))
+    late = Plan(
+        fastest.knob.menu, choices.tobytes(), 9.0, 9.0, 9.0, not_before=not_before.tobytes()
+    )
+    point = Point(late, 9.0, 9.0)
+    begin = free.starts[numbers[0]]  # when its input arrives
+    expected = [0.25, 0.0, 0.0, free.starts[numbers[3]] + 1.0 - begin]
+    expected += [0.0] * (len(numbers) - 4)
+    assert planned.delays(point, 2) == pytest.approx(expected)
+    assert planned.delays(point, 1) is None
+    answer = planned.directive(point, 2, 7, capped=True)
+    assert (answer.version, answer.capped) == (7, True)
+    assert answer.not_before == planned.delays(point, 2)
+
+
+def test_a_plan_that_keeps_a_swing_is_made_for_an_objective_that_has_one():
+    job = complete(seen("1f1b"), loads=LOADS)
+    watts = total_power(plan(job).before).swing
+    job.objective = PipelineObjective(power_swing=0.5 * watts)
+    for each in plan(job).solution.plans:
+        assert total_power(each.execute()).swing <= 0.5 * watts
+
+
 def test_communication_has_no_clock_and_takes_its_time():
     sequence = [Instruction("forward"), Instruction("communication"), Instruction("backward")]
     planned = plan(complete([sequence, sequence]))
@@ -102,10 +140,12 @@ def test_gpus_of_a_place_count_with_the_longest_time_and_all_their_energy():
     slow = measured(sequence, {("forward", 0): 2.0})
     job.put_measurements(1, "session 1", slow, 4.0)
     pipeline, *_ = assemble(job)
-    # Pipeline 0 takes 0.2 s because of its second GPU, pipeline 1 takes 0.1 s.
+    # Pipeline 0 takes 0.2 s because of its second GPU, pipeline 1 takes 0.1 s: it straggles.
     forward = pipeline.operations[0].options[0]
-    assert forward.time == pytest.approx((0.2 + 0.1) / 2)
-    assert forward.energy == pytest.approx(((30 + 60) / 2 + 30) / 2)
+    assert (forward.time, forward.energy) == pytest.approx((0.1, 30))
+    job.put_measurements(2, "session 2", slow, 5.0)
+    forward = assemble(job).pipeline.operations[0].options[0]
+    assert (forward.time, forward.energy) == pytest.approx((0.2, (30 + 60) / 2))
     assert (pipeline.tensor_parallel, pipeline.data_parallel) == (2, 2)
 
 
@@ -114,7 +154,7 @@ def test_blocking_power_is_measured_where_there_is_time_and_told_beats_measured(
     job = complete(orders)
     job.put_measurements(3, "session 3", measured(orders[3], power=None), 4.0)
     job.put_measurements(2, "session 2", measured(orders[2], power=110.0), 4.0)
-    assert assemble(job).blocking_power == pytest.approx(90.0)
+    assert assemble(job).blocking_power == pytest.approx(80.0), "the median"
     told = complete(orders)
     told.register(registration(0, (1, 4, 1), "again", blocking_power=55.0), 4.0, lambda _: True)
     told.put_sequence(0, "again", orders[0], 4.0)

@@ -4,32 +4,47 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from sqlalchemy import select, update
 from tests.optimizer.pipeline_frequency.job.reports import (
     instructions,
     measured,
     registering,
     registration,
 )
+from tests.present import present
 
 from zeus.errors import JobConflictError, PipelineError, UnknownJobError
 from zeus.optimizer.pipeline_frequency._schedules import Shape, one_forward_one_backward
+from zeus.optimizer.pipeline_frequency.api._answers import PipelineInfo
 from zeus.optimizer.pipeline_frequency.api._commands import (
     DeletePipeline,
     Leave,
     ListPipelines,
     PutMeasurements,
     PutSequence,
+    ReportProgress,
+    ReportSteps,
     ReportStraggler,
     ReportTrouble,
     ShowFrontier,
+    ShowHistory,
     ShowPipeline,
     ShowPlan,
 )
-from zeus.optimizer.pipeline_frequency.job._messages import Instruction, Straggler
-from zeus.optimizer.pipeline_frequency.storage._service import LEASE, Pipelines
+from zeus.optimizer.pipeline_frequency.job._messages import (
+    Instruction,
+    StepReport,
+    StepSums,
+    Straggler,
+)
+from zeus.optimizer.pipeline_frequency.job._progress import Progress
+from zeus.optimizer.pipeline_frequency.storage._presence import LEASE
+from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.store import Store
+from zeus.store._tables import pipeline_histories
 
 ORDERS = [instructions(steps, 2) for steps in one_forward_one_backward(Shape(2, 2, 4))]
 
@@ -291,3 +306,133 @@ def test_jobs_are_listed_and_forgotten(store, time):
         api.do(ShowPlan(job="one", rank=0, session="session 0"))
     tell_all(api, job="one")
     assert api.do(ShowPipeline(job="one"))["version"] == 2
+
+
+def test_progress_is_that_of_ranks_that_measure_now(store, time):
+    api = Pipelines(store, time)
+    for rank in (0, 1):
+        who = registration(rank)
+        api.do(registering("test", who))
+        api.do(PutSequence(job="test", rank=rank, session=who.session, instructions=ORDERS[rank]))
+
+    def report(rank: int, *progress: Any) -> None:
+        of: dict[str, Any] = {"job": "test", "rank": rank, "session": f"session {rank}"}
+        answer = api.do(ReportProgress(**of, progress=Progress(*progress)))
+        assert answer.state == "measure"
+
+    assert api.do(ShowPipeline(job="test"))["progress"] == ""
+    report(0, 5, 6, 4, 6, 8.0)
+    report(1, 4, 9, 3, 6, 8.0)
+    found = api.do(ShowPipeline(job="test"))
+    assert found["progress"] == "measuring, step 5 of about 9, about 40 seconds left"
+    assert api.do(ListPipelines())[0]["progress"] == found["progress"]
+    assert found["ranks"][0]["measuring"] == {
+        "steps": 5,
+        "expected_steps": 6,
+        "clocks": 4,
+        "expected_clocks": 6,
+        "seconds_left": 8.0,
+    }
+    loads = {("forward", 0): 1.0, ("backward", 0): 1.0}
+    reported = measured(ORDERS[1], loads).to_dict()
+    api.do(PutMeasurements(job="test", rank=1, session="session 1", **reported))
+    found = api.do(ShowPipeline(job="test"))
+    assert found["progress"] == "measuring, step 6 of about 6, about 8 seconds left"
+    assert found["ranks"][1]["measuring"] is None
+    time.now += 2 * LEASE
+    assert api.do(ShowPipeline(job="test"))["progress"] == "", "a lost rank measures nothing"
+
+
+def report_steps(api: Pipelines, steps: int, *, rank: int = 0, references: int = 1) -> None:
+    """A rank tells of steps of 2 s and 100 J under the plan, and reference steps of 150 J."""
+    version = api.do(ShowPipeline(job="test"))["version"]
+
+    def sums(count: int, joules: float) -> StepSums:
+        return StepSums(count, 2.0 * count, 4.0 * count, 2.0 * count, count, joules * count)
+
+    report = StepReport(version, sums(steps, 100.0), sums(references, 150.0), StepSums())
+    api.do(ReportSteps(job="test", rank=rank, session=f"session {rank}", report=report))
+
+
+def test_the_history_outlives_a_restart_and_goes_on(store, storage, time):
+    api = Pipelines(store, time)
+    tell_all(api)
+    for steps in (5, 10, 15):
+        report_steps(api, steps)
+        time.now += 10.0
+    api.close()
+    before = api.do(ShowHistory(job="test"))
+    assert before["periods"][0]["steps"] == 15
+    assert before["periods"][0]["planned"] is not None
+    assert before["energy"] == {"since": 1000.0, "joules": 15 * 100 + 150.0, "steps": 16}
+    other = Store(storage)
+    again = Pipelines(other, time)
+    assert again.do(ShowHistory(job="test")) == before
+    report_steps(again, 20)
+    found = again.do(ShowHistory(job="test"))
+    assert found["periods"][0]["steps"] == 20
+    assert present(found["energy"])["joules"] == 20 * 100 + 150.0, "each step counts once"
+    assert [each["steps"] for each in found["points"]] == [10, 5, 5]
+    again.do(DeletePipeline(job="test"))
+    tell_all(again)
+    assert again.do(ShowHistory(job="test")) == {"periods": [], "points": [], "energy": None}
+    other.close()
+
+
+def test_two_servers_on_one_store_write_one_history(store, storage, time):
+    """Ranks may report now to one and now to the other."""
+    other = Store(storage)
+    servers = Pipelines(store, time), Pipelines(other, time)
+    tell_all(servers[0])
+    for steps in range(1, 41):
+        for rank in (0, 1):
+            report_steps(servers[(steps + rank) % 2], steps, rank=rank)
+        time.now += 2.0
+    for server in servers:
+        server.close()
+    for server in servers:
+        found = server.do(ShowHistory(job="test"))
+        assert (found["periods"][0]["steps"], found["periods"][0]["ranks"]) == (40, 2)
+        assert present(found["energy"])["joules"] == 2 * (40 * 100 + 150.0)
+    other.close()
+
+
+def test_a_damaged_history_is_kept_and_the_job_goes_on(store, time, caplog):
+    api = Pipelines(store, time)
+    tell_all(api)
+    report_steps(api, 5)
+    api.close()
+    with store.writing() as connection:
+        connection.execute(update(pipeline_histories).values(record="{}"))
+    again = Pipelines(store, time)
+    report_steps(again, 6)
+    again.close()
+    assert again.do(ShowHistory(job="test"))["periods"][0]["steps"] == 6
+    assert "cannot be read" in caplog.text
+    with store.reading() as connection:
+        assert connection.execute(select(pipeline_histories.c.record)).scalar() == "{}"
+
+
+def test_a_large_job_gets_a_first_plan_while_the_rest_is_planned(store, time):
+    seen: list[PipelineInfo] = []
+
+    def look(job: str) -> None:
+        seen.append(api.do(ShowPipeline(job=job)))
+
+    api = Pipelines(store, time, changed=look, planning_seconds=20.0)
+    orders = [instructions(steps, 2) for steps in one_forward_one_backward(Shape(2, 2, 501))]
+    for rank, order in enumerate(orders):
+        who = registration(rank)
+        api.do(registering("test", who))
+        api.do(PutSequence(job="test", rank=rank, session=who.session, instructions=order))
+        loads = {("forward", 0): 1.0 + 0.3 * rank, ("backward", 0): 1.0 + 0.3 * rank}
+        reported = measured(order, loads).to_dict()
+        answer = api.do(PutMeasurements(job="test", rank=rank, session=who.session, **reported))
+    first, last = seen
+    assert (first["status"], last["status"]) == ("planned", "planned")
+    assert first["progress"] == "planning the rest"
+    assert api.do(ShowPipeline(job="test"))["progress"] == ""
+    assert (answer.state, answer.version) == ("plan", last["version"])
+    assert last["version"] == first["version"] + 1
+    messages = [each.message for each in api.events("test") if each.kind == "plan"]
+    assert [message.startswith("a first plan") for message in messages] == [False, True]

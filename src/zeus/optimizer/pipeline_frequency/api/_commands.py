@@ -16,6 +16,7 @@ from zeus.errors import PipelineError
 from zeus.optimizer.pipeline_frequency.api._answers import (
     EventInfo,
     FrontierInfo,
+    HistoryInfo,
     OperationInfo,
     OptionInfo,
     PipelineInfo,
@@ -25,9 +26,12 @@ from zeus.optimizer.pipeline_frequency.job import _messages as messages
 from zeus.optimizer.pipeline_frequency.job._messages import (
     Directive,
     Registration,
+    StepReport,
     StepTimes,
     Straggler,
 )
+from zeus.optimizer.pipeline_frequency.job._objective import PipelineObjective
+from zeus.optimizer.pipeline_frequency.job._progress import Progress
 from zeus.transport._command import Answer, Command
 
 MAX_WAIT = 60.0  # seconds
@@ -136,6 +140,11 @@ class PutMeasurements(OfSession[Directive]):
         blocking_power: Watts between instructions; `None` if there was no time between any.
         steps: Number of steps measured.
         passages: Start and end times of some of these steps.
+        variation: Relative standard deviation of the time of an instruction.
+        shared: Share of that variance that the instructions of a microbatch have in common.
+        lag: Seconds from the request for a clock until it is in force.
+        revision: Number of the report: later ones are more precise.
+        urgent: Whether an earlier report has become wrong.
     """
 
     method = "PUT"
@@ -145,6 +154,43 @@ class PutMeasurements(OfSession[Directive]):
     blocking_power: messages.Watts | None = None
     steps: Annotated[int, Whole(0, 1_000_000)] = 0
     passages: Annotated[list[dict[str, Any]] | tuple[()], Items(StepTimes, 0, 8)] = ()
+    variation: Annotated[float, Number(0, 10)] = 0.0
+    shared: Annotated[float, Number(0, 1)] = 0.0
+    lag: Annotated[float, Number(0, 10)] = 0.0
+    revision: Annotated[int, Whole(1, 2**31 - 1)] = 1
+    urgent: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportProgress(OfSession[Directive]):
+    """Report how far a rank has come with measuring.
+
+    Attributes:
+        session: The session that it registered with.
+        progress: Steps and clocks so far, and how many there will be.
+    """
+
+    method = "POST"
+    path = "/api/pipelines/{name}/ranks/{rank}/progress"
+    inline = "progress"
+
+    progress: Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportSteps(OfSession[Directive]):
+    """Report time and energy of steps under the plan, and of reference steps.
+
+    Attributes:
+        session: The session that it registered with.
+        report: The steps.
+    """
+
+    method = "POST"
+    path = "/api/pipelines/{name}/ranks/{rank}/steps"
+    inline = "report"
+
+    report: StepReport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +224,6 @@ class ShowPlan(OfSession[Directive]):
         session: The session that it registered with.
         version: Version that the rank has.
         wait: Seconds to wait for another version, at most.
-        step_time: Seconds that a step takes under the plan, if known.
     """
 
     method = "GET"
@@ -187,7 +232,6 @@ class ShowPlan(OfSession[Directive]):
 
     version: Annotated[int, Whole(0, 2**31 - 1)] = 0
     wait: Annotated[float, Number(0, MAX_WAIT)] = 0.0
-    step_time: Annotated[float, Number(0, messages.MAX_SECONDS)] | None = None
 
     @property
     def patience(self) -> float:
@@ -249,6 +293,14 @@ class ShowOperations(OfJob[list[OperationInfo]]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShowHistory(OfJob[HistoryInfo]):
+    """Return the plans of a job so far, with time and energy of their steps over time."""
+
+    method = "GET"
+    path = "/api/pipelines/{name}/history"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShowEvents(OfJob[list[EventInfo]]):
     """Return the events of a job, the latest first."""
 
@@ -269,10 +321,23 @@ class ReportStraggler(OfJob[PipelineInfo]):
     straggler: Straggler
 
 
+@dataclass(frozen=True, kw_only=True)
+class SetObjective(OfJob[PipelineInfo]):
+    """Set what a running job is planned for: its ranks follow it from their next iteration on."""
+
+    method = "PUT"
+    path = "/api/pipelines/{name}/objective"
+    inline = "objective"
+
+    objective: PipelineObjective
+
+
 COMMANDS: tuple[type[PipelineCommand[Any]], ...] = (
     RegisterRank,
     PutSequence,
     PutMeasurements,
+    ReportProgress,
+    ReportSteps,
     ReportTrouble,
     Leave,
     ShowPlan,
@@ -282,7 +347,9 @@ COMMANDS: tuple[type[PipelineCommand[Any]], ...] = (
     ShowFrontier,
     ShowProfile,
     ShowOperations,
+    ShowHistory,
     ShowEvents,
     ReportStraggler,
+    SetObjective,
 )
 """All commands that a server accepts."""

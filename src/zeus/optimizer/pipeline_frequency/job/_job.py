@@ -31,11 +31,15 @@ from zeus.optimizer.pipeline_frequency.job._messages import (
     StepTimes,
     Straggler,
 )
+from zeus.optimizer.pipeline_frequency.job._objective import PipelineObjective
+from zeus.optimizer.pipeline_frequency.job._previous import PreviousProfile, previous_profiles
 
 _MICROBATCH, _STAGE = Whole(0, MAX_INSTRUCTIONS), Whole(0, MAX_STAGES)
 _CLOCK = Number(0, MAX_MEGAHERTZ, above=True)
 _NOTE = Text(2_000, empty=True)
 _SHOWN = 8  # ranks listed in a message
+STRAGGLES, RECOVERED = 1.04, 1.02
+"""From which ratio to its peers' a pipeline straggles, and below which it does not any more."""
 
 Alive = Callable[[int], bool]
 
@@ -110,9 +114,13 @@ class PipelineJob:
         changes: Number of changes of any kind.
         inputs: Number of changes of a plan's inputs.
         planned: Whether a plan is deployed for these inputs.
+        stale: Whether it is to be replaced, because more precise measurements have come.
+        revision: Number of the measurements that it was made from.
         failure: Why they allow no plan.
         ranks: Ranks by number.
         stragglers: Straggler reports by pipeline.
+        objective: What it is planned for.
+        previous: Measurements of the run before.
         happenings: New events, to be stored.
         dirty: Numbers of ranks that changed since the last save.
     """
@@ -126,9 +134,13 @@ class PipelineJob:
     changes: int = 0
     inputs: int = 0
     planned: bool = False
+    stale: bool = False
+    revision: int = 1
     failure: str = ""
     ranks: dict[int, Rank] = field(default_factory=dict)
     stragglers: dict[int, Straggler] = field(default_factory=dict)
+    objective: PipelineObjective = field(default_factory=PipelineObjective)
+    previous: list[PreviousProfile] = field(default_factory=list)
     happenings: list[JobEvent] = field(default_factory=list)
     dirty: set[int] = field(default_factory=set)
 
@@ -234,8 +246,48 @@ class PipelineJob:
             _check_passage(passage, len(record.sequence))
         if record.measured == measured:
             return
-        record.measured, record.late = measured, self.planned
+        revised, record.measured = record.measured is not None, measured
+        if self.planned and revised:
+            self._revise(rank, measured, at)
+            return
+        record.late = self.planned
         self._input_changed(rank, at)
+
+    def _revise(self, rank: int, measured: Measured, at: float) -> None:
+        """Have the plan replaced once all ranks have measured again; until then it stays."""
+        self._changed(rank, at)
+        if measured.urgent:
+            self._happen(at, "drift", f"rank {rank}: instructions take another time than before")
+        elif self._least_revision() <= self.revision:
+            return
+        self.inputs += 1
+        self.stale = True
+        self._count_late_ones()
+
+    def _count_late_ones(self) -> None:
+        """Let measurements count that came after the plan, now that it is made again."""
+        for number, record in self.ranks.items():
+            if record.late:
+                record.late = False
+                self.dirty.add(number)
+
+    def _least_revision(self) -> int:
+        return min(
+            rank.measured.revision
+            for rank in self.ranks.values()
+            if rank.measured is not None and not rank.late
+        )
+
+    def measure_again(self, said: str, at: float) -> None:
+        """Discard all measurements, so that all ranks measure again; `said` is the reason."""
+        for number, rank in self.ranks.items():
+            rank.measured = None
+            self.dirty.add(number)
+        self.planned, self.failure, self.stale = False, "", False
+        self.inputs += 1
+        self.version += 1
+        self._happen(at, "slower", said)
+        self._changed(None, at)
 
     def put_trouble(self, rank: int, session: str, said: str, at: float) -> None:
         """Record that a rank cannot take part; `said` is the reason."""
@@ -274,6 +326,49 @@ class PipelineJob:
         self.version += 1
         self._changed(None, at)
 
+    def put_objective(self, objective: PipelineObjective, at: float) -> None:
+        """Set what the job is planned for; from the next iteration on, its ranks follow it."""
+        if objective == self.objective:
+            return
+        capped = objective.bounds != self.objective.bounds
+        self.objective = objective
+        self._happen(at, "objective", str(objective))
+        if capped and self.planned:
+            self.inputs += 1
+            self.stale = True
+        elif capped and self.failure:
+            self.inputs += 1
+            self.failure = ""
+        self.version += 1
+        self._changed(None, at)
+
+    def known_before(self, record: Rank) -> Measured | None:
+        """Return the measurements of the run before for a rank's place, if it does the same."""
+        for each in self.previous:
+            if each.fits(record):
+                return each.measured
+        return None
+
+    def judged(self, pipeline: int, slowdown: float) -> Straggler | None:
+        """Return a straggler that the times of steps show, or its recovery; `None` for no change.
+
+        What was reported about a pipeline is not overruled.
+
+        Args:
+            pipeline: Index of the pipeline.
+            slowdown: How many times as long as its peers it takes.
+        """
+        known = self.stragglers.get(pipeline)
+        if known is not None and not known.found:
+            return None
+        if known is None:
+            found = slowdown >= STRAGGLES
+            return Straggler(pipeline, slowdown=slowdown, found=True) if found else None
+        if slowdown < RECOVERED:
+            return Straggler(pipeline, healthy=True, found=True)
+        moved = abs(slowdown / (known.slowdown or 1.0) - 1) > STRAGGLES - 1
+        return Straggler(pipeline, slowdown=slowdown, found=True) if moved else None
+
     def forget_gone_stragglers(self, at: float, alive: Alive) -> None:
         """Drop reports about pipelines with no living rank: no one waits for those."""
         for pipeline in list(self.stragglers):
@@ -291,17 +386,36 @@ class PipelineJob:
 
     def deploy(self, said: str, at: float) -> None:
         """Record that there is a plan for the current inputs."""
-        self.planned, self.failure = True, ""
+        self.planned, self.failure, self.stale = True, "", False
+        self.revision = self._least_revision()
         self._happen(at, "plan", said)
         self.version += 1
         self._changed(None, at)
 
     def fail(self, said: str, at: float) -> None:
         """Record that the current inputs allow no plan; `said` is the reason."""
-        self.planned, self.failure = False, said
+        self.planned, self.failure, self.stale = False, said, False
         self._happen(at, "plan", f"cannot plan: {said}")
         self.version += 1
         self._changed(None, at)
+
+    def remark(self, kind: str, said: str, at: float) -> None:
+        """Record an event that changes nothing."""
+        self._happen(at, kind, said)
+        self._changed(None, at)
+
+    def inputs_only(self) -> PipelineJob:
+        """Return a copy of a plan's inputs, which other threads cannot change meanwhile."""
+        return PipelineJob(
+            self.name,
+            self.degrees,
+            self.created,
+            self.updated,
+            inputs=self.inputs,
+            planned=self.planned,
+            ranks={number: Rank(**vars(rank)) for number, rank in self.ranks.items()},
+            objective=self.objective,
+        )
 
     # --- queries ----------------------------------------------------------------------------------
 
@@ -352,7 +466,8 @@ class PipelineJob:
 
     def wants_plan(self) -> bool:
         """Return whether all inputs of a plan are known, and there is no plan yet."""
-        return not (self.planned or self.trouble()) and all(self.contributions())
+        has_plan = self.planned and not self.stale
+        return not (has_plan or self.trouble()) and all(self.contributions())
 
     def work(self) -> int:
         """Return the number of instructions of a pipeline times the number of clocks of each."""
@@ -409,9 +524,10 @@ class PipelineJob:
 
     def _begin_anew(self, at: float) -> None:
         """Start a new run: no rank of the previous one is left, and its measurements are void."""
+        self.previous = previous_profiles(self.ranks.values()) or self.previous
         self.ranks.clear()
         self.stragglers.clear()
-        self.planned, self.failure = False, ""
+        self.planned, self.failure, self.stale = False, "", False
         self.version += 1
         self._happen(at, "run", "a new run begins")
 
@@ -422,12 +538,9 @@ class PipelineJob:
             return
         self.inputs += 1
         if self.planned or self.failure:
-            self.planned, self.failure = False, ""
+            self.planned, self.failure, self.stale = False, "", False
             self.version += 1
-        for number, record in self.ranks.items():
-            if record.late:
-                record.late = False
-                self.dirty.add(number)
+        self._count_late_ones()
 
     def _changed(self, rank: int | None, at: float) -> None:
         self.changes += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from typing import Annotated, Any, NamedTuple
 
 from zeus._rules import Items, Note, Number, Text, Whole, enforce
@@ -206,12 +206,22 @@ class Measured:
         blocking_power: Watts between instructions; `None` if there was no time between any.
         steps: Number of steps measured.
         passages: Start and end times of some of these steps.
+        variation: Relative standard deviation of the time of an instruction from its mean.
+        shared: Share of that variance that the instructions of a microbatch have in common.
+        lag: Seconds from the request for a clock until it is in force.
+        revision: Number of the report: later ones are more precise.
+        urgent: Whether an earlier report has become wrong.
     """
 
     options: Mapping[InstructionKind, Sequence[Option]]
     blocking_power: float | None
     steps: int
     passages: tuple[StepTimes, ...] = ()
+    variation: float = 0.0
+    shared: float = 0.0
+    lag: float = 0.0
+    revision: int = 1
+    urgent: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -232,6 +242,11 @@ class Measured:
                 {"step": each.step, "begins": list(each.begins), "ends": list(each.ends)}
                 for each in self.passages
             ],
+            "variation": self.variation,
+            "shared": self.shared,
+            "lag": self.lag,
+            "revision": self.revision,
+            "urgent": self.urgent,
         }
 
     @classmethod
@@ -257,7 +272,99 @@ class Measured:
             StepTimes(each["step"], tuple(each["begins"]), tuple(each["ends"]))
             for each in record.get("passages", ())
         )
-        return cls(options, record["blocking_power"], record["steps"], passages)
+        return cls(
+            options,
+            record["blocking_power"],
+            record["steps"],
+            passages,
+            record.get("variation", 0.0),
+            record.get("shared", 0.0),
+            record.get("lag", 0.0),
+            record.get("revision", 1),
+            record.get("urgent", False),
+        )
+
+
+@dataclass(frozen=True)
+class StepSums:
+    """Steps of one rank, added up.
+
+    Attributes:
+        steps: Number of steps.
+        seconds: Their total time, from begin to end of the step.
+        squares: Sum of their squared times.
+        span: Total time from the first to the last instruction of each.
+        measured: Number of those whose energy is known.
+        joules: Total energy of these.
+    """
+
+    steps: Annotated[int, Whole(0, 2**53)] = 0
+    seconds: Annotated[float, Number(0, MAX_SECONDS * 1e6)] = 0.0
+    squares: Annotated[float, Number(0, 1e24)] = 0.0
+    span: Annotated[float, Number(0, MAX_SECONDS * 1e6)] = 0.0
+    measured: Annotated[int, Whole(0, 2**53)] = 0
+    joules: Annotated[float, Number(0, 1e18)] = 0.0
+
+    def plus(self, seconds: float, span: float) -> StepSums:
+        """Return it with one more step of a time and a span."""
+        return replace(
+            self,
+            steps=self.steps + 1,
+            seconds=self.seconds + seconds,
+            squares=self.squares + seconds * seconds,
+            span=self.span + span,
+        )
+
+    def plus_energy(self, joules: float) -> StepSums:
+        """Return it with the energy of one more step."""
+        return replace(self, measured=self.measured + 1, joules=self.joules + joules)
+
+    def joined(self, other: StepSums) -> StepSums:
+        """Return the steps of both."""
+        return StepSums(
+            *(one + two for one, two in zip(astuple(self), astuple(other), strict=True))
+        )
+
+    def minus(self, other: StepSums) -> StepSums:
+        """Return these steps without earlier ones, which are among them."""
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return StepSums(*(max(one - two, 0) for one, two in pairs))
+
+    @property
+    def time(self) -> float | None:
+        """Mean seconds of a step; `None` without steps."""
+        return self.seconds / self.steps if self.steps else None
+
+    @property
+    def energy(self) -> float | None:
+        """Mean joules of a step; `None` if none is known."""
+        return self.joules / self.measured if self.measured else None
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """Steps of one rank under a plan, and reference steps at the highest clocks.
+
+    Attributes:
+        version: Version of the plan.
+        plan: All steps under it.
+        reference: All reference steps since the rank began.
+        recent: The latest steps under the plan.
+        explored: All steps since the rank began in which it explored clocks.
+    """
+
+    version: Annotated[int, Whole(0, 2**31 - 1)]
+    plan: StepSums
+    reference: StepSums
+    recent: StepSums
+    explored: StepSums = StepSums()
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> StepReport:
+        """Return the report from its JSON form."""
+        names = ("plan", "reference", "recent", "explored")
+        sums = {name: StepSums(**record.get(name, {})) for name in names}
+        return cls(record["version"], **sums)
 
 
 @dataclass(frozen=True)
@@ -273,6 +380,12 @@ class Directive:
             absent without a plan.
         time: Seconds of an iteration by the plan.
         energy: Joules of an iteration of all pipelines, if all followed this plan.
+        capped: Whether the power is capped, so that no step may run at the highest clocks.
+        known: To "measure": measurements of the previous run, to be verified.
+        reference: Number of a step that runs at the highest clocks in all ranks, besides the
+            regular ones: after a drift, what a plan saves is measured again soon.
+        not_before: Seconds from when the rank could begin its first instruction of a step, before
+            which each must not begin, 0 for those that are not delayed; absent if none is.
     """
 
     version: int
@@ -281,11 +394,25 @@ class Directive:
     clocks: tuple[float | None, ...] | None = None
     time: float | None = None
     energy: float | None = None
+    capped: bool = False
+    known: Measured | None = None
+    reference: int | None = None
+    not_before: tuple[float, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        clocks = None if self.clocks is None else list(self.clocks)
-        return {**asdict(self), "clocks": clocks}
+        return {
+            "version": self.version,
+            "state": self.state,
+            "message": self.message,
+            "clocks": None if self.clocks is None else list(self.clocks),
+            "time": self.time,
+            "energy": self.energy,
+            "capped": self.capped,
+            "known": None if self.known is None else self.known.to_dict(),
+            "reference": self.reference,
+            "not_before": None if self.not_before is None else list(self.not_before),
+        }
 
     @classmethod
     def from_dict(cls, record: Any) -> Directive:
@@ -295,7 +422,7 @@ class Directive:
             ServerError: If the record is invalid.
         """
         try:
-            clocks = record["clocks"]
+            clocks, delays = record["clocks"], record.get("not_before")
             return cls(
                 int(record["version"]),
                 str(record["state"]),
@@ -303,6 +430,10 @@ class Directive:
                 None if clocks is None else tuple(map(_clock, clocks)),
                 record["time"],
                 record["energy"],
+                bool(record.get("capped", False)),
+                None if record.get("known") is None else Measured.from_dict(record["known"]),
+                None if record.get("reference") is None else int(record["reference"]),
+                None if delays is None else tuple(map(float, delays)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ServerError(f"the server's response is invalid: {error!r}") from None
@@ -328,6 +459,7 @@ class Straggler:
         slowdown: Factor by which an iteration takes longer, 1 or more.
         iteration_time: Seconds of an iteration.
         healthy: Whether it is as fast as the others again.
+        found: Whether this follows from the times of steps, rather than from a report.
 
     Raises:
         PipelineError: If not exactly one is given, or one is out of range.
@@ -337,6 +469,7 @@ class Straggler:
     slowdown: Annotated[float, Number(1, MAX_SLOWDOWN)] | None = None
     iteration_time: Seconds | None = None
     healthy: bool = False
+    found: bool = False
 
     def __post_init__(self) -> None:
         told = [self.slowdown is not None, self.iteration_time is not None, self.healthy]
@@ -352,7 +485,7 @@ class Straggler:
         if self.healthy:
             return f"pipeline {self.dp_rank} is healthy"
         if self.slowdown is not None:
-            return f"pipeline {self.dp_rank} takes {self.slowdown:g} times as long"
+            return f"pipeline {self.dp_rank} takes {self.slowdown:.4g} times as long"
         return f"pipeline {self.dp_rank} takes {self.iteration_time:g} s per iteration"
 
 

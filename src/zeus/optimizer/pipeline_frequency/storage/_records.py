@@ -15,7 +15,9 @@ from zeus.optimizer.pipeline_frequency.job._messages import (
     Straggler,
     sequence_from,
 )
-from zeus.store._tables import pipeline_events, pipeline_ranks, pipelines
+from zeus.optimizer.pipeline_frequency.job._objective import PipelineObjective
+from zeus.optimizer.pipeline_frequency.job._previous import PreviousProfile
+from zeus.store._tables import pipeline_events, pipeline_histories, pipeline_ranks, pipelines
 from zeus.store._values import damaged
 
 _KEPT_EVENTS = 1_000  # per job
@@ -82,6 +84,8 @@ def _load(connection: Connection, number: int) -> PipelineJob:
     for record in json.loads(row["stragglers"]):
         straggler = Straggler(**record)
         job.stragglers[straggler.dp_rank] = straggler
+    job.objective = PipelineObjective(**json.loads(row["objective"]))
+    job.previous = list(map(PreviousProfile.from_dict, json.loads(row["previous"])))
     statement = select(pipeline_ranks).where(pipeline_ranks.c.pipeline == number)
     for each in connection.execute(statement.order_by(pipeline_ranks.c.rank)).mappings():
         job.ranks[each["rank"]] = _rank(each)
@@ -134,7 +138,7 @@ def save(connection: Connection, number: int, job: PipelineJob) -> None:
 
 def forget(connection: Connection, number: int) -> None:
     """Delete a job and everything that belongs to it."""
-    for table in (pipeline_events, pipeline_ranks):
+    for table in (pipeline_events, pipeline_ranks, pipeline_histories):
         connection.execute(delete(table).where(table.c.pipeline == number))
     connection.execute(delete(pipelines).where(pipelines.c.id == number))
 
@@ -174,6 +178,8 @@ def _row(job: PipelineJob) -> dict[str, Any]:
         "planned": int(job.planned),
         "failure": job.failure,
         "stragglers": json.dumps([asdict(each) for each in job.stragglers.values()]),
+        "objective": json.dumps(job.objective.to_dict()),
+        "previous": json.dumps([each.to_dict() for each in job.previous]),
     }
 
 

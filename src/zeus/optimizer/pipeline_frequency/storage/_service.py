@@ -1,8 +1,8 @@
 """Pipeline jobs in a store: the requests of ranks and operators, answered in this process.
 
 Jobs are cached in memory, and read again when another process has changed them. Which ranks are
-alive, and how long their steps take, is in memory only. Plans are not stored but computed again
-from the stored inputs: unless its time runs out, the solver is deterministic.
+alive, and what follows from their latest steps, is in memory only. Plans are not stored but
+computed again from the stored inputs: unless its time runs out, the solver is deterministic.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from zeus._rules import Number
 from zeus.errors import (
     DamagedJobError,
     NativeCodeError,
@@ -34,37 +33,43 @@ from zeus.optimizer.pipeline_frequency.api._commands import (
     PutMeasurements,
     PutSequence,
     RegisterRank,
+    ReportProgress,
+    ReportSteps,
     ReportStraggler,
     ReportTrouble,
+    SetObjective,
     ShowEvents,
     ShowFrontier,
+    ShowHistory,
     ShowOperations,
     ShowPipeline,
     ShowPlan,
     ShowProfile,
 )
-from zeus.optimizer.pipeline_frequency.job._job import JobEvent, PipelineJob, Rank
+from zeus.optimizer.pipeline_frequency.job._job import JobEvent, PipelineJob
 from zeus.optimizer.pipeline_frequency.job._messages import (
-    MAX_SECONDS,
     NAME,
     Directive,
     Measured,
     sequence_from,
 )
 from zeus.optimizer.pipeline_frequency.job._planning import ROOM, Planned, plan
+from zeus.optimizer.pipeline_frequency.job._progress import Progress
+from zeus.optimizer.pipeline_frequency.job._supervision import Saved
 from zeus.optimizer.pipeline_frequency.storage import _records as records
-from zeus.optimizer.pipeline_frequency.storage._summaries import frontier_info, job_info, summary
+from zeus.optimizer.pipeline_frequency.storage import _summaries as summaries
+from zeus.optimizer.pipeline_frequency.storage._histories import Histories
+from zeus.optimizer.pipeline_frequency.storage._history import History, RankReport
+from zeus.optimizer.pipeline_frequency.storage._plan_cache import PlanCache
+from zeus.optimizer.pipeline_frequency.storage._presence import Presence
+from zeus.optimizer.pipeline_frequency.storage._steps import ReportedSteps
 from zeus.store._store import Store
 from zeus.transport._command import Answer
 
 logger = logging.getLogger(__name__)
 
-LEASE = 60.0  # seconds without a request after which a rank is lost
-_STEP_TIME = Number(0, MAX_SECONDS)
 _FRESH = 0.5  # seconds for which a cached job is used without checking the store
 _MAX_JOBS = 256  # cached in memory
-_MAX_PLANS = 64  # jobs whose plans are cached in memory
-_MAX_PLAN_BYTES = 512 << 20  # of all cached plans
 PLANNING_SECONDS = 30.0  # for the plans of one job
 
 
@@ -105,12 +110,12 @@ class Pipelines:
         self._solving: dict[str, threading.Lock] = {}
         self._jobs: dict[str, tuple[int, PipelineJob]] = {}
         self._checked: dict[str, float] = {}
-        self._plans: dict[str, Planned] = {}
-        self._heard: dict[tuple[str, int], float] = {}
-        self._lost: set[tuple[str, int]] = set()
-        self._step_times: dict[str, dict[int, float]] = {}
+        self._plans = PlanCache()
+        self._planning: dict[str, Limit] = {}
         self._clock = clock or (time.monotonic if now is time.time else now)
-        self._opened, self._began = now(), self._clock()
+        self._histories = Histories(store, self._clock)
+        self._steps = ReportedSteps(self._histories)
+        self._presence = Presence(now, self._clock)
 
     def do(self, command: PipelineCommand[Answer]) -> Answer:
         """Execute a command and return its answer; see `PipelinesApi`."""
@@ -130,6 +135,10 @@ class Pipelines:
                 )
             case PutMeasurements():
                 return self._put_measurements(command)
+            case ReportProgress():
+                return self._report_progress(command)
+            case ReportSteps():
+                return self._report_steps(command)
             case ReportTrouble(job=job, rank=rank, session=session, message=message):
                 return self._change(
                     job, lambda found, at: found.put_trouble(rank, session, message, at), rank
@@ -143,6 +152,10 @@ class Pipelines:
             case ReportStraggler(job=job, straggler=straggler):
                 self._change(job, lambda found, at: found.put_straggler(straggler, at), None)
                 return self._job(job)
+            case SetObjective(job=job, objective=objective):
+                self._change(job, lambda found, at: found.put_objective(objective, at), None)
+                self._see_to_plan(job)
+                return self._job(job)
             case ListPipelines(scope=scope):
                 return self._jobs_in(scope)
             case ShowPipeline(job=job):
@@ -154,6 +167,8 @@ class Pipelines:
                 return [] if planned is None else planned.profile()
             case ShowOperations(job=job, pipeline=pipeline):
                 return self._operations(job, pipeline)
+            case ShowHistory(job=job):
+                return summaries.history_info(self.history(job))
             case ShowEvents(job=job, most=most):
                 return [asdict(each) for each in self.events(job, most)]
             case DeletePipeline(job=job):
@@ -170,11 +185,12 @@ class Pipelines:
         seat = registration.seat
         standing = self._change(
             job,
-            lambda found, at: found.register(registration, at, self._living(found)),
+            lambda found, at: found.register(registration, at, self._presence.living(found)),
             seat.rank,
             create=seat.degrees,
         )
-        self._step_times.get(job, {}).pop(seat.rank, None)
+        with self._lock:
+            self._steps.forget(job, seat.rank)
         return standing
 
     def _put_measurements(self, command: PutMeasurements) -> Directive:
@@ -183,23 +199,63 @@ class Pipelines:
         standing = self._change(
             job, lambda found, at: found.put_measurements(rank, session, measured, at), rank
         )
+        if measured.urgent:
+            with self._lock:
+                self._steps.drift(job, measured.passages)
         if self._see_to_plan(job):
             return self._wait_for_plan(ShowPlan(job=job, rank=rank, session=session))
         return standing
 
+    def _report_steps(self, command: ReportSteps) -> Directive:
+        job, rank = command.job, command.rank
+        with self._lock:
+            found = self._read(job)
+            seat = found.at(rank, command.session).seat
+            self._presence.hear(job, rank)
+            self._steps.take(job, seat, command.report)
+            reported = RankReport(rank, command.session, command.report, self._now())
+            self._histories.take(job, self._jobs[job][0], reported)
+            planned = self._plans.of(found) if found.planned else None
+            change = None
+            if planned is not None and command.report.version == found.version:
+                change = self._steps.change(found, planned)
+        if change is not None:
+            self._change(job, change, None)
+        return self._standing(job, rank, command.session)
+
+    def _report_progress(self, command: ReportProgress) -> Directive:
+        job, rank = command.job, command.rank
+        with self._lock:
+            self._read(job).at(rank, command.session)
+            self._presence.hear(job, rank)
+            self._steps.explores(job, rank, command.progress)
+        return self._standing(job, rank, command.session)
+
+    def saved(self, name: str) -> Saved | None:
+        """Return what the current plan of a job saves, as measured; `None` until known."""
+        with self._lock:
+            return self._steps.saved(self._read(name))
+
+    def history(self, name: str) -> History:
+        """Return the steps of a job by plan, the latest first, and the energy of all of them."""
+        with self._lock:
+            self._read(name)
+            return self._histories.summary(name, self._jobs[name][0])
+
+    def inputs(self, name: str) -> PipelineJob:
+        """Return a copy of what the plans of a job are made from."""
+        with self._lock:
+            return self._read(name).inputs_only()
+
     def _wait_for_plan(self, command: ShowPlan) -> Directive:
-        job, rank, step_time = command.job, command.rank, command.step_time
-        if step_time is not None:
-            _STEP_TIME.check("step_time", step_time, PipelineError)
+        job, rank = command.job, command.rank
         deadline = time.monotonic() + command.wait
         while True:
             with self._lock:
                 found = self._read(job)
                 found.at(rank, command.session)
-                self._heard[job, rank] = self._clock()
+                self._presence.hear(job, rank)
                 current = found.version == command.version
-                if step_time is not None and current and not found.stragglers:
-                    self._step_times.setdefault(job, {})[rank] = step_time
                 left = deadline - time.monotonic()
                 if current and left > 0:
                     self._moved.wait(min(left, 1.0))
@@ -213,32 +269,38 @@ class Pipelines:
             found = records.names(connection)
         if scope is not None:
             found = [scope] if scope in found else []
-        summaries = []
+        found_jobs = []
         for name in found:
             try:
                 with self._lock:
                     job = self._read(name)
-                    summaries.append(summary(job, self._living(job)))
+                    found_jobs.append(summaries.summary(job, *self._now_doing(job)))
             except UnknownJobError:
                 continue  # deleted meanwhile
             except DamagedJobError:
                 empty = PipelineJob(name, (0, 0, 0), 0.0, 0.0)
                 status = "its record in the store is damaged and cannot be read"
-                summaries.append({**summary(empty, bool), "status": status})
-        return summaries
+                found_jobs.append({**summaries.summary(empty, bool, {}), "status": status})
+        return found_jobs
 
     def _job(self, name: str) -> dict[str, Any]:
         with self._lock:
             found = self._read(name)
-            return job_info(found, self._living(found))
+            return summaries.job_info(found, *self._now_doing(found))
+
+    def _now_doing(self, job: PipelineJob) -> tuple[summaries.Alive, Mapping[int, Progress], str]:
+        """Return which ranks are alive, how far those that measure have come, and the solver."""
+        alive, limit = self._presence.living(job), self._planning.get(job.name)
+        planning = "" if limit is None else summaries.planning(job, limit.progress)
+        return alive, self._steps.measuring(job, alive), planning
 
     def _frontier(self, name: str) -> dict[str, Any]:
         with self._lock:
             found = self._read(name)
             about = {"name": name, "version": found.version, "status": found.status()}
-            pipelines, stragglers = found.degrees[0], dict(found.stragglers)
+            saved = self._steps.saved(found)
         planned, step = self.planned(name), self.step_time(name)
-        return {**about, **frontier_info(planned, step, stragglers, pipelines)}
+        return {**about, **summaries.frontier_info(found, planned, step, saved)}
 
     def _operations(self, name: str, pipeline: int) -> list[dict[str, Any]]:
         with self._lock:
@@ -247,11 +309,12 @@ class Pipelines:
                 raise PipelineError(
                     f"`0 <= pipeline < {found.degrees[0]}` must hold, but got pipeline={pipeline}"
                 )
-            stragglers = dict(found.stragglers)
+            stragglers, objective = dict(found.stragglers), found.objective
         planned = self.planned(name)
         if planned is None:
             return []
-        followed: Plan = planned.point(stragglers, pipeline, self.step_time(name)).knob
+        step_time = self.step_time(name)
+        followed: Plan = planned.point(stragglers, pipeline, step_time, objective).knob
         return followed.to_list()
 
     def events(self, name: str, most: int = 100) -> list[JobEvent]:
@@ -269,7 +332,9 @@ class Pipelines:
         self._notify(name)
 
     def close(self) -> None:
-        """Do nothing: the store stays open."""
+        """Save histories of jobs; the store stays open."""
+        with self._lock:
+            self._histories.save()
 
     # --- plans ------------------------------------------------------------------------------------
 
@@ -296,10 +361,15 @@ class Pipelines:
         with alone:
             with self._lock:
                 found = self._read(name)
-                if not (found.wants_plan() or (found.planned and self._known(found) is None)):
+                if not (found.wants_plan() or (found.planned and self._plans.of(found) is None)):
                     return False
-                copied = _copy(found)
-            self._make(name, copied, limit)
+                copied = found.inputs_only()
+                self._planning[name] = limit
+            try:
+                self._make(name, copied, limit)
+            finally:
+                with self._lock:
+                    self._planning.pop(name, None)
         with self._lock:
             return self._read(name).wants_plan()
 
@@ -312,24 +382,19 @@ class Pipelines:
         """
         with self._lock:
             found = self._read(name)
-            if not found.planned or (known := self._known(found)) is not None:
+            if not found.planned or (known := self._plans.of(found)) is not None:
                 return known if found.planned else None
         if self._plan_soon is not None:
             self._plan_soon(name)
             raise ServerError(f"the plans of pipeline job {name!r} are recomputed; retry soon")
         self.solve(name)
         with self._lock:
-            return self._known(self._read(name))
+            return self._plans.of(self._read(name))
 
     def work(self, name: str) -> int:
         """Return the amount of planning work, about proportional to the time it takes."""
         with self._lock:
             return self._read(name).work()
-
-    def _known(self, job: PipelineJob) -> Planned | None:
-        """Return the plans in memory, if they are for the job's current inputs."""
-        known = self._plans.get(job.name)
-        return known if known is not None and known.inputs == job.inputs else None
 
     def waiting_for_plan(self) -> list[str]:
         """List jobs that have or could have a plan, but none in memory: all after a restart."""
@@ -350,14 +415,15 @@ class Pipelines:
     def step_time(self, name: str) -> float | None:
         """Return seconds of a whole step without stragglers: the median of the ranks' reports."""
         with self._lock:
-            times = sorted(self._step_times.get(name, {}).values())
-        return times[len(times) // 2] if times else None
+            return self._steps.step_time(self._read(name))
 
     def sweep(self) -> None:
         """Record lost ranks, and drop straggler reports about pipelines without living ranks."""
         with self._lock:
             jobs = [(name, job) for name, (_, job) in self._jobs.items()]
-            found = [(name, self._newly_lost(job), bool(job.stragglers)) for name, job in jobs]
+            found = [
+                (name, self._presence.newly_lost(job), bool(job.stragglers)) for name, job in jobs
+            ]
         for name, lost, straggles in found:
             if not (lost or straggles):
                 continue
@@ -365,41 +431,46 @@ class Pipelines:
                 self._change(name, partial(self._bury, lost), None)
             except UnknownJobError:
                 continue
-            self._lost.update((name, rank) for rank in lost)
-
-    def _newly_lost(self, job: PipelineJob) -> list[int]:
-        alive = self._living(job)
-        missing = {n for n, rank in job.ranks.items() if not rank.left and not alive(n)}
-        self._lost -= {(job.name, number) for number in job.ranks if number not in missing}
-        return sorted(number for number in missing if (job.name, number) not in self._lost)
+            self._presence.record_lost(name, lost)
 
     def _bury(self, lost: list[int], job: PipelineJob, at: float) -> None:
         if lost:
             job.lose(lost, at)
-        job.forget_gone_stragglers(at, self._living(job))
+        job.forget_gone_stragglers(at, self._presence.living(job))
 
     def numbers(self) -> tuple[int, int]:
         """Return the number of jobs, and of ranks seen recently."""
         with self._store.reading() as connection:
             jobs = records.count(connection)
-        horizon = self._clock() - LEASE
         with self._lock:
-            return jobs, sum(at > horizon for at in self._heard.values())
+            return jobs, self._presence.count()
 
     def _make(self, name: str, job: PipelineJob, limit: Limit) -> None:
         planned: Planned | None = None
+        early: Planned | None = None
+
+        def deploy_first(found: Planned) -> None:
+            nonlocal early
+            early = found
+            said = f"a first plan, until all are known: {summaries.plan_message(job, found)}"
+            self._change(name, partial(deploy, found, said), None)
+
+        def deploy(plans: Planned | None, said: str, found: PipelineJob, at: float) -> None:
+            if found.inputs != job.inputs:
+                return  # the inputs changed meanwhile, and are planned next
+            if plans is not None:
+                self._plans.keep(name, plans)
+            if plans is None and early is not None:
+                found.remark("plan", f"only a first plan: {said}", at)
+            elif plans is None:
+                found.fail(said, at)
+            elif found.stale or not found.planned or early is not None:
+                found.deploy(said, at)
+
         try:
-            planned = plan(job, limit)
-            frontier = planned.solution.frontier
-            power = planned.blocking_power
-            counted = "not known, counted as 0 W" if power is None else f"{power:.4g} W"
-            said = (
-                f"{len(frontier)} plans from {frontier.fastest.time:.4g} to "
-                f"{frontier.least_energy.time:.4g} s; blocking power {counted}"
-            )
-            said += f"; {messages}" if (messages := str(planned.messages)) else ""
-            if not planned.solution.refined:
-                said += f"; not fully refined, as that takes more than {limit.seconds:g} s"
+            # While there is a plan, it stays in force until all of the next ones are known.
+            planned = plan(job, limit, None if job.planned else deploy_first)
+            said = summaries.plan_message(job, planned, limit)
         except SolvingCancelledError:
             raise
         except (PipelineError, NativeCodeError) as error:
@@ -408,31 +479,9 @@ class Pipelines:
             logger.exception("planning pipeline job %r failed", name)
             planned, said = None, "the solver failed; see the log of the server"
 
-        def deploy(found: PipelineJob, at: float) -> None:
-            if found.inputs != job.inputs:
-                return  # the inputs changed meanwhile, and are planned next
-            if planned is None:
-                found.fail(said, at)
-                return
-            self._keep(name, planned)
-            if not found.planned:
-                found.deploy(said, at)
-
-        self._change(name, deploy, None)
+        self._change(name, partial(deploy, planned, said), None)
         if job.planned:
             self._notify(name)  # clients waiting for evicted plans can have them now
-
-    def _keep(self, name: str, planned: Planned) -> None:
-        with self._lock:
-            self._plans.pop(name, None)
-            while len(self._plans) >= _MAX_PLANS:
-                del self._plans[next(iter(self._plans))]
-            # Evict large pipelines first, so that only they pay for their long planning again.
-            sizes = {known: each.size for known, each in self._plans.items()}
-            while sizes and sum(sizes.values()) + planned.size > _MAX_PLAN_BYTES:
-                largest = max(sizes, key=lambda each: sizes[each])
-                del self._plans[largest], sizes[largest]
-            self._plans[name] = planned
 
     # --- internals --------------------------------------------------------------------------------
 
@@ -467,7 +516,7 @@ class Pipelines:
                 raise
             self._remember(name, number, job)
             if rank is not None:
-                self._heard[name, rank] = self._clock()
+                self._presence.hear(name, rank)
             session = job.ranks[rank].session if rank is not None else ""
             moved = job.version != version
         if moved:
@@ -510,14 +559,15 @@ class Pipelines:
                 return Directive(version, "cannot plan", trouble)
             place = record.seat.pp_rank
             if planned is not None and planned.sequences[place] == record.sequence:
-                stragglers = dict(job.stragglers)
+                stragglers, objective = dict(job.stragglers), job.objective
+                due = self._steps.reference(name)
             elif record.measured is None:
-                return Directive(version, "measure")
+                return Directive(version, "measure", known=job.known_before(record))
             else:
                 return Directive(version, "wait", job.status())
-        point = planned.point(stragglers, record.seat.dp_rank, self.step_time(name))
-        clocks = planned.clocks(point, place)
-        return Directive(version, "plan", "", clocks, point.time, point.energy)
+        point = planned.point(stragglers, record.seat.dp_rank, self.step_time(name), objective)
+        directive = planned.directive(point, place, version, capped=objective.bounds_power)
+        return replace(directive, reference=due)
 
     def _see_to_plan(self, name: str) -> bool:
         """Plan a job that needs it, or schedule that; return whether it was planned here."""
@@ -530,25 +580,12 @@ class Pipelines:
         self.solve(name)
         return True
 
-    def _living(self, job: PipelineJob) -> Callable[[int], bool]:
-        """Return a test whether a rank was seen recently; after a restart, all count as seen."""
-        now = self._clock()
-
-        def alive(rank: int) -> bool:
-            record = job.ranks.get(rank)
-            if record is None or record.left:
-                return False
-            # A rank that registered with another process after we started is new when first seen.
-            unheard = now if record.registered > self._opened else self._began
-            return now - self._heard.setdefault((job.name, rank), unheard) < LEASE
-
-        return alive
-
     def _drop(self, name: str) -> None:
-        for memory in (self._jobs, self._checked, self._plans, self._step_times, self._solving):
+        for memory in (self._jobs, self._checked, self._plans, self._solving):
             memory.pop(name, None)
-        for key in [key for key in self._heard if key[0] == name]:
-            del self._heard[key]
+        self._steps.drop(name)
+        self._histories.drop(name)
+        self._presence.drop(name)
 
     def _notify(self, name: str) -> None:
         with self._moved:
@@ -561,17 +598,3 @@ def _known(found: tuple[int, int] | None, name: str) -> tuple[int, int]:
     if found is None:
         raise UnknownJobError(f"there is no pipeline job {name!r}")
     return found
-
-
-def _copy(job: PipelineJob) -> PipelineJob:
-    """Return a copy of a plan's inputs, which other threads cannot change meanwhile."""
-    ranks = {number: Rank(**vars(rank)) for number, rank in job.ranks.items()}
-    return PipelineJob(
-        job.name,
-        job.degrees,
-        job.created,
-        job.updated,
-        inputs=job.inputs,
-        planned=job.planned,
-        ranks=ranks,
-    )
