@@ -1,96 +1,93 @@
 """Recorded pipelines: what models predict of other schedules, and what our plans would save.
 
-    python benchmarks/recorded_pipelines.py [RECORDING ...]
+    python benchmarks/recorded_pipelines.py [--figures DIR] [RECORDING ...]
 
-prints JSON, with all values in percent. A recording is an archive or a folder, by default those of
-`../shared/traces/pipelines` or of `pipelines` in `ZEUS_TRACES`. Takes about a minute.
+prints JSON, with all values in percent but link times (ms). A recording is an archive or a folder,
+by default those of `../shared/traces/pipelines` or of `pipelines` in `ZEUS_TRACES`. With
+`--figures`, a picture of each as SVG: those of `docs/recorded-pipelines.md` are in `docs/figures`.
+Takes about three minutes.
 """
 
 from __future__ import annotations
 
-import csv
+import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from zeus.replay.pipelines import Recording, compare_plans, read_recording, splits, validate
+from zeus.drawing._files import rendered
+from zeus.replay.pipelines import read_recording
+from zeus.replay.pipelines._figure import draw
+from zeus.replay.pipelines._power_limits import read_power_limits
+from zeus.replay.pipelines._study import SLOWER, Study, study
 
 TRACES = Path(os.environ.get("ZEUS_TRACES", Path(__file__).parents[2] / "shared" / "traces"))
 
 
-def summary(errors: np.ndarray) -> dict[str, float]:
-    """Median and largest of the errors, in percent."""
-    percent = 100 * abs(errors)
-    return {"median": round(float(np.median(percent)), 3), "worst": round(float(percent.max()), 3)}
+def percent(values: Sequence[float], *names: str) -> dict[str, float]:
+    """Median, least and most, as far as named, in percent."""
+    every = {"median": np.median(values), "least": min(values), "most": max(values)}
+    return {name: round(100 * float(every[name]), 3) for name in names}
 
 
-def measure(path: Path) -> dict[str, Any]:
+def numbers(found: Study) -> dict[str, Any]:
     """Everything that is measured on one recording."""
-    recording = read_recording(path)
-    row: dict[str, Any] = {"schedules": len(recording.planned)}
-    for split in splits(recording):
-        errors = validate(recording, split)
-        row[split.name] = {"time": summary(errors.time), "energy": summary(errors.energy)}
-    compared = [each for split in splits(recording)[:2] for each in compare_plans(recording, split)]
-    saved = [100 * each.saved for each in compared]
-    row["our plans beside the recorded ones"] = {
-        "saved, median": round(float(np.median(saved)), 3),
-        "saved, least": round(min(saved), 3),
-        "saved, most": round(max(saved), 3),
+    fast = [each for each in found.comparisons if each.clocks]
+    return {
+        "schedules": len(found.recording.planned),
+        **{
+            each.split.name: {
+                "time": percent(list(abs(each.time)), "median", "most"),
+                "energy": percent(list(abs(each.energy)), "median", "most"),
+            }
+            for each in found.errors
+        },
+        "links, ms": [round(1e3 * float(link), 1) for link in found.model.engine.links],
+        "no plan is as fast": len(found.comparisons) - len(fast),
+        "our plans save": percent([each.saved for each in fast], "median", "least", "most"),
+        "any plan saves at most": percent([each.possible for each in fast], "median"),
+        "by a model of the other half": {
+            "saved": percent([saved for _, saved in found.checked], "median", "least"),
+            "longer": percent([longer for longer, _ in found.checked], "median", "most"),
+        },
+        "saved if slower by at most": {
+            approach: {
+                f"{slower} %": None if saved is None else round(100 * saved, 1)
+                for slower in SLOWER
+                for saved in [found.saved(approach, slower)]
+            }
+            for approach in found.points
+        },
     }
-    row["power limits"] = limits(recording, path.parent)
-    return row
-
-
-def limits(recording: Recording, folder: Path) -> dict[str, Any]:
-    """Measured energy saved by power limits and by the recorded schedules, at equal time.
-
-    Against all GPUs at 300 W: the least energy of each approach with an iteration that is longer by
-    a given share at most; `None` if it was not measured that fast.
-    """
-    gpu = recording.board.name.lower()
-    points = {"recorded schedules": [(run.time, run.energy) for run in recording.planned]}
-    for kind in ("global", "local"):
-        table = folder / f"{gpu}_power_limits_{kind}.csv"
-        if not table.exists():
-            return {}
-        with table.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.DictReader(file) if _same(row, recording)]
-        points[f"{kind} power limit"] = [(float(row["time"]), float(row["energy"])) for row in rows]
-    if not points["global power limit"]:
-        return {}
-    time, energy = min(points["global power limit"])
-    found: dict[str, Any] = {}
-    for name, each in points.items():
-        found[name] = {}
-        for slower in (1, 3, 5, 10):
-            least = min((e for t, e in each if t <= time * (1 + slower / 100)), default=None)
-            saved = None if least is None else round(100 * (1 - least / energy), 1)
-            found[name][f"at most {slower} % slower"] = saved
-    return found
-
-
-def _same(row: dict[str, str], recording: Recording) -> bool:
-    """Whether a row of power limits is of the recorded workload; both shorten its name."""
-    model = recording.name.split("-", 1)[1].split("-pp")[0]
-    shape = int(row["pp"]), int(row["num_microbatches"])
-    return row["model_name"].startswith(model) and shape == (
-        recording.stages,
-        recording.microbatches,
-    )
 
 
 def main() -> None:
     """Measure the given recordings, or all."""
-    paths = [Path(each) for each in sys.argv[1:]]
-    paths = paths or sorted((TRACES / "pipelines").glob("*.tar.xz"))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--figures", type=Path, metavar="DIR", help="folder for SVG pictures")
+    parser.add_argument("recordings", nargs="*", type=Path, metavar="RECORDING")
+    arguments = parser.parse_args()
+    paths = arguments.recordings or sorted((TRACES / "pipelines").glob("*.tar.xz"))
     if not paths:
         sys.exit(f"no recordings at {TRACES / 'pipelines'}; set ZEUS_TRACES to where they are")
-    print(json.dumps({path.name: measure(path) for path in paths}, indent=2))
+    printed: dict[str, Any] = {}
+    saved: list[float] = []
+    for path in paths:
+        recording = read_recording(path)
+        found = study(recording, read_power_limits(path.resolve().parent, recording))
+        printed[recording.name] = numbers(found)
+        saved += [each.saved for each in found.comparisons if each.clocks]
+        if arguments.figures:
+            picture = arguments.figures / f"{recording.name}.svg"
+            picture.write_bytes(rendered(partial(draw, found), ".svg"))
+    printed["all schedules: our plans save"] = percent(saved, "median", "least", "most")
+    print(json.dumps(printed, indent=2))
 
 
 if __name__ == "__main__":

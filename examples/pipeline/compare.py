@@ -10,28 +10,12 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from zeus.testing import serving
+
 HERE = Path(__file__).parent
-
-
-@contextmanager
-def serving(folder: Path) -> Iterator[str]:
-    """`zeus serve` in a process of its own; its address."""
-    command = [sys.executable, "-m", "zeus", "serve", "--port", "0"]
-    storage = ["--storage", f"sqlite:///{folder}/zeus.db"]
-    with subprocess.Popen([*command, *storage], stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            line = next((line for line in server.stdout if "serving on" in line), "")
-            if not line:
-                raise SystemExit("zeus serve has not started")
-            yield line.split("serving on ")[1].split()[0]
-        finally:
-            server.terminate()
 
 
 def train(folder: Path, *options: str) -> list[dict[str, Any]]:

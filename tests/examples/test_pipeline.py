@@ -14,6 +14,8 @@ from tests.cli.support import environment
 
 from zeus.optimizer.pipeline_frequency import Option, Profile, build
 
+pytestmark = pytest.mark.thorough
+
 if find_spec("torch") is None:  # not imported here: it takes seconds
     pytest.skip("needs PyTorch", allow_module_level=True)
 

@@ -87,6 +87,7 @@ def test_ranks_beyond_the_stages_are_pipelines_of_their_own(tmp_path):
 
 
 @pytest.mark.parametrize("name", RECORDED)
+@pytest.mark.thorough(keep=1)
 def test_recorded_clusters_are_predicted(traces, name):
     path = traces / "pipelines" / f"{name}.tar.xz"
     if not path.exists():

@@ -51,9 +51,22 @@ def test_plans_use_only_clocks_within_the_range_that_ran(recording):
             assert (min(frequencies), max(frequencies)) == (ran[0], ran[-1])
 
 
+def test_a_comparison_has_the_bound_and_the_clocks_of_the_plan(recording):
+    (split, *_) = splits(recording)
+    known = [recording.runs[number].clocks for number in split.fitted]
+    model = fit_model(recording, split.fitted).cautious(known)
+    for each in compare_plans(recording, split):
+        assert each.bound <= each.planned_energy * (1 + 1e-9)
+        assert each.saved <= each.possible + 1e-9
+        (predicted,) = model.predict([each.clocks])
+        assert predicted.time == pytest.approx(each.planned_time)
+        assert predicted.energy == pytest.approx(each.planned_energy)
+
+
 @pytest.mark.parametrize(
     "name", ["a100-gpt3-xl-pp4-mb128", "a100-t5-3b-pp4-mb32", "a40-bert-huge-pp8-mb32"]
 )
+@pytest.mark.thorough(keep=1)
 def test_plans_need_no_more_than_recorded_schedules(traces, name):
     path = traces / "pipelines" / f"{name}.tar.xz"
     if not path.exists():

@@ -7,7 +7,8 @@
 
 `_recording.py` reads what was recorded, `_times.py`, `_links.py` and `_powers.py` fit, `_engine.py`
 executes, `_validation.py` compares predictions with what was measured, and `_planning.py` our plans
-with the recorded schedules.
+with the recorded schedules. `_study.py` has all of it, beside power limits (`_power_limits.py`);
+`_figure.py` draws that.
 """
 
 from __future__ import annotations

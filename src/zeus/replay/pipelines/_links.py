@@ -1,12 +1,16 @@
-"""Times of links and of the tail, from the times of whole iterations.
+"""Times of links and of the tail, from the times of whole iterations and the slack of schedules.
 
 They are chosen so that the engine takes the recorded time in every schedule. A link that is never
-on the critical path does not show in these; a weak prior then decides, and no prediction for
-similar schedules depends on it.
+on the critical path does not show in these. But a planner slows whatever has slack, so in a planned
+schedule a computation that runs above its lowest clock has none; and a slow link is what makes
+stages beside it run faster than their neighbors. So links are also chosen such that those
+computations have little slack, unless there are no such links: then the schedules were not planned
+that way, and a weak prior decides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -16,15 +20,26 @@ from zeus.replay.pipelines._least_squares import least_squares
 from zeus.replay.pipelines._recording import Array
 
 _NOISE = 5e-4  # relative, of an iteration's time
+_SLACK = 0.1  # of a microbatch's computations: slack that plans have as they run
+_FEW = 8.0  # computations above their lowest clock whose slack weighs half
 # Seconds, and the standard deviation of the logarithm: what is likely of clusters in general.
 _LINK = (0.005, 1.5)
 _TAIL = (0.05, 1.0)
 _SLOW = 0.05  # seconds of a link between machines, from which a search starts
+_STARTS = 3  # searches; the others start from worse
 _RISES = (0.016, 0.008, 0.004, 0.002, 0.001)  # seconds, by which links are slowed in turn
+
+_Residuals = Callable[[Array], tuple[Array, Array]]
 
 
 def fit_links(
-    execute: Executor, loads: Array, forward: Array, backward: Array, times: Array
+    execute: Executor,
+    loads: Array,
+    forward: Array,
+    backward: Array,
+    times: Array,
+    *,
+    fast: Mapping[str, Array],
 ) -> Engine:
     """Fit the times of links and tail.
 
@@ -34,20 +49,34 @@ def fit_links(
         forward: Seconds by stage, schedule and microbatch.
         backward: Likewise.
         times: Seconds of an iteration, by schedule.
+        fast: Whether each "forward" and "backward" ran above its lowest clock, likewise.
     """
     count = len(loads) - 1
     expected = np.log([*[_LINK[0]] * count, _TAIL[0]])
     spread = np.array([*[_LINK[1]] * count, _TAIL[1]])
     scale = 1 / (times * _NOISE)
+    number = np.asarray(sum(each.sum(2) for each in fast.values()))
+    allowed = _SLACK * float(forward.mean() + backward.mean())
+    weight = np.sqrt(number / (number + _FEW)) / allowed
 
-    def residuals(logs: Array) -> tuple[Array, Array]:
-        values = np.exp(logs)
-        engine = Engine(values[:-1], loads, float(values[-1]))
-        predicted, passed = execute(engine, forward, backward)
-        slopes = np.column_stack([passed, np.ones(len(times))]) * values * scale[:, None]
+    def of_times(logs: Array) -> tuple[Array, Array]:
+        engine = _engine(logs, loads)
+        return completed(logs, *execute(engine, forward, backward))
+
+    def completed(logs: Array, predicted: Array, passed: Array) -> tuple[Array, Array]:
+        slopes = np.column_stack([passed, np.ones(len(times))]) * np.exp(logs) * scale[:, None]
         return (
             np.concatenate([(predicted - times) * scale, (logs - expected) / spread]),
             np.concatenate([slopes, np.diag(1 / spread)]),
+        )
+
+    def of_both(logs: Array) -> tuple[Array, Array]:
+        found = execute.slack(_engine(logs, loads), forward, backward, fast)
+        residuals, slopes = completed(logs, found.times, found.passed)
+        slacks = found.slopes * np.exp(logs[:-1]) * weight[:, :, None]
+        return (
+            np.concatenate([residuals, (found.means * weight).ravel()]),
+            np.concatenate([slopes, np.pad(slacks.reshape(-1, count), ((0, 0), (0, 1)))]),
         )
 
     # The longest of several paths counts, so there are local minima: each link may be the slow one.
@@ -56,9 +85,28 @@ def fit_links(
         start = expected.copy()
         start[link] = np.log(_SLOW)
         starts.append(start)
-    logs, _ = min((least_squares(residuals, start) for start in starts), key=lambda each: each[1])
+    logs = _best(of_both, starts)
+    slacks = of_both(logs)[0][len(times) + count + 1 :]
+    if slacks @ slacks > np.count_nonzero(slacks):
+        logs = _best(of_times, starts)
+    return _engine(logs, loads)
+
+
+def _engine(logs: Array, loads: Array) -> Engine:
     values = np.exp(logs)
     return Engine(values[:-1], loads, float(values[-1]))
+
+
+def _best(residuals: _Residuals, starts: list[Array]) -> Array:
+    """Return the parameters of least squares, searched from the best starts."""
+
+    def squares(logs: Array) -> float:
+        found, _ = residuals(logs)
+        return float(found @ found)
+
+    promising = sorted(starts, key=squares)[:_STARTS]
+    found = (least_squares(residuals, start) for start in promising)
+    return min(found, key=lambda each: each[1])[0]
 
 
 def slowest_links(execute: Executor, engine: Engine, forward: Array, backward: Array) -> Engine:

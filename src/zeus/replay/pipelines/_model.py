@@ -116,7 +116,8 @@ def fit_model(recording: Recording, numbers: Sequence[int]) -> Model:
     times = [_times(curves, run.clocks, stages) for run in runs]
     forward, backward = _by_stage(times, stages)
     iterations = np.array([run.time for run in runs])
-    engine = fit_links(execute, _loads(runs, stages), forward, backward, iterations)
+    fast = {kind: _fast(curves, runs, kind, stages) for kind in KINDS}
+    engine = fit_links(execute, _loads(runs, stages), forward, backward, iterations, fast=fast)
     powers = fit_powers(runs, recording.board)
     return Model(stages, recording.ranks, curves, engine, powers, execute)
 
@@ -124,6 +125,15 @@ def fit_model(recording: Recording, numbers: Sequence[int]) -> Model:
 def _loads(runs: Sequence[Run], stages: int) -> Array:
     loads = np.mean([run.times["load"].mean(1) for run in runs], axis=0)
     return np.asarray(loads.reshape(-1, stages).mean(0))
+
+
+def _fast(
+    curves: Mapping[tuple[int, str], Curve], runs: Sequence[Run], kind: str, stages: int
+) -> Array:
+    """Return which computations ran above their lowest clock, by stage, schedule, microbatch."""
+    clocks = np.stack([run.clocks[kind][:stages] for run in runs], axis=1)
+    lowest = np.array([curves[stage, kind].clocks[0] for stage in range(stages)])
+    return (clocks > lowest[:, None, None]).astype(float)
 
 
 def _times(

@@ -1,18 +1,19 @@
 """Plans for a recorded workload by our solver, beside the schedules that were recorded.
 
-Both are executed by the same model, fitted to other schedules. Its links are as slow as the
-recorded times admit: a link that is not on any critical path could be as fast as one likes, and a
-plan that counts on it would promise what nobody has measured. For the same reason no computation is
-planned at a clock below or above those that it ran at.
+Both are executed by the same model, fitted to other schedules. Links that neither times nor slack
+determine are as slow as the recorded times admit: a plan that counts on a fast one would promise
+what was never measured. For the same reason no computation is planned at a clock below or above
+those that it ran at.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from zeus.optimizer.pipeline_frequency import Option, Pipeline, solve
+from zeus.optimizer.pipeline_frequency import Option, Pipeline, Plan, Solution, solve
 from zeus.replay.pipelines._instructions import Kind, program
 from zeus.replay.pipelines._model import Model, fit_model
 from zeus.replay.pipelines._recording import Array, Recording
@@ -20,7 +21,7 @@ from zeus.replay.pipelines._times import KINDS
 from zeus.replay.pipelines._validation import Split
 
 _NAMES = {Kind.FORWARD: "forward", Kind.BACKWARD: "backward"}
-_PLANS = 100
+_PLANS = 300
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class Comparison:
         energy: Joules of an iteration under the schedule.
         planned_time: Seconds under our plan; infinite if no plan is as fast.
         planned_energy: Joules under our plan, likewise.
+        bound: Joules that any plan takes at least that is as fast as the schedule, likewise.
+        clocks: MHz of "forward" and "backward" under our plan, by rank and microbatch; none if no
+            plan is as fast.
     """
 
     number: int
@@ -40,33 +44,73 @@ class Comparison:
     energy: float
     planned_time: float
     planned_energy: float
+    bound: float
+    clocks: Mapping[str, Array]
 
     @property
     def saved(self) -> float:
         """Share of the schedule's energy that our plan saves."""
         return 1 - self.planned_energy / self.energy
 
+    @property
+    def possible(self) -> float:
+        """Share of the schedule's energy that any plan saves at most."""
+        return 1 - self.bound / self.energy
 
-def compare_plans(recording: Recording, split: Split) -> list[Comparison]:
+
+def compare_plans(
+    recording: Recording, split: Split, model: Model | None = None
+) -> list[Comparison]:
     """Plan by a model fitted to one part of a recording, and compare with the other part.
 
     Args:
         recording: The recording.
         split: Its two parts.
+        model: Model fitted to `split.fitted`, if there is one already.
     """
-    known = [recording.runs[number].clocks for number in split.fitted]
-    model = fit_model(recording, split.fitted).cautious(known)
-    clocks = np.unique([each[kind] for each in known for kind in KINDS])
-    plans = solve(pipeline_of(model, recording.microbatches, clocks), plans=_PLANS).plans
+    model = (model or fit_model(recording, split.fitted)).cautious(
+        [recording.runs[number].clocks for number in split.fitted]
+    )
+    solution = plan_recorded(recording, split.fitted, model)
+    plans = solution.plans
     schedules = [recording.runs[number].clocks for number in split.predicted]
     found = []
     for number, predicted in zip(split.predicted, model.predict(schedules), strict=True):
-        least = min(
-            ((plan.energy, plan.time) for plan in plans if plan.time <= predicted.time),
-            default=(np.inf, np.inf),
-        )
-        found.append(Comparison(number, predicted.time, predicted.energy, least[1], least[0]))
+        time, energy = predicted.time, predicted.energy
+        fast = [plan for plan in plans if plan.time <= time]
+        if fast:
+            plan = min(fast, key=lambda plan: plan.energy)
+            bound = solution.continuous.energy(time)
+            own = _clocks(plan, recording)
+            found.append(Comparison(number, time, energy, plan.time, plan.energy, bound, own))
+        else:
+            found.append(Comparison(number, time, energy, np.inf, np.inf, np.inf, {}))
     return found
+
+
+def plan_recorded(recording: Recording, numbers: Sequence[int], model: Model) -> Solution:
+    """Plan a recorded workload, with clocks that ran.
+
+    Args:
+        recording: The recording.
+        numbers: Schedules that the clocks are of.
+        model: The model to plan with.
+    """
+    known = [recording.runs[number].clocks for number in numbers]
+    clocks = np.unique([each[kind] for each in known for kind in KINDS])
+    return solve(pipeline_of(model, recording.microbatches, clocks), plans=_PLANS)
+
+
+def _clocks(plan: Plan, recording: Recording) -> dict[str, Array]:
+    """Return MHz by rank and microbatch; ranks of one stage have the same."""
+    found = {kind: np.zeros((recording.stages, recording.microbatches)) for kind in KINDS}
+    for operation, option in zip(plan.pipeline.operations, plan.options, strict=True):
+        if operation.stage is not None:
+            found[operation.instruction][operation.stage, operation.microbatch] = option.frequency
+    return {
+        kind: np.tile(each, (recording.ranks // recording.stages, 1))
+        for kind, each in found.items()
+    }
 
 
 def pipeline_of(model: Model, microbatches: int, clocks: Array) -> Pipeline:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zeus.replay.pipelines._model import fit_model
+from zeus.replay.pipelines._model import Model, fit_model
 from zeus.replay.pipelines._recording import Array, Recording, Run
 
 
@@ -59,14 +59,15 @@ def splits(recording: Recording) -> list[Split]:
     ]
 
 
-def validate(recording: Recording, split: Split) -> Errors:
+def validate(recording: Recording, split: Split, model: Model | None = None) -> Errors:
     """Fit a model to one part of a recording and predict the other.
 
     Args:
         recording: The recording.
         split: Its two parts.
+        model: Model fitted to `split.fitted`, if there is one already.
     """
-    model = fit_model(recording, split.fitted)
+    model = model or fit_model(recording, split.fitted)
     runs: Sequence[Run] = [recording.runs[number] for number in split.predicted]
     predictions = model.predict([run.clocks for run in runs])
     pairs = list(zip(predictions, runs, strict=True))
