@@ -17,9 +17,9 @@ ENOUGH_STEPS = 60
 DOCUMENT = Path(__file__).parents[2] / "docs" / "integrations.md"
 
 
-def run_example(heading: str) -> None:
-    """Run the example of the document under a heading. In this process: imports take long."""
-    text = DOCUMENT.read_text(encoding="utf-8")
+def run_example(heading: str, document: str = DOCUMENT.name) -> None:
+    """Run the example of a document under a heading. In this process: imports take long."""
+    text = DOCUMENT.with_name(document).read_text(encoding="utf-8")
     (section,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
     (block,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     exec(compile(block, f"the example for {heading}", "exec"), {"__name__": "__main__"})

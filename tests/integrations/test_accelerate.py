@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.integrations.support import ENOUGH_STEPS, Limits, run_example
+from tests.integrations.support import ENOUGH_STEPS, STEP, Limits, Recorder, run_example
+from tests.integrations.trackers import running
 
 pytest.importorskip("accelerate")
 
@@ -246,6 +247,30 @@ def test_one_line_optimizes_the_power_limit(node):
 def test_the_example_in_the_document():
     run_example("Accelerate")
     assert AcceleratorState().initialized
+
+
+def test_steps_in_trackio_are_the_optimizers(tmp_path, monkeypatch, node):
+    job = Job(batches=5, gradient_accumulation_steps=2)
+    with running("trackio", tmp_path, monkeypatch) as tool:
+        exact = node.exact_energy()
+        zeus = ZeusCallback(job.accelerator, Recorder(), tracker=tool.make(every=1, first_step=100))
+        for _ in zeus.epochs(range(2)):
+            for batch in zeus.steps(job.loader):
+                STEP.run(node.gpus)
+                job.step(batch)
+        exact = node.exact_energy() - exact
+        tool.end()
+        logged = tool.read()
+    assert job.optimizer_steps == 6
+    assert [step for step, _ in logged["zeus/step_energy"]] == [101, 102, 103, 104, 105, 106]
+    assert logged["zeus/run_energy"][-1] == (106, pytest.approx(exact, rel=0.01))
+    samples = [
+        energy / by_sample
+        for (_, energy), (_, by_sample) in zip(
+            logged["zeus/step_energy"], logged["zeus/energy_per_sample"], strict=True
+        )
+    ]
+    assert samples == pytest.approx([2, 2, 1, 2, 2, 1])
 
 
 # --- two processes --------------------------------------------------------------------------

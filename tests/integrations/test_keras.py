@@ -7,7 +7,8 @@ import threading
 from typing import Any
 
 import pytest
-from tests.integrations.support import ENOUGH_STEPS, Limits, run_example
+from tests.integrations.support import ENOUGH_STEPS, STEP, Limits, Recorder, run_example
+from tests.integrations.trackers import running
 
 os.environ["KERAS_BACKEND"] = "torch"  # read when Keras is first imported
 keras = pytest.importorskip("keras")
@@ -156,3 +157,22 @@ def test_an_exception_restores_the_limit(node):
 def test_the_example_in_the_document(capsys):
     run_example("Keras")
     assert "zeus/epoch_energy" in capsys.readouterr().out
+
+
+def test_steps_in_wandb_are_the_optimizers_also_when_it_resumes(tmp_path, monkeypatch, node):
+    model = make_model(lambda: STEP.run(node.gpus), gradient_accumulation_steps=2)
+    with running("wandb", tmp_path, monkeypatch) as tool:
+        exact = node.exact_energy()
+        for _ in range(2):  # the second `fit` continues
+            fit(model, ZeusCallback(Recorder(), tracker=tool.make(every=1, samples=2)), epochs=1)
+        exact = node.exact_energy() - exact
+        tool.end()
+        logged = tool.read()
+    assert int(model.optimizer.iterations) == 4
+    assert [step for step, _ in logged["zeus/step_energy"]] == [1, 2, 3, 4]
+    assert [step for step, _ in logged["zeus/epoch_energy"]] == [2, 4]
+    energies = [value for _, value in logged["zeus/epoch_energy"]]
+    assert sum(energies) == pytest.approx(exact, rel=0.01)
+    assert [value for _, value in logged["zeus/epoch_energy_per_sample"]] == pytest.approx(
+        [energy / 4 for energy in energies]
+    )

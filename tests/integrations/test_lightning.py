@@ -11,7 +11,8 @@ import threading
 from typing import Any, cast
 
 import pytest
-from tests.integrations.support import ENOUGH_STEPS, Limits, Recorder, run_example
+from tests.integrations.support import ENOUGH_STEPS, STEP, Limits, Recorder, run_example
+from tests.integrations.trackers import running
 
 import zeus.integrations
 
@@ -33,6 +34,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no"),
     pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers"),
     pytest.mark.filterwarnings("ignore:The number of training batches .* is smaller than"),
+    pytest.mark.filterwarnings("ignore:The `srun` command is available on your system"),
     pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before"),
 ]
 
@@ -240,3 +242,28 @@ def test_a_recurring_job_trains_with_the_share_that_it_decided(shared_batch, acc
         return
     with pytest.raises(RunError, match=r"2 \* 2` for each process, but .* trains with 2 samples"):
         trainer.fit(make_model(), data)
+
+
+def test_steps_in_tensorboard_are_the_trainers_also_when_it_resumes(tmp_path, monkeypatch, node):
+    exact = node.exact_energy()
+    with running("tensorboard", tmp_path, monkeypatch) as tool:
+        for epochs, checkpoint in ((1, None), (2, tmp_path / "resume.ckpt")):
+            callback = ZeusCallback(Recorder(), tracker=tool.make(every=1))
+            trainer = make_trainer(callback, accumulate_grad_batches=2, max_epochs=epochs)
+            model = make_model(before_batch=lambda: STEP.run(node.gpus))
+            trainer.fit(model, loader(5), ckpt_path=checkpoint)
+            trainer.save_checkpoint(tmp_path / "resume.ckpt")
+        exact = node.exact_energy() - exact
+        logged = tool.read()
+    assert trainer.global_step == 6
+    assert [step for step, _ in logged["zeus/epoch_energy"]] == [3, 6]
+    assert sum(value for _, value in logged["zeus/epoch_energy"]) == pytest.approx(exact, rel=0.01)
+    # The last step of an epoch is one batch, and ends with the epoch.
+    assert [step for step, _ in logged["zeus/step_energy"]] == [1, 2, 3, 4, 5, 6]
+    samples = [
+        energy / by_sample
+        for (_, energy), (_, by_sample) in zip(
+            logged["zeus/step_energy"], logged["zeus/energy_per_sample"], strict=True
+        )
+    ]
+    assert samples == pytest.approx([2, 2, 1, 2, 2, 1])

@@ -6,7 +6,8 @@ import logging
 import threading
 
 import pytest
-from tests.integrations.support import ENOUGH_STEPS, Limits, Recorder, run_example
+from tests.integrations.support import ENOUGH_STEPS, STEP, Limits, Recorder, run_example
+from tests.integrations.trackers import running
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -21,7 +22,9 @@ from transformers import (
 )
 
 from zeus.errors import RunError
+from zeus.frontier import Energy
 from zeus.integrations.transformers import ZeusCallback
+from zeus.monitor import ZeusMonitor
 
 BATCH_SIZE = 2
 TOKENS = torch.tensor([1, 2, 3, 4])
@@ -239,3 +242,52 @@ def test_a_recurring_job_trains_with_the_share_that_it_decided(make_trainer, sha
     wrong = make_trainer(ZeusCallback(shared_batch), gradient_accumulation_steps=1, max_steps=2)
     with pytest.raises(RunError, match=r"2 \* 2` for each process, but .* trains with 2 samples"):
         wrong.train()
+
+
+@pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")
+def test_steps_in_mlflow_are_the_trainers_also_when_it_resumes(
+    make_trainer, tmp_path, monkeypatch, node
+):
+    with running("mlflow", tmp_path, monkeypatch) as tool:
+        exact = node.exact_energy()
+        options = {"batches": 7, "gradient_accumulation_steps": 2, "num_train_epochs": 2}
+        tracker = tool.make(every=1)
+        callback = ZeusCallback(Recorder(), tracker=tracker)
+        work = {"before_batch": lambda _: STEP.run(node.gpus)}
+        trainer = make_trainer(callback, save_strategy="steps", save_steps=6, **work, **options)
+        trainer.train()
+        exact = node.exact_energy() - exact
+        logged = tool.read()
+        callback = ZeusCallback(Recorder(), tracker=tracker)
+        trainer = make_trainer(callback, **work, **options)
+        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
+        resumed = tool.read()
+    assert trainer.state.global_step == 8
+    steps = list(range(1, 9))
+    assert [step for step, _ in logged["zeus/step_energy"]] == steps
+    assert sum(value for _, value in logged["zeus/step_energy"]) == pytest.approx(exact, rel=0.01)
+    assert logged["zeus/run_energy"][-1] == (8, pytest.approx(exact, rel=0.01))
+    # Of four batches each, except the last step of an epoch.
+    samples = [
+        energy / by_sample
+        for (_, energy), (_, by_sample) in zip(
+            logged["zeus/step_energy"], logged["zeus/energy_per_sample"], strict=True
+        )
+    ]
+    assert samples == pytest.approx([4, 4, 4, 2] * 2)
+    assert [step for step, _ in logged["zeus/epoch_energy"]] == [4, 8]
+    again = [step for step, _ in resumed["zeus/step_energy"]]
+    assert sorted(again) == sorted([*steps, 7, 8])
+
+
+def test_the_callback_of_zeus_0_16(make_trainer, node):
+    with pytest.warns(DeprecationWarning, match="zeus.integrations.transformers.ZeusCallback"):
+        from zeus.optimizer.power_limit import HFGlobalPowerLimitOptimizer
+    limits = Limits(node)
+    callback = HFGlobalPowerLimitOptimizer(
+        ZeusMonitor(), Energy(), wait_steps=1, warmup_steps=1, profile_steps=2
+    )
+    assert isinstance(callback, TrainerCallback)
+    make_trainer(callback, batches=ENOUGH_STEPS, before_batch=lambda _: limits.work()).train()
+    assert callback.optimizer.decided
+    limits.assert_lowered_and_restored()

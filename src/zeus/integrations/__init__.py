@@ -5,7 +5,11 @@ callbacks. `accelerate` has one whose iterators yield epochs and steps; `loop` d
 other loop, JAX included. Each takes any number of `zeus.optimizer.Callback`, and uses the
 power-limit optimizer if it is given none. `pytorch` has a data loader that needs no further calls.
 `pipelining` and `pipeline_engine` report the computations of PyTorch's pipeline runtime,
-Megatron-LM, DeepSpeed or a custom engine to the pipeline optimizer.
+Megatron-LM, DeepSpeed or a custom engine to the pipeline optimizer; `torchtitan` attaches to its
+trainer.
+
+`mlflow`, `wandb`, `tensorboard` and `trackio` log energies in these tools: an integration takes one
+as its argument `tracker`. `tracker` has their base class, for another tool.
 """
 
 from __future__ import annotations
@@ -18,10 +22,16 @@ __all__ = [
     "keras",
     "lightning",
     "loop",
+    "mlflow",
     "pipeline_engine",
     "pipelining",
     "pytorch",
+    "tensorboard",
+    "torchtitan",
+    "tracker",
+    "trackio",
     "transformers",
+    "wandb",
 ]
 
 

@@ -22,7 +22,13 @@ def values_of(epochs: Iterable[Measurement]) -> Values:
     """
     whole = Measurement.combined(epochs)
     values = {EPOCH_TIME: whole.time}
-    energy = whole.energy
-    if energy is not None and not any(reading.domain == GPU for reading in whole.unavailable):
+    energy = known_energy(whole)
+    if energy is not None:
         values[EPOCH_ENERGY] = energy
     return values
+
+
+def known_energy(measured: Measurement) -> float | None:
+    """Return the joules of all devices; `None` if that of any GPU is unknown, or none is known."""
+    incomplete = any(reading.domain == GPU for reading in measured.unavailable)
+    return None if incomplete else measured.energy

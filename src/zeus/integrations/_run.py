@@ -17,10 +17,12 @@ from typing import Self, TypeVar
 
 from zeus.errors import MissingExtraError, RanksError, RunError
 from zeus.integrations._epoch import Values, values_of
+from zeus.integrations._tracking import Tracking, samples_in
 from zeus.integrations._watch import Watch
+from zeus.integrations.tracker import Tracker
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.callback import Callback
-from zeus.optimizer.training._ranks import Ranks
+from zeus.optimizer.training._ranks import Ranks, torch_distributed
 from zeus.optimizer.training._rendezvous import Rendezvous
 from zeus.optimizer.training._training_meter import TrainingMeter
 
@@ -52,16 +54,23 @@ class Run:
         callbacks: Called at each event. If none are given, each run gets a power-limit optimizer.
         monitor: Measures the epochs. Defaults to the monitor of the first callback that has one, or
             else to one of the run's own.
+        tracker: Gets values of steps and epochs.
 
     Raises:
-        ValueError: If a callback is not a `zeus.optimizer.Callback`.
+        ValueError: If a callback is not a `zeus.optimizer.Callback`, or the tracker not a
+            `Tracker`.
 
     Attributes:
         callbacks: As given.
         left_early: Whether the loop over the steps of this epoch was left before its end.
     """
 
-    def __init__(self, callbacks: Sequence[Callback], monitor: ZeusMonitor | None) -> None:
+    def __init__(
+        self,
+        callbacks: Sequence[Callback],
+        monitor: ZeusMonitor | None,
+        tracker: Tracker | None = None,
+    ) -> None:
         for callback in callbacks:
             if not isinstance(callback, Callback):
                 raise RunError(
@@ -71,6 +80,7 @@ class Run:
         self.callbacks = tuple(callbacks)
         self.left_early = False
         self._monitor = monitor
+        self._tracking = Tracking(tracker)
         self._resources: _Resources | None = None
         self._in_epoch = self._in_step = self._paused = False
 
@@ -84,15 +94,18 @@ class Run:
         """Whether this is the first process of the job, which logs for all."""
         return self._resources is None or self._resources.rank == 0
 
-    def begin(self, frame: FrameType | None = None) -> None:
+    def begin(self, frame: FrameType | None = None, steps_done: int | None = None) -> None:
         """Begin a run. An open run continues: frameworks may retry by themselves.
 
         Args:
             frame: Frame of the framework's training function, if the framework does not report
                 exceptions: the run ends when that function has been left.
+            steps_done: Number of steps before this run, if the framework counts them.
         """
+        if steps_done is not None:
+            self._tracking.step = steps_done
         if self._resources is None or not self._resources.keep_open():
-            self._resources = _Resources(self.callbacks, self._monitor)
+            self._resources = _Resources(self.callbacks, self._monitor, self._tracking)
             self._in_epoch = self._in_step = self._paused = False
         if frame is not None:
             self._resources.watch(frame)
@@ -139,13 +152,24 @@ class Run:
         for callback in self._opened.callbacks:
             callback.on_step_begin()
 
-    def step_end(self) -> None:
-        """End the step."""
+    def count_batch(self, samples: int | None) -> None:
+        """Count the samples of a batch of the open step; `None` if unknown."""
+        if self._in_step:
+            self._tracking.count(samples)
+
+    def step_end(self, step: int | None = None) -> None:
+        """End the step.
+
+        Args:
+            step: Number of steps done, as the framework counts them; one more than before if it
+                does not.
+        """
         if not self._in_step or not self.open:
             return
         self._in_step = False
         for callback in self._opened.callbacks:
             callback.on_step_end()
+        self._tracking.step_end(self._opened.meter, step, first=self.first)
 
     def pause(self) -> bool:
         """Pause: no training until `resume` or the next step.
@@ -186,7 +210,10 @@ class Run:
         self._in_epoch = False
         self._opened.meter.end()
         self._call_all("on_epoch_end")
-        return self._opened.take_values(report=report)
+        values, samples = self._opened.take_values(report=report)
+        if values and self.first:
+            self._tracking.epoch_end(values, samples)
+        return values
 
     def close(self) -> None:
         """End the run: callbacks restore what they changed. An open epoch or step is not ended."""
@@ -206,8 +233,11 @@ class Run:
 class _Resources:
     """Resources of a run while it lasts: callbacks, a monitor, a watch."""
 
-    def __init__(self, callbacks: Sequence[Callback], monitor: ZeusMonitor | None) -> None:
+    def __init__(
+        self, callbacks: Sequence[Callback], monitor: ZeusMonitor | None, tracking: Tracking
+    ) -> None:
         self._end = ExitStack()  # runs every cleanup, even if one of them fails
+        self._end.callback(tracking.close)
         if monitor is None:
             monitor = next(filter(None, map(_monitor_of, callbacks)), None)
         if monitor is None:
@@ -219,6 +249,8 @@ class _Resources:
         self.callbacks = tuple(callbacks)
         for callback in reversed(self.callbacks):
             self._end.callback(callback.close)
+        self._tracking = tracking
+        tracking.begin(self.callbacks)
         self.open = True
         self._rendezvous = Rendezvous("Zeus callback", _RANK_TIMEOUT)
         self._ranks: Ranks | None = None
@@ -230,25 +262,36 @@ class _Resources:
 
     @property
     def rank(self) -> int:
-        """Rank of this process among those that share their values; 0 before they do."""
-        return 0 if self._ranks is None else self._ranks.rank
+        """Rank of this process in the job; 0 where processes are not joined."""
+        if self._ranks is not None:
+            return self._ranks.rank
+        distributed = torch_distributed()
+        return 0 if distributed is None else int(distributed.get_rank())
 
-    def take_values(self, *, report: bool) -> Values:
-        """Return what all processes of the job have measured since the last call."""
+    def take_values(self, *, report: bool) -> tuple[Values, int | None]:
+        """Return what all processes of the job have measured since the last call.
+
+        Returns:
+            Values to log, and the number of samples that all processes have trained on; `None` if
+            unknown.
+        """
         epoch = self.meter.take()
+        samples = self._tracking.take_samples(epoch)
         if not (report and self._reporting):
-            return {}
+            return {}, None
         try:
             if self._ranks is None:
                 self._ranks = self._rendezvous.join()
             # Also by a process without measurements: the others wait for it.
-            epochs = self._ranks.share(epoch)
+            shared = self._ranks.share((epoch, samples))
         except RanksError as error:
             self._reporting = False
             logger.warning("time and energy of epochs are no longer logged: %s", error)
-            return {}
-        measured = [each for each in epochs if each is not None]
-        return values_of(measured) if measured else {}
+            return {}, None
+        measured = [each for each, _ in shared if each is not None]
+        counts = [count for _, count in shared]
+        total = None if None in counts else sum(counts)
+        return (values_of(measured) if measured else {}), total
 
     def watch(self, frame: FrameType) -> None:
         """End the run when a function that the calling thread is running has been left."""
@@ -292,9 +335,14 @@ class Integration:
     As a context manager it is closed at the end of the ``with`` block, also by an exception.
     """
 
-    def __init__(self, *callbacks: Callback, monitor: ZeusMonitor | None = None) -> None:
+    def __init__(
+        self,
+        *callbacks: Callback,
+        monitor: ZeusMonitor | None = None,
+        tracker: Tracker | None = None,
+    ) -> None:
         super().__init__()
-        self._run = Run(callbacks, monitor)
+        self._run = Run(callbacks, monitor, tracker)
 
     def close(self) -> None:
         """Restore what was changed for the run. The end of training does so by itself."""
@@ -343,6 +391,7 @@ def iterate_steps(
     try:
         for batch in batches:
             run.step_begin()
+            run.count_batch(samples_in(batch))
             yield batch
             if complete():
                 run.step_end()

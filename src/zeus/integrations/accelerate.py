@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from zeus.integrations._epoch import Values
 from zeus.integrations._run import Integration, iterate_epochs, iterate_steps, needs, paused
+from zeus.integrations.tracker import Tracker
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.callback import Callback
 
@@ -45,8 +46,11 @@ class ZeusCallback(Integration):
         callbacks: Called at each event. If none are given, the power limit is optimized.
         monitor: Measures each epoch. Defaults to the monitor of the first callback that has one,
             or else to a new one.
-        tracker_step: Returns the step under which trackers log the values of an epoch. By default
-            it is the number of the epoch, except for trackers that count steps by themselves.
+        tracker: Gets time, energy, settings and savings of steps and epochs; see
+            `zeus.integrations.tracker`.
+        tracker_step: Returns the step under which the accelerator's trackers log the values of an
+            epoch. By default it is the number of the epoch, except for trackers that count steps by
+            themselves.
     """
 
     def __init__(
@@ -54,9 +58,10 @@ class ZeusCallback(Integration):
         accelerator: Accelerator,
         *callbacks: Callback,
         monitor: ZeusMonitor | None = None,
+        tracker: Tracker | None = None,
         tracker_step: Callable[[], int] | None = None,
     ) -> None:
-        super().__init__(*callbacks, monitor=monitor)
+        super().__init__(*callbacks, monitor=monitor, tracker=tracker)
         self._accelerator = accelerator
         self._tracker_step = tracker_step
         self._epoch = 0

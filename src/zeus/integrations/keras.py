@@ -33,12 +33,16 @@ class ZeusCallback(Integration, KerasCallback):
         callbacks: Called at each event. If none are given, the power limit is optimized.
         monitor: Measures each epoch. Defaults to the monitor of the first callback that has one,
             or else to a new one.
+        tracker: Gets time, energy, settings and savings of steps and epochs; see
+            `zeus.integrations.tracker`.
     """
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         optimizer = getattr(self.model, "optimizer", None)
         self._batches_per_step = getattr(optimizer, "gradient_accumulation_steps", None) or 1
-        self._run.begin(calling_method(self.model))
+        # Counted from there: back ends need not update it during `fit`.
+        steps_done = int(getattr(optimizer, "iterations", 0))
+        self._run.begin(calling_method(self.model), steps_done)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._batches = 0

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from zeus.integrations._run import Integration, needs
+from zeus.integrations._tracking import samples_in
 
 if "lightning.pytorch" in sys.modules or (
     "pytorch_lightning" not in sys.modules and find_spec("lightning") is not None
@@ -40,13 +41,15 @@ class ZeusCallback(Integration, LightningCallback):
         callbacks: Called at each event. If none are given, the power limit is optimized.
         monitor: Measures each epoch. Defaults to the monitor of the first callback that has one,
             or else to a new one.
+        tracker: Gets time, energy, settings and savings of steps and epochs; see
+            `zeus.integrations.tracker`.
     """
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         batch_size = getattr(trainer.train_dataloader, "batch_size", None)
         if isinstance(batch_size, int) and pl_module.automatic_optimization:
             self._run.check_batch(batch_size * trainer.accumulate_grad_batches)
-        self._run.begin()
+        self._run.begin(steps_done=trainer.global_step)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         self._run.epoch_begin()
@@ -57,12 +60,13 @@ class ZeusCallback(Integration, LightningCallback):
         self._run.resume()
         if batch_idx % trainer.accumulate_grad_batches == 0:
             self._run.step_begin()
+        self._run.count_batch(samples_in(batch))
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
-            self._run.step_end()
+            self._run.step_end(trainer.global_step)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         self._run.pause()

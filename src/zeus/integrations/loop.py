@@ -24,6 +24,7 @@ from typing import TypeVar
 from zeus.integrations._epoch import Values
 from zeus.integrations._run import Run, iterate_epochs, iterate_steps
 from zeus.integrations._run import paused as run_paused
+from zeus.integrations.tracker import Tracker
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.callback import Callback
 
@@ -38,6 +39,7 @@ def epochs(
     *callbacks: Callback,
     monitor: ZeusMonitor | None = None,
     log: Callable[[Values], object] | None = None,
+    tracker: Tracker | None = None,
 ) -> Iterator[T]:
     """Iterate over the epochs of a training run.
 
@@ -52,8 +54,10 @@ def epochs(
         log: Called after each epoch with a dictionary: `zeus/epoch_time`, the seconds of training
             in it, and `zeus/epoch_energy`, its joules on all processes, if they could be measured.
             Of processes that are joined by `torch.distributed`, only the first one calls it.
+        tracker: Gets time, energy, settings and savings of steps and epochs; see
+            `zeus.integrations.tracker`.
     """
-    run = Run(callbacks, monitor)
+    run = Run(callbacks, monitor, tracker)
     with _entered(run):
         yield from iterate_epochs(run, iterable, log or _ignore)
 
@@ -63,6 +67,7 @@ def steps(
     *callbacks: Callback,
     monitor: ZeusMonitor | None = None,
     log: Callable[[Values], object] | None = None,
+    tracker: Tracker | None = None,
 ) -> Iterator[T]:
     """Iterate over the steps of an epoch.
 
@@ -72,12 +77,13 @@ def steps(
             loop. Without an enclosing loop, these steps are a run of one epoch.
         monitor: As for `epochs`; only for a run of one epoch.
         log: As for `epochs`; only for a run of one epoch.
+        tracker: As for `epochs`; only for a run of one epoch.
     """
     run = _innermost(callbacks)
     if run is not None:
         yield from iterate_steps(run, iterable)
         return
-    run = Run(callbacks, monitor)
+    run = Run(callbacks, monitor, tracker)
     with _entered(run):
         for _ in iterate_epochs(run, (None,), log or _ignore):
             yield from iterate_steps(run, iterable)

@@ -32,6 +32,8 @@ class ZeusCallback(Integration, TrainerCallback):
         callbacks: Called at each event. If none are given, the power limit is optimized.
         monitor: Measures each epoch. Defaults to the monitor of the first callback that has one,
             or else to a new one.
+        tracker: Gets time, energy, settings and savings of steps and epochs; see
+            `zeus.integrations.tracker`.
     """
 
     _trainer: Trainer | None = None
@@ -40,7 +42,8 @@ class ZeusCallback(Integration, TrainerCallback):
         self._trainer = _calling_trainer()
         self._run.check_batch(args.train_batch_size * args.gradient_accumulation_steps)
         frame = None if self._trainer is None else calling_method(self._trainer)
-        self._run.begin(frame)
+        self._batch_size = args.train_batch_size
+        self._run.begin(frame, state.global_step)
 
     def on_epoch_begin(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:
         self._run.epoch_begin()
@@ -48,8 +51,12 @@ class ZeusCallback(Integration, TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:
         self._run.step_begin()
 
+    def on_substep_end(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:
+        self._run.count_batch(self._batch_size)
+
     def on_step_end(self, args: Any, state: Any, control: TrainerControl, **_: Any) -> None:
-        self._run.step_end()
+        self._run.count_batch(self._batch_size)
+        self._run.step_end(state.global_step)
         if control.should_evaluate or control.should_save:
             self._run.pause()
 

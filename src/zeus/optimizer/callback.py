@@ -7,6 +7,7 @@ accepts any number of them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Self
 
 
@@ -36,6 +37,10 @@ class Callback:
 
     def resume(self) -> None:
         """Called when training continues after `pause`."""
+
+    def values_to_log(self) -> Mapping[str, float]:
+        """Return settings in force and what they save, by name, for an experiment tracker."""
+        return {}
 
     def close(self) -> None:
         """End the run and restore every setting changed for it. May be called twice."""
