@@ -10,6 +10,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import struct
 import sys
 import termios
@@ -17,12 +18,13 @@ import time
 from typing import Any
 
 import pytest
-from tests.cli.support import LONG_ENOUGH, ZEUS, environment, start, zeus
+from tests.cli.support import LONG_ENOUGH, ZEUS, environment, serving, start, zeus
 
 from simulated_drivers import GpuSpec, NvmlReturn
+from zeus.cli._gpu_rows import frame_of
+from zeus.cli._live_view import LiveView
 from zeus.cli._snapshot import GpuReading, ProcessReading, Snapshot
 from zeus.cli._terminal import Console, width
-from zeus.cli.top import _view
 
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 HIDE_CURSOR, SHOW_CURSOR = b"\x1b[?25l", b"\x1b[?25h"
@@ -105,6 +107,35 @@ def test_cpu_and_memory_power(tmp_path):
     assert cpu["power"] == 0  # its counter stands still: that is a measured nought
     assert cpu["dram_power"] == 0
     assert "0.0 W" in zeus("top", "--once", **variables).stdout
+
+
+def test_other_nodes_beside_this_one():
+    page = b"""zeus_gpu_info{gpu="0",uuid="GPU-far",name="Far GPU"} 1.0
+zeus_gpu_power_watts{gpu="0",uuid="GPU-far",method="instant"} 123.0
+"""
+    with serving(page) as url:
+        nodes = ("--node", url, "--node", "http://127.0.0.1:1")
+        done = zeus("top", "--once", *nodes, ZEUS_SIMULATE="v100")
+        as_json = zeus("top", "--once", "--json", *nodes, ZEUS_SIMULATE="v100")
+    assert done.returncode == 0
+    assert re.search(r"^local +0  Tesla V100", done.stdout, re.MULTILINE)
+    assert re.search(r"^127\.0\.0\.1:\d+ +0  Far GPU +123 W", done.stdout, re.MULTILINE)
+    assert "127.0.0.1:1  unreachable: Connection refused" in done.stdout
+    far, none = json.loads(as_json.stdout)["nodes"]
+    assert (far["gpus"][0]["power"], far["problem"]) == (123.0, None)
+    assert (none["node"], none["gpus"]) == ("127.0.0.1:1", [])
+    assert "unreachable" in none["problem"]
+
+
+def test_a_node_that_does_not_answer_does_not_stop_the_view():
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and says nothing
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        terminal = Terminal("--node", url, ZEUS_SIMULATE="v100")
+        terminal.read_until(b"J in ")
+        terminal.read_until(b"connecting")
+        terminal.read_until(b"no answer within")
+        terminal.type(b"q")
+        assert_given_back(terminal.finish(), 0)
 
 
 # GPUs that misbehave
@@ -197,7 +228,7 @@ def snapshot(gpus: int) -> Snapshot:
 
 @pytest.mark.parametrize("columns", [20, 40, 60, 80, 120, 200])
 def test_readings_are_not_cut_off_but_columns_left_out(columns):
-    lines = _view(console(columns, 50), snapshot(3))
+    lines = LiveView(console(columns, 50)).lines(frame_of(snapshot(3)))
     headings = [line for line in lines if "power" in line]
     if columns >= 40:
         assert width(headings[0]) <= columns
@@ -206,9 +237,9 @@ def test_readings_are_not_cut_off_but_columns_left_out(columns):
 
 @pytest.mark.parametrize("height", [2, 5, 10])
 def test_what_does_not_fit_is_counted(height):
-    lines = _view(console(80, height), snapshot(16))
+    lines = LiveView(console(80, height)).lines(frame_of(snapshot(16)))
     assert len(lines) == height
-    assert "more lines" in lines[-1]
+    assert re.search(r"1-\d of 17", lines[0])
 
 
 # In a terminal
@@ -298,12 +329,62 @@ def test_a_key_quits_and_the_terminal_is_as_before(key, code):
     assert_given_back(terminal.finish(), code)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_gives_the_terminal_back(number):
     terminal = Terminal(ZEUS_SIMULATE="v100")
     terminal.read_until(b"Tesla V100")
     os.kill(terminal.child(), number)
-    assert_given_back(terminal.finish(), 128 + number)
+    after = terminal.finish()
+    assert_given_back(after, 128 + number)
+    assert "highest" in after  # the summary
+
+
+@pytest.mark.parametrize("key", [b"q", b"\x03"])
+def test_the_end_sums_up_energy_and_power(key):
+    terminal = Terminal(ZEUS_SIMULATE="v100x2")
+    terminal.read_until(b"J in ")
+    terminal.type(key)
+    after = terminal.finish()
+    assert re.search(r"^[\d.]+ m?s of `zeus top`", after, re.MULTILINE), after
+    energies = [
+        re.search(
+            rf"^ *{name} .*? (\d+) J +([\d.e-]+) kWh +(?:\d+ W|-) +(\d+) W", after, re.MULTILINE
+        )
+        for name in ("0", "1", "all")
+    ]
+    # Within the first quarter of a second, the mean power may not be known yet.
+    joules = [int(found[1]) for found in energies if found]
+    assert len(joules) == 3, after
+    assert abs(joules[0] + joules[1] - joules[2]) <= 2  # each is rounded
+    assert [float(found[2]) for found in energies if found] == pytest.approx(
+        [each / 3.6e6 for each in joules], rel=0.1
+    )
+    assert [found[3] for found in energies if found] == ["250", "250", "500"]
+
+
+def test_keys_scroll_and_sort_more_gpus_than_lines():
+    terminal = Terminal("--sort", "power", columns=80, lines=24, ZEUS_SIMULATE="v100x4,a100x64")
+    shown = terminal.read_until(b"by power, 1-")
+    assert b"A100" in shown
+    assert b"V100" not in shown
+    terminal.type(b"\x1b[F")  # End
+    terminal.read_until(b"-68 of 68")
+    terminal.read_until(b"Tesla V100")
+    terminal.type(b"i\x1b[H")
+    terminal.read_until(b"by index, 1-")
+    terminal.read_until(b">   0  ")
+    terminal.type(b"q")
+    assert_given_back(terminal.finish(), 0)
+
+
+def test_graphs_of_other_lengths():
+    terminal = Terminal(columns=80, lines=24, ZEUS_SIMULATE="v100x8")
+    terminal.read_until(b"highest 250 W")
+    terminal.read_until(b"last 2 min")
+    terminal.type(b"+")
+    terminal.read_until(b"last 5 min")
+    terminal.type(b"q")
+    assert_given_back(terminal.finish(), 0)
 
 
 def test_a_signal_that_the_caller_ignores_changes_nothing():
@@ -318,7 +399,7 @@ def test_a_signal_that_the_caller_ignores_changes_nothing():
 
 def test_the_view_is_redrawn_in_place():
     terminal = Terminal(ZEUS_SIMULATE="v100")
-    terminal.read_until(b" in ")  # energy shows from the second look on
+    terminal.read_until(b"J in ")  # energy shows from the second look on
     terminal.type(b"q")
     terminal.finish()
     assert terminal.shown.count(b"\x1b[2J") == 1  # cleared once, overwritten ever after
@@ -331,7 +412,7 @@ def test_a_new_size_is_used_at_once():
     terminal.forget()
     terminal.resize(60, 10)
     # No look is due for half a minute: only the new size can have caused this.
-    shown = terminal.read_until(b"Tesla V100")
+    shown = terminal.read_until(b"limit")
     assert b"clock" not in shown
     terminal.type(b"q")
     assert_given_back(terminal.finish(), 0)

@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from zeus.cli._terminal import Console, clip
+from zeus.cli._keys import KeyDecoder
+from zeus.cli._terminal import Console, clip, width
 
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"  # alternate screen, no cursor, cleared
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
 _HOME, _ERASE_LINE, _ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
-_FATAL = ("SIGTERM", "SIGHUP")
+_FATAL = ("SIGTERM", "SIGHUP", "SIGQUIT")
 
 
 class Terminated(BaseException):
@@ -33,6 +34,7 @@ class Screen:
     def __init__(self, console: Console, keyboard: int | None) -> None:
         self._console = console
         self._keyboard = keyboard
+        self._keys = KeyDecoder()
         self._settings: list[Any] | None = None
         self._handlers: dict[int, Any] = {}
         self._wake: tuple[int, int] | None = None
@@ -66,10 +68,12 @@ class Screen:
         columns, height = self._console.size()
         shown = [clip(self._console.plain(line), columns) for line in lines[:height]]
         # Overwriting line by line, in one write, does not flicker; clearing first would.
-        body = f"{_ERASE_LINE}\r\n".join(shown)
-        self._write(f"{_HOME}{body}{_ERASE_LINE}{_ERASE_BELOW}")
+        # After a full line the cursor is still on its last character, which must not be erased.
+        rests = ["" if width(line) >= columns else _ERASE_LINE for line in shown]
+        body = "\r\n".join(line + rest for line, rest in zip(shown, rests, strict=True))
+        self._write(f"{_HOME}{body}{_ERASE_BELOW if len(shown) < height else ''}")
 
-    def wait(self, seconds: float) -> str:
+    def wait(self, seconds: float) -> list[str]:
         """Wait for a key, a resize or the timeout; return keys, "q" if the terminal was closed."""
         assert self._wake is not None
         wake = self._wake[0]
@@ -78,12 +82,12 @@ class Screen:
         if wake in ready:
             os.read(wake, 512)
         if self._keyboard is None or self._keyboard not in ready:
-            return ""
+            return []
         try:
             keys = os.read(self._keyboard, 512)
         except OSError:
             keys = b""
-        return keys.decode("ascii", "replace") if keys else "q"
+        return self._keys.feed(keys) if keys else ["q"]
 
     def _write(self, text: str) -> None:
         # Bypasses the buffer of Python, which is not reentrant in signal handlers.

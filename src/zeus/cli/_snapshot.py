@@ -102,6 +102,11 @@ class NodeReader:
         self._soc = _SocMeter(node.soc, node.clock) if node.soc is not None else None
 
     @property
+    def gpu_indices(self) -> list[int]:
+        """Indices of the GPUs that are read."""
+        return [reader.index for reader in self._gpus]
+
+    @property
     def needs_two_snapshots(self) -> bool:
         """Return whether some power is only known between two snapshots."""
         return bool(self._cpus) or self._soc is not None
@@ -121,7 +126,7 @@ class NodeReader:
         )
 
 
-class _Counter:
+class CountedEnergy:
     """Energy (J) since the first reading of a counter, and mean power (W) since the last."""
 
     def __init__(self) -> None:
@@ -184,10 +189,11 @@ class _GpuReader:
     """Reads one GPU in a dedicated thread."""
 
     def __init__(self, gpu: Gpu, clock: Clock) -> None:
+        self.index = gpu.index
         self._gpu = gpu
         self._clock = clock
         self._latest = GpuReading(gpu.index, gpu.name, gpu.key)
-        self._counter = _Counter()
+        self._counter = CountedEnergy()
         self._integral = _Integral()
         self._requested = threading.Event()
         self._done = threading.Event()
@@ -264,8 +270,8 @@ class _CpuMeter:
     def __init__(self, cpu: Cpu, clock: Clock) -> None:
         self._cpu = cpu
         self._clock = clock
-        self._package = _Counter()
-        self._dram = _Counter()
+        self._package = CountedEnergy()
+        self._dram = CountedEnergy()
 
     def read(self) -> CpuReading:
         queries = _Queries()
@@ -291,7 +297,7 @@ class _SocMeter:
     def __init__(self, soc: Soc, clock: Clock) -> None:
         self._soc = soc
         self._clock = clock
-        self._counters: dict[str, _Counter] = {}
+        self._counters: dict[str, CountedEnergy] = {}
 
     def read(self) -> SocReading:
         try:
@@ -305,7 +311,7 @@ class _SocMeter:
     def _powers_of(self, energies: dict[str, float]) -> dict[str, float]:
         now = self._clock.now()
         for part, joules in energies.items():
-            self._counters.setdefault(part, _Counter()).add(now, joules)
+            self._counters.setdefault(part, CountedEnergy()).add(now, joules)
         return {
             part: counter.power
             for part, counter in self._counters.items()

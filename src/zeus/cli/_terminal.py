@@ -26,6 +26,8 @@ _PLAIN = str.maketrans(
         "Δ": "change in",
         "█": "#",
         "░": ".",
+        "↑": "^",
+        "↓": "v",
     }
 )
 _PARTS_OF_A_BLOCK = " ▏▎▍▌▋▊▉"
@@ -158,6 +160,8 @@ def clean(text: str) -> str:
 
 def width(text: str) -> int:
     """Return the number of columns of a text, without escape sequences."""
+    if text.isascii() and text.isprintable():  # most texts, and much faster
+        return len(text)
     return sum(_columns(character) for character in _ESCAPE.sub("", text))
 
 
