@@ -12,6 +12,7 @@ from zeus._rules import Number
 from zeus.device import Gpu
 from zeus.device._simulated import SimulatedGpuDriver
 from zeus.errors import SimulationError
+from zeus.testing._roofline import Roofline
 
 if TYPE_CHECKING:
     from zeus.clock import Clock
@@ -28,14 +29,16 @@ class Workload:
     """One step of a job, as a GPU sees it.
 
     A step runs kernels, then leaves the GPU waiting for the host. A lower clock slows down the
-    compute-bound part of the kernels only, not memory and host.
+    compute-bound part of the kernels only, not memory and host; or the kernels follow a roofline,
+    as phases of a language model's answer do.
 
     Attributes:
         name: Human-readable name.
         gpu_time: Seconds of kernels per step at the highest clock.
         host_time: Seconds per step in which the GPU waits, at static power.
         activity: Power of the kernels as a share of the GPU's full dynamic power, up to 1.6.
-        compute_bound: Share of `gpu_time` that grows with 1 / clock.
+        compute_bound: Share of `gpu_time` that grows with 1 / clock, unless there is a roofline.
+        roofline: How the kernels slow down at lower clocks.
 
     Raises:
         ValueError: If a value is out of range.
@@ -46,6 +49,7 @@ class Workload:
     host_time: float = 0.0
     activity: float = 0.9
     compute_bound: float = 0.7
+    roofline: Roofline | None = None
 
     def __post_init__(self) -> None:
         for field, high in (
@@ -93,6 +97,8 @@ class Workload:
         return until + (1 - until / now) * self._kernels_at(then)
 
     def _kernels_at(self, clock: float) -> float:
+        if self.roofline is not None:
+            return self.gpu_time * self.roofline.slowdown(clock)
         return self.gpu_time * (self.compute_bound / clock + 1 - self.compute_bound)
 
     def step_time(self, gpu: Gpu) -> float:
@@ -134,7 +140,7 @@ class Workload:
         gpus = (gpus,) if isinstance(gpus, Gpu) else tuple(gpus)
         if not steps >= 1:
             raise SimulationError(f"`steps >= 1` must hold, but got {steps}")
-        clock = _common_clock(gpus)
+        clock = common_clock(gpus)
         begun = clock.now()
         with load_kept(gpus):
             while steps > 0 and (steps <= _FEW_STEPS or self._clocks_change(gpus)):
@@ -179,7 +185,12 @@ def simulated_driver(gpu: Gpu) -> SimulatedGpuDriver:
     return gpu.driver
 
 
-def _common_clock(gpus: Sequence[Gpu]) -> Clock:
+def common_clock(gpus: Sequence[Gpu]) -> Clock:
+    """Return the clock of the node that simulated GPUs belong to.
+
+    Raises:
+        ValueError: If there is none, or more than one.
+    """
     clocks = {id(clock): clock for clock in (simulated_driver(gpu).clock for gpu in gpus)}
     if len(clocks) != 1:
         raise SimulationError(
