@@ -12,6 +12,7 @@ from tests.frontier.strategies import exact_frontiers, frontiers, walks
 
 from zeus.errors import FrontierError
 from zeus.frontier import (
+    All,
     Deadline,
     Energy,
     EnergyBudget,
@@ -37,6 +38,7 @@ EVERY = (
     EnergyBudget(5),
     PowerCap(1.5),
     LatencyBound("p99", 0.5),
+    All(LatencyBound("p99", 0.5), LatencyBound("p50", 0.3)),
 )
 
 
@@ -44,7 +46,7 @@ def with_power(frontier):
     """The same with a maximum power, and latencies that differ."""
     points = [
         Point(p.knob, p.time, p.energy, p.time_uncertainty, p.energy_uncertainty, p.repeats,
-              {"p99": p.time / 10})
+              {"p99": p.time / 10, "p50": p.time / 20})
         for p in frontier
     ]  # fmt: skip
     return Frontier(points, max_power=max(1e-3, *(p.average_power for p in points)))
@@ -308,6 +310,9 @@ def test_four_gpus_choose_as_one(walk, eta):
         (lambda: EnergyBudget(-1), "`joules > 0` must hold, but got joules=-1"),
         (lambda: PowerCap(0), "`watts > 0` must hold, but got watts=0"),
         (lambda: LatencyBound("p99", 0), "`seconds > 0` must hold"),
+        (All, "at least one LatencyBound, each of another percentile, but got none"),
+        (lambda: All(LatencyBound(99, 1), LatencyBound("p99", 2)), "but got p99, p99"),
+        (lambda: All(Energy()), r"must be LatencyBound objects, but got Energy\(\)"),  # type: ignore[arg-type]
         (lambda: LatencyBound(101, 1), "`0 <= percentile <= 100` must hold"),
         (
             lambda: LatencyBound(None, 1),  # type: ignore[arg-type]
@@ -337,6 +342,35 @@ def test_latencies_that_are_not_stated():
         LatencyBound(99.9, 0.3).select(frontier)
     with pytest.raises(FrontierError, match="no latencies at all"):
         LatencyBound("p99", 0.3).select(Frontier([Point(1, 1, 1)]))
+
+
+def test_several_bounds_at_once():
+    def point(knob, energy, ttft, tpot):
+        return Point(knob, 1, energy, latencies={"ttft p99": ttft, "tpot p99": tpot})
+
+    both = All(LatencyBound("ttft p99", 1.5), LatencyBound("tpot p99", 0.06))
+    frontier = Frontier(
+        [
+            point(1400, 100, 1.0, 0.04),
+            point(1200, 80, 1.4, 0.05),
+            point(1000, 60, 1.4, 0.07),  # one bound is broken
+            point(800, 50, 1.6, 0.05),  # the other one is
+            Point(600, 1, 40, latencies={"ttft p99": 1.0}),
+        ]
+    )
+    selection = both.select(frontier)
+    assert (selection.point.knob, selection.feasible, selection.cost) == (1200, True, 80)
+    assert selection.note == (
+        "1 of 5 points state not all of 'ttft p99', 'tpot p99' and were left out"
+    )
+    tight = All(LatencyBound("ttft p99", 0.7), LatencyBound("tpot p99", 0.02))
+    selection = tight.select(frontier)
+    assert (selection.point.knob, selection.feasible) == (1400, False)
+    assert "exceeds a bound by a factor of 2" in selection.note
+    with pytest.raises(FrontierError, match="All needs points that state 'itl p50', but got 'ttft"):
+        All(LatencyBound("itl p50", 1)).select(frontier)
+    assert both == All(LatencyBound("ttft p99", 1.5), LatencyBound("tpot p99", 0.06))
+    assert both != tight
 
 
 def test_notes_where_nothing_qualifies():

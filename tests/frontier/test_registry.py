@@ -33,6 +33,11 @@ TEXTS = {
         "LatencyBound p99.9 0.2 s",
         "lowest energy with a latency of at most p99.9 0.2 s",
     ),
+    "All": (
+        "ttft:p99:1.5,tpot p99:0.06",
+        "All ttft p99 1.5 s and tpot p99 0.06 s",
+        "lowest energy with latencies of at most ttft p99 1.5 s and tpot p99 0.06 s",
+    ),
 }
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.frontier.strategies import noisy_walks, walks
 
 from zeus.frontier import (
+    All,
     Deadline,
     Energy,
     EnergyBudget,
@@ -45,6 +46,10 @@ def objectives(draw, walk):
                 EnergyBudget(point.energy * around),
                 PowerCap(point.average_power * around),
                 LatencyBound("p99", point.time * around / 10),
+                All(
+                    LatencyBound("p99", point.time * around / 10),
+                    LatencyBound("p50", point.time / 20),
+                ),
             ]
         )
     )
@@ -53,14 +58,14 @@ def objectives(draw, walk):
 def with_latencies(walk):
     return walk.with_points(
         Point(p.knob, p.time, p.energy, p.time_uncertainty, p.energy_uncertainty,
-              latencies={"p99": p.time / 10})
+              latencies={"p99": p.time / 10, "p50": p.time / 20})
         for p in walk
     )  # fmt: skip
 
 
 def minimized(objective, selection):
     """What the objective looks at: its cost, or what it falls back on."""
-    if not selection.feasible and isinstance(objective, Deadline | LatencyBound):
+    if not selection.feasible and isinstance(objective, Deadline | LatencyBound | All):
         return selection.point.time
     return selection.cost
 
@@ -83,7 +88,7 @@ def test_nothing_true_is_lost_by_stopping_on_noisy_points(both, data):
     """Among the points of the shorter walk is the one that is truly best."""
     truth, measured = with_latencies(both[0]), with_latencies(both[1])
     objective = data.draw(objectives(truth))
-    if isinstance(objective, LatencyBound):
+    if isinstance(objective, LatencyBound | All):
         return  # latencies have no uncertainty, so noise may end its walk
     seen = len(until_settled(measured, objective))
     check_nothing_lost(objective, truth.with_points(truth.points[:seen]), truth)

@@ -7,9 +7,10 @@ draws them.
 
 from __future__ import annotations
 
-from zeus.frontier._base import Objective, as_objective
+from zeus.frontier._base import Objective, ObjectiveEntry, as_objective
 from zeus.frontier._frontier import Frontier
 from zeus.frontier._objectives import (
+    All,
     Deadline,
     Energy,
     EnergyBudget,
@@ -23,6 +24,7 @@ from zeus.frontier._point import Point, Settings
 from zeus.frontier._selection import Selection
 
 __all__ = [
+    "All",
     "Deadline",
     "Energy",
     "EnergyBudget",
@@ -30,6 +32,7 @@ __all__ = [
     "LatencyBound",
     "MaxSlowdownConstraint",
     "Objective",
+    "ObjectiveEntry",
     "Point",
     "PowerCap",
     "Selection",

@@ -43,9 +43,16 @@ class Objective(Protocol):
 Needs = Literal["", "max_power", "latencies"]
 
 
+def _one_number(text: str) -> tuple[float, ...]:
+    """Return the number that is the whole text."""
+    return (float(text),)
+
+
 @dataclass(frozen=True)
-class Entry:
+class ObjectiveEntry:
     """A registered objective, and how it is spelled on command lines and in tables.
+
+    Commands offer those of other distributions, too (docs/extending.md).
 
     Attributes:
         kind: The class. It takes no arguments, or those that `arguments` returns.
@@ -68,11 +75,14 @@ class Entry:
     default: str = ""
     needs: Needs = ""
     form: str = "a number"
-    arguments: Callable[[str], tuple[Any, ...]] = lambda text: (float(text),)
+    arguments: Callable[[str], tuple[Any, ...]] = _one_number
     remark: str = ""
 
     def read(self, text: str) -> Objective:
         """Return the objective of an option's text.
+
+        Args:
+            text: What was given to the option.
 
         Raises:
             FrontierError: If the text has another form, or its value is out of range.
@@ -84,11 +94,19 @@ class Entry:
         return self.kind(*arguments)
 
     def label(self, objective: Objective) -> str:
-        """Return the name of an objective of this kind, with its value: "EnergyBudget 40 J"."""
+        """Return the name of an objective of this kind, with its value: "EnergyBudget 40 J".
+
+        Args:
+            objective: One of this kind.
+        """
         return f"{self.kind.__name__} {self._value(objective)}".rstrip()
 
     def goal_of(self, objective: Objective) -> str:
-        """Return the goal of an objective of this kind: "fastest within 40 J"."""
+        """Return the goal of an objective of this kind: "fastest within 40 J".
+
+        Args:
+            objective: One of this kind.
+        """
         return self.goal.format(self._value(objective))
 
     @property
@@ -105,23 +123,23 @@ class Entry:
         return self.shown.format_map(vars(objective))
 
 
-OBJECTIVES: dict[type, Entry] = {}
+OBJECTIVES: dict[type, ObjectiveEntry] = {}
 """All objectives of Zeus, in the order in which they are shown."""
 
 _Kind = TypeVar("_Kind", bound=type[Objective])
 
 
 def registered(goal: str, **spelling: Any) -> Callable[[_Kind], _Kind]:
-    """Register an objective: a decorator of its class, with the attributes of `Entry`."""
+    """Register an objective: a decorator of its class, with the attributes of `ObjectiveEntry`."""
 
     def register(kind: _Kind) -> _Kind:
-        OBJECTIVES[kind] = Entry(kind, goal, **spelling)
+        OBJECTIVES[kind] = ObjectiveEntry(kind, goal, **spelling)
         return kind
 
     return register
 
 
-def entry_of(objective: Objective) -> Entry | None:
+def entry_of(objective: Objective) -> ObjectiveEntry | None:
     """Return the entry of an objective's class or of a superclass; `None` for others."""
     return next((OBJECTIVES[kind] for kind in type(objective).__mro__ if kind in OBJECTIVES), None)
 

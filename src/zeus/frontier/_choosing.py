@@ -123,7 +123,7 @@ def cheapest_within(
     if within:
         return cheapest(within, minimized, notes)
     best, *others = sorted(map(limited.of, points), key=Cost.rank)
-    note = otherwise.replace("LIMIT", f"{limit:g}").replace("LEAST", f"{best.value:.6g}")
+    note = otherwise.replace("LIMIT", f"{limit:g}").replace("LEAST", _enough(best.value))
     return Selection(
         best.point,
         feasible=False,
@@ -162,6 +162,14 @@ def _tie_note(chosen: Cost, other: Cost, minimized: Quantity) -> str:
 
 
 # --- comparisons --------------------------------------------------------------------------------
+
+
+def _enough(value: float) -> str:
+    """Return a value as a limit that it keeps: six digits, rounded up."""
+    text = f"{value:.6g}"
+    if keeps(value, float(text)):
+        return text
+    return f"{float(text) + 10.0 ** (math.floor(math.log10(value)) - 5):.6g}"
 
 
 def keeps(value: float, limit: float) -> bool:

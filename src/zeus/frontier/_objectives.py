@@ -8,9 +8,9 @@ documents what is registered.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from zeus._rules import is_number
+from zeus._rules import TIME_FORM, is_number, read_seconds
 from zeus.errors import FrontierError
 from zeus.frontier._base import Objective, registered
 from zeus.frontier._choosing import (
@@ -32,6 +32,7 @@ from zeus.frontier._point import Point, combined_uncertainty, number, whole
 from zeus.frontier._selection import Selection
 
 __all__ = [
+    "All",
     "Deadline",
     "Energy",
     "EnergyBudget",
@@ -175,7 +176,7 @@ _IMPLAUSIBLE = 1.5
 
 @registered(
     "lowest energy within {} times the fastest",
-    options=("--max-slowdown", "--slowdown"),
+    options=("--max-slowdown",),
     placeholder="FACTOR",
     shown="{factor:g}",
     default="1.1",
@@ -218,7 +219,9 @@ class MaxSlowdownConstraint(Objective):
     "lowest energy within {}",
     options=("--deadline",),
     placeholder="S seconds",
-    shown="{seconds:g} s",
+    shown="{seconds:.6g} s",
+    form=TIME_FORM,
+    arguments=lambda text: (read_seconds(text),),
 )
 @dataclass(frozen=True)
 class Deadline(Objective):
@@ -387,6 +390,109 @@ class LatencyBound(Objective):
             known = dict.fromkeys(name for point in frontier for name in point.latencies)
             raise FrontierError(
                 f"LatencyBound needs points that state {self.percentile!r}, but got "
+                f"{', '.join(map(repr, known)) if known else 'no latencies at all'}"
+            )
+        return stating
+
+
+def _bounds(text: str) -> tuple[LatencyBound, ...]:
+    parts = (part.strip().rpartition(":") for part in text.split(","))
+    return tuple(
+        LatencyBound(name.replace(":", " ") or _refuse(text), float(seconds))
+        for name, _, seconds in parts
+    )
+
+
+def _refuse(text: str) -> str:
+    raise ValueError(text)
+
+
+@registered(
+    "lowest energy with latencies of at most {}",
+    options=("--latency-bounds",),
+    placeholder="NAME:S,NAME:S",
+    remark="; such as ttft:p99:1.5,tpot:p99:0.06",
+    shown="{label}",
+    needs="latencies",
+    form="names and seconds such as ttft:p99:1.5,tpot:p99:0.06",
+    arguments=_bounds,
+)
+@dataclass(frozen=True, init=False)
+class All(Objective):
+    """Minimum energy among points that keep all of several bounds on latencies.
+
+    If no point does, the one whose largest ratio of a latency to its bound is least. Points that
+    do not state all of the percentiles are left out, with a note. Cost: joules. A sweep, in which
+    latencies are assumed not to decrease either, is settled once one of the bounds is exceeded
+    twice in a row, or energy rises.
+
+    Attributes:
+        bounds: The bounds, each a `LatencyBound` of another percentile, at least one.
+
+    Raises:
+        FrontierError: If there is no bound, two of the same percentile, or something else than a
+            `LatencyBound`; later, if no point states all percentiles.
+    """
+
+    bounds: tuple[LatencyBound, ...]
+    label: str = field(compare=False, repr=False)
+
+    def __init__(self, *bounds: LatencyBound) -> None:
+        for each in bounds:
+            if not isinstance(each, LatencyBound):
+                raise FrontierError(f"`bounds` must be LatencyBound objects, but got {each!r}")
+        names = [bound.percentile for bound in bounds]
+        if not names or len(set(names)) < len(names):
+            raise FrontierError(
+                "`bounds` must be at least one LatencyBound, each of another percentile, "
+                f"but got {', '.join(names) or 'none'}"
+            )
+        object.__setattr__(self, "bounds", bounds)
+        shown = " and ".join(f"{bound.percentile} {bound.seconds:g} s" for bound in bounds)
+        object.__setattr__(self, "label", shown)
+
+    def violation(self, point: Point) -> float:
+        """Return the largest ratio of a latency to its bound; 1 or less keeps all bounds.
+
+        Args:
+            point: A point that states all percentiles.
+        """
+        return max(point.latencies[bound.percentile] / bound.seconds for bound in self.bounds)
+
+    def select(self, frontier: Frontier) -> Selection:
+        """Return the point of minimum energy within all bounds."""
+        stating = self._stating(frontier)
+        notes = []
+        if len(stating) < len(frontier):
+            notes.append(
+                f"{len(frontier) - len(stating)} of {len(frontier)} points state not all of "
+                f"{self._names} and were left out"
+            )
+        ratio = Quantity("latency", "", lambda point: Cost(point, self.violation(point), 0.0))
+        missed = f"no point keeps {self.label}; the best exceeds a bound by a factor of LEAST"
+        return cheapest_within(stating, ratio, 1.0, ENERGY, missed, notes=notes)
+
+    def settled(self, walk: Frontier) -> bool:
+        """Whether later points exceed one of the bounds, or energy rises."""
+        stating = self._stating(walk)
+        last = stating[-2:]
+        late = len(last) == 2 and any(
+            all(not keeps(point.latencies[bound.percentile], bound.seconds) for point in last)
+            for bound in self.bounds
+        )
+        return late or past_the_valley(stating, ENERGY)
+
+    @property
+    def _names(self) -> str:
+        return ", ".join(repr(bound.percentile) for bound in self.bounds)
+
+    def _stating(self, frontier: Frontier) -> list[Point]:
+        wanted = {bound.percentile for bound in self.bounds}
+        stating = [point for point in frontier if wanted <= set(point.latencies)]
+        if not stating:
+            known = dict.fromkeys(name for point in frontier for name in point.latencies)
+            raise FrontierError(
+                f"All needs points that state {self._names}, but got "
                 f"{', '.join(map(repr, known)) if known else 'no latencies at all'}"
             )
         return stating

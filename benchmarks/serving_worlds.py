@@ -1,0 +1,142 @@
+"""A service under its controller in worlds that no constant was chosen for.
+
+Other traffic, models and GPUs beside the oracle; a burst of five times the load; any load and any
+bound; and a server that shows nothing but histograms with a few wide buckets. For `serving.py`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from zeus._latencies import Latencies
+from zeus.frontier import LatencyBound
+from zeus.optimizer.serving import control
+from zeus.replay.serving import Bounds, Runs
+from zeus.testing import ServingResult, ServingWorkload, Traffic
+
+# Buckets of vLLM's histograms, in seconds.
+_BUCKETS = {
+    "ttft": (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10,
+             20, 40, 80, 160, 640, 2560),
+    "tpot": (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20,
+             40, 80),
+}  # fmt: skip
+SEEDS = (1, 2, 3)
+_WIDTH = math.log(1.01)  # of the bins of `Latencies`
+
+
+def worlds() -> dict[str, tuple[ServingWorkload, Traffic]]:
+    """Traffic and servers by name."""
+    v100 = ServingWorkload.mistral_7b_v100()
+    return {
+        "Poisson, V100": (v100, Traffic.poisson(1.6, 2400, seed=11)),
+        "bursts, V100": (v100, Traffic.bursts(0.8, 2.4, 2400, every=240, length=40, seed=12)),
+        "Poisson, A100": (ServingWorkload.on("a100"), Traffic.poisson(4, 1500, seed=14)),
+        "bursts, 70B on 4 H100": (
+            ServingWorkload.on("h100", parameters=70e9, gpus=4),
+            Traffic.bursts(1.5, 4.5, 1800, every=300, length=45, seed=15),
+        ),
+        "short prompts, long answers, A100": (
+            ServingWorkload.on("a100"),
+            Traffic.poisson(2, 1800, prompt=150, generated=500, seed=19),
+        ),
+        "overload in bursts, V100": (
+            v100,
+            Traffic.bursts(
+                0.6, 4, 2400, every=400, length=60, prompt=2000, generated=30, seed=13
+            ),
+        ),
+    }  # fmt: skip
+
+
+def metrics_only(controller: Any) -> Any:
+    """The same controller beside a server of which only a page of metrics is known."""
+    decision = next(controller)
+    while True:
+        interval = yield decision
+        latencies = {
+            name: _bucketed(interval.latencies[name], edges)
+            for name, edges in _BUCKETS.items()
+            if name in interval.latencies
+        }
+        decision = controller.send(
+            replace(interval, busy={}, oldest_wait=None, latencies=latencies)
+        )
+
+
+def _bucketed(latencies: Latencies, edges: Sequence[float]) -> Latencies:
+    counts = [0.0] * (len(edges) + 1)
+    for index, count in latencies.counts().items():
+        counts[bisect.bisect_left(edges, math.exp(index * _WIDTH))] += count
+    return Latencies.from_buckets([*edges, math.inf], counts)
+
+
+def controlled(
+    runs: Runs,
+    bounds: Bounds,
+    *,
+    phases: bool = True,
+    seen: Callable[[Any], Any] = lambda controller: controller,
+) -> dict[str, float]:
+    """What the controller saves, and how near it comes to each bound."""
+    result = _run(runs, bounds, phases=phases, seen=seen)
+    return {
+        "saved": 1 - result.energy / runs.default.energy,
+        "ttft of its bound": (result.percentile("ttft", 99) or 0.0) / bounds.ttft,
+        "tpot of its bound": (result.percentile("tpot", 99) or 0.0) / bounds.tpot,
+    }
+
+
+def _run(
+    runs: Runs,
+    bounds: Bounds,
+    *,
+    phases: bool = True,
+    seen: Callable[[Any], Any] = lambda controller: controller,
+) -> ServingResult:
+    wanted = [LatencyBound("ttft p99", bounds.ttft), LatencyBound("tpot p99", bounds.tpot)]
+    return runs.controlled(lambda _: seen(control(runs.rungs(), wanted, phases=phases)), 1.0)
+
+
+def any_load() -> Iterator[tuple[str, float]]:
+    """The share of energy that is saved with hardly any load to far too much, by any bounds."""
+    workload = ServingWorkload.mistral_7b_v100()
+    for rate in (0.02, 0.15, 0.5, 1.0, 2.5):
+        runs = Runs(workload, Traffic.poisson(rate, 600, seed=3), 1)
+        cases = {f"{factor:g}x": runs.bounds(factor) for factor in (1.0, 1.1, 2.0)}
+        cases |= {"out of reach": Bounds(1e-3, 1e-4), "without effect": Bounds(60, 9)}
+        for name, bounds in cases.items():
+            yield f"{rate:g}/s, {name}", controlled(runs, bounds)["saved"]
+
+
+def bursts(factors: Sequence[float]) -> Iterator[tuple[str, float]]:
+    """By how many seconds longer a burst of five times the load breaks the bound on TTFT.
+
+    Bounds are multiples of the latencies without the burst.
+    """
+    workload = ServingWorkload.mistral_7b_v100()
+    for seed in SEEDS:
+        calm = Traffic.poisson(0.5, 700, seed=10 * seed)
+        usual = Runs(workload, calm, 1)
+        more = Traffic.poisson(2.0, 25, seed=10 * seed + 1)
+        burst = [(500 + each.time, each.prompt, each.generated) for each in more]
+        runs = Runs(workload, Traffic([*calm, *burst]), 1)
+        for factor in factors:
+            bounds = usual.bounds(factor)
+            result = _run(runs, bounds)
+            yield (
+                f"{factor:g}x, seed {seed}",
+                _broken(result, bounds) - _broken(runs.default, bounds),
+            )
+
+
+def _broken(result: ServingResult, bounds: Bounds) -> float:
+    """Return the seconds from when a first token was too late until the last such one came."""
+    late = [each for each in result.requests if each.arrival >= 500 and each.ttft > bounds.ttft]
+    if not late:
+        return 0.0
+    return max(each.first for each in late) - min(each.arrival + bounds.ttft for each in late)
