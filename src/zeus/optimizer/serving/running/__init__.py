@@ -1,0 +1,1 @@
+"""In the process that controls a service: reports to a server, which control never waits for."""
