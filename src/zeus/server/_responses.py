@@ -18,12 +18,14 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from zeus.errors import (
+    ArenaConflictError,
     DamagedJobError,
     JobConflictError,
     ServerError,
     StorageError,
     TokenError,
     UnknownJobError,
+    UnknownRoundError,
     ZeusError,
 )
 from zeus.server.pages._faults import fault_page, wants_page
@@ -33,7 +35,9 @@ logger = logging.getLogger(__name__)
 _MAX_MESSAGE = 2_000  # characters
 _STATUS: tuple[tuple[type[ZeusError], int], ...] = (
     (UnknownJobError, 404),
+    (UnknownRoundError, 404),
     (JobConflictError, 409),
+    (ArenaConflictError, 409),
     (TokenError, 403),
     (StorageError, 503),
     (DamagedJobError, 500),
