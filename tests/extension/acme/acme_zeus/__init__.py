@@ -1,0 +1,1 @@
+"""What Acme adds to Zeus: GPUs, an objective, a policy, a schedule and metrics."""
