@@ -2,6 +2,7 @@
 
 A package lists the module of each name and imports it on demand, so that importing the package
 costs only what is used. Editors and type checkers see the names through `TYPE_CHECKING` imports.
+Modules that zeus 0.16 had are likewise made when one is imported.
 """
 
 from __future__ import annotations
@@ -33,3 +34,19 @@ def lazy_names(
         return sorted({*vars(sys.modules[package]), *homes})
 
     return get, names
+
+
+class _FormerModules:
+    """Is asked for a module after everything else was."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> Any:  # noqa: ARG004
+        if not name.startswith("zeus.") or name.startswith("zeus._bridges"):
+            return None
+        return import_module("zeus._bridges._modules").spec_of(name)
+
+
+def find_former_modules() -> None:
+    """Let `import` find the modules of zeus 0.16. May be called again."""
+    if _FormerModules not in sys.meta_path:
+        sys.meta_path.append(_FormerModules)

@@ -26,11 +26,12 @@ def warn_about_namesake() -> None:
                 continue
             distribution, _, version = name.removesuffix(".dist-info").partition("-")
             if distribution.lower().replace("-", "_") in _NAMESAKES:
+                from zeus._installation import remove_namesake  # noqa: PLC0415  (seldom needed)
+
                 warnings.warn(
                     f"the distribution `{distribution}` {version} is installed beside "
                     "`zeus-energy`; both provide the package `zeus` and overwrite each other's "
-                    f"files. Keep one: pip uninstall {distribution} && "
-                    "pip install --force-reinstall zeus-energy",
+                    f"files. To keep Zeus only: {remove_namesake(distribution)}",
                     RuntimeWarning,
                     stacklevel=3,
                 )
