@@ -76,7 +76,7 @@ def replay(tables, traces, *options):
 
 def test_the_table_and_the_records_are_the_same_with_any_number_of_workers(tables, traces):
     out = tables / "records.json"
-    done = replay(tables, traces, "--json", str(out), "--workers", "2")
+    done = replay(tables, traces, "--output", str(out), "--workers", "2")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""  # the bar is for terminals
     head, *rows = done.stdout.splitlines()
@@ -94,16 +94,14 @@ def test_the_table_and_the_records_are_the_same_with_any_number_of_workers(table
     # Which of them saves more is a matter of recorded traces, not of these made-up ones.
     assert max(totals[policy]["energy_vs_default"] for policy in ("paper", "zeus")) < 1
     assert totals["default"]["overlapping_jobs"] > 0
-    alone = replay(tables, traces, "--json", "-", "--workers", "1")
+    alone = replay(tables, traces, "--json", "--workers", "1")
     assert alone.stdout == out.read_text()
     assert "at once" in alone.stderr  # the report makes way for the records
 
 
 def test_options_change_what_is_replayed(tables, traces):
     def total(*options):
-        done = replay(
-            tables, traces, "--policy", "paper", "--workers", "1", "--json", "-", *options
-        )
+        done = replay(tables, traces, "--policy", "paper", "--workers", "1", "--json", *options)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)["records"][-1]
 
@@ -118,8 +116,9 @@ def test_options_change_what_is_replayed(tables, traces):
 @pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="there is no Ray for this Python or system"
 )
+@pytest.mark.thorough
 def test_ray_with_two_workers_gives_the_very_same_records(tables, traces):
-    options = ("--policy", "paper,zeus", "--workers", "2", "--json", "-")
+    options = ("--policy", "paper,zeus", "--workers", "2", "--json")
     local = replay(tables, traces, *options)
     done = replay(tables, traces, *options, "--engine", "ray")
     assert done.returncode == 0, done.stderr
@@ -134,10 +133,10 @@ def test_ray_with_two_workers_gives_the_very_same_records(tables, traces):
         (["generate", "--output", "x", "--policy", "zeus"], 2, "--policy is for `zeus cluster rep"),
         (["generate", "--output", "x", "--beta", "none"], 2, "--beta is for `zeus cluster replay`"),
         (["generate", "--output", "x", "--jobs", "3"], 2, "whole number of at least 10"),
-        (["generate", "--output", "/proc/nowhere"], 1, "/proc/nowhere"),
-        (["replay", "--tables", "x"], 2, "zeus cluster replay needs --traces DIR"),
+        (["generate", "--output", "/proc/nowhere"], 2, "/proc/nowhere"),
+        (["replay", "--traces", "x"], 2, "zeus cluster replay needs --tables DIR"),
         (["replay", "--tables", "x", "--traces", "x", "--jobs", "10"], 2, "--jobs is for `zeus"),
-        (["replay", "--tables", "x", "--traces", "x"], 2, "x must be a folder with the traces"),
+        (["replay", "--tables", "x", "--traces", "x"], 2, "x must be a folder with traces"),
         (
             ["replay", "--tables", "x", "--traces", "x", "--address", "auto"],
             2,

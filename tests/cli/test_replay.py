@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.cli.support import one_error_line, zeus
+from tests.cli.support import one_error_line, zeus, zeus_here
 
 KEYS = [
     "gpu",
@@ -57,7 +57,7 @@ def folder(tmp_path):
 
 def test_the_table_and_the_records(folder):
     out = folder / "records.json"
-    done = zeus("replay", "--traces", str(folder), "--seeds", "3", "--json", str(out))
+    done = zeus("replay", "--traces", str(folder), "--seeds", "3", "--output", str(out))
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""  # the bar is for terminals
     head, about, *rows = done.stdout.splitlines()
@@ -78,7 +78,7 @@ def test_the_table_and_the_records(folder):
 
 
 def test_the_same_seeds_give_the_same_records(folder):
-    options = ("replay", "--traces", str(folder), "--policy", "zeus", "--seeds", "2", "--json", "-")
+    options = ("replay", "--traces", str(folder), "--policy", "zeus", "--seeds", "2", "--json")
     first, second = zeus(*options), zeus(*options)
     assert first.stdout == second.stdout
     assert json.loads(first.stdout)[0]["policy"] == "zeus"
@@ -88,7 +88,7 @@ def test_the_same_seeds_give_the_same_records(folder):
 def test_options_change_what_is_replayed(folder):
     def records(*options):
         done = zeus("replay", "--traces", str(folder), "--policy", "paper", "--seeds", "2",
-                    "--json", "-", *options)  # fmt: skip
+                    "--json", *options)  # fmt: skip
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -104,7 +104,7 @@ def test_options_change_what_is_replayed(folder):
 
 
 def records_of(folder, *options):
-    done = zeus("replay", "--traces", str(folder), "--seeds", "2", "--json", "-", *options)
+    done = zeus("replay", "--traces", str(folder), "--seeds", "2", "--json", *options)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr
 
@@ -175,7 +175,7 @@ def test_jobs_move_to_another_gpu(folder):
         (["--beta", "1"], 2, "must be a number, more than 1"),
         (["--untrained", "guess"], 2, "must be one of drop, fail, but got 'guess'"),
         (["--seeds", "0"], 2, "whole number of at least 1"),
-        (["--json", "/nowhere/x.json"], 1, "/nowhere/x.json"),
+        (["--output", "/nowhere/x.json"], 2, "/nowhere/x.json"),
     ],
 )
 def test_what_does_not_work_is_said_in_one_line(folder, options, code, message):
@@ -190,3 +190,31 @@ def test_a_broken_trace_is_named_with_its_line(folder):
     done = zeus("replay", "--traces", str(folder))
     assert done.returncode == 2
     assert "summary_power_x1.csv:17: `time_per_epoch > 0` must hold" in one_error_line(done)
+
+
+def test_without_traces_a_made_up_job_is_replayed_and_named_as_such(capfd):
+    done = zeus_here(capfd, "replay", "--seeds", "1", "--policy", "zeus", "--json")
+    assert done.returncode == 0, done.stderr
+    assert {(r["gpu"], r["workload"]) for r in json.loads(done.stdout)} == {
+        ("v100", "made-up"),
+        ("a40", "made-up"),
+    }
+    assert done.stderr.startswith("A made-up job: nothing was recorded")
+    assert "github.com/ml-energy/zeus" in done.stderr
+    moved = zeus_here(capfd, "replay", "--seeds", "1", "--policy", "zeus", "--gpu", "a40",
+                      "--move", "v100")  # fmt: skip
+    assert "a40 made-up, moves to v100" in moved.stdout
+    drifting = zeus_here(capfd, "replay", "--seeds", "1", "--policy", "zeus", "--drift", "ramp")
+    assert "v100 made-up, ramp drift to 0.6" in drifting.stdout
+
+
+def test_recorded_traces_are_not_called_made_up(folder, capfd):
+    done = zeus_here(capfd, "replay", "--traces", str(folder), "--seeds", "1", "--policy", "zeus")
+    assert "made-up" not in done.stdout + done.stderr
+
+
+def test_a_folder_without_traces_says_where_there_are_some(tmp_path, capfd):
+    for path in tmp_path, tmp_path / "nothing":
+        done = zeus_here(capfd, "replay", "--traces", str(path))
+        assert done.returncode == 2
+        assert "examples/research_reproducibility/zeus_nsdi23/trace" in one_error_line(done)

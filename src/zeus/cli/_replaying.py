@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zeus._extensions import POLICIES as OUTSIDE
+from zeus._extensions import extension_names
 from zeus.cli._output import PreparedFile
 from zeus.cli._parser import number
 from zeus.cli._terminal import Console
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
 POLICIES = ("default", "grid", "paper", "zeus")
 """Policies that are replayed if none is named."""
-_AVAILABLE = (*POLICIES[:-1], "paper-repaired", "zeus")
+AVAILABLE = (*POLICIES[:-1], "paper-repaired", "zeus")
+"""Policies of Zeus."""
 DEFAULTS: dict[str, Any] = {
     "gpu": "all",
     "policy": POLICIES,
@@ -34,17 +37,19 @@ DEFAULTS: dict[str, Any] = {
 _BAR = 30
 
 
-def add_replay_options(parser: argparse._ActionsContainer, *, required: bool = False) -> None:
-    """Add the common options, without their defaults; `--traces` may be required."""
+def add_replay_options(parser: argparse._ActionsContainer) -> None:
+    """Add the common options, without their defaults."""
     parser.add_argument(
-        "--traces", required=required, metavar="DIR", help="folder with training and power traces"
+        "--traces",
+        metavar="DIR",
+        help="folder with training and power traces (default: a made-up job that comes with Zeus)",
     )
     parser.add_argument("--gpu", metavar="NAME,NAME", help="GPU models, or `all` (default)")
     parser.add_argument(
         "--policy",
         type=_policies,
         metavar="NAME,NAME",
-        help=f"of {', '.join(_AVAILABLE)} (default: {','.join(POLICIES)})",
+        help=f"of {', '.join(_available())} (default: {','.join(POLICIES)})",
     )
     parser.add_argument(
         "--eta", type=number(0.0, 1.0), metavar="N", help="weight of energy, 0 to 1 (0.5)"
@@ -72,11 +77,31 @@ def read_traces(arguments: argparse.Namespace, *more: str) -> Traces:
     Raises:
         TraceError: If a file is missing or a line is invalid.
     """
-    from zeus.replay._traces import gpus_in, load_traces  # noqa: PLC0415  (not for --help)
+    from zeus.replay._example import example_traces  # noqa: PLC0415  (not for --help)
+    from zeus.replay._traces import gpus_in, load_traces  # noqa: PLC0415
 
+    if arguments.traces is None:
+        return example_traces(
+            None if arguments.gpu == "all" else [*arguments.gpu.split(","), *more]
+        )
     folder = Path(arguments.traces)
     named = gpus_in(folder) if arguments.gpu == "all" else arguments.gpu.split(",")
     return load_traces(folder, [*named, *more])
+
+
+def about_the_job(arguments: argparse.Namespace) -> list[str]:
+    """Return lines that say which job was replayed, if it is none that was recorded."""
+    from zeus.replay._traces import SOURCE  # noqa: PLC0415
+
+    if arguments.traces is not None:
+        return []
+    return [
+        "A made-up job: nothing was recorded, all numbers follow from formulas",
+        "(zeus/replay/_example.py). It shows how policies learn, not what yours would",
+        "save. Traces of real jobs, for --traces, are published in",
+        SOURCE,
+        "",
+    ]
 
 
 def load_tables(
@@ -97,7 +122,7 @@ def load_tables(
         TraceError: If the traces lack a GPU, a workload or the target, or none ever reaches it.
     """
     from zeus.replay._table import job_table  # noqa: PLC0415
-    from zeus.replay._workloads import WORKLOADS  # noqa: PLC0415
+    from zeus.replay._workloads import ALL_WORKLOADS  # noqa: PLC0415
 
     tables = {
         gpu: [
@@ -109,7 +134,7 @@ def load_tables(
                 target_metric=target,
                 untrained=arguments.untrained,
             )
-            for workload in (WORKLOADS if workloads is None else workloads)
+            for workload in (ALL_WORKLOADS if workloads is None else workloads)
             if workloads is not None or workload.key in recorded
         ]
         for gpu, recorded in traces.power.items()
@@ -165,17 +190,22 @@ def progress_bar() -> Iterator[Callable[[float, str], None]]:
 
 
 def _policies(text: str) -> tuple[str, ...]:
-    """Parse names of policies, separated by commas.
+    """Parse names of policies, separated by commas; some may be "package:Name".
 
     Raises:
         argparse.ArgumentTypeError: If a name is unknown.
     """
     found = tuple(dict.fromkeys(text.split(",")))
-    wrong = [name for name in found if name not in _AVAILABLE]
+    available = _available()
+    wrong = [name for name in found if name not in available and not name.strip(":").count(":")]
     if wrong:
-        known = ", ".join(_AVAILABLE)
+        known = ", ".join(available)
         raise argparse.ArgumentTypeError(f"unknown policy {', '.join(wrong)}; available: {known}")
     return found
+
+
+def _available() -> tuple[str, ...]:
+    return (*AVAILABLE, *extension_names(OUTSIDE))
 
 
 def _beta(text: str) -> float | None:

@@ -28,6 +28,7 @@ from zeus.cli._parser import (
 )
 from zeus.cli._replaying import (
     DEFAULTS,
+    about_the_job,
     add_replay_options,
     load_tables,
     progress_bar,
@@ -53,19 +54,20 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "generate": {"jobs": _JOBS},
     "replay": {
         **DEFAULTS,
+        "traces": None,
         "scale": "linear",
         "engine": "local",
         "workers": None,
         "address": None,
     },
 }
-_REQUIRED = {"generate": ("output",), "replay": ("tables", "traces")}
+_REQUIRED = {"generate": ("output",), "replay": ("tables",)}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.usage = (
-        "zeus cluster replay --tables DIR --traces DIR [options]\n"
+        "zeus cluster replay --tables DIR [--traces DIR] [options]\n"
         "       zeus cluster generate --output DIR [options]"
     )
     parser.description = (
@@ -76,6 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """\
 examples:
   zeus cluster generate --jobs 100000 --output made-up
+  zeus cluster replay --tables made-up
   zeus cluster replay --tables made-up --traces traces/nsdi23 --gpu v100
   zeus cluster replay --tables pai --traces traces/nsdi23 --policy paper,zeus --json > c.json
   zeus cluster replay --tables pai --traces traces/nsdi23 --engine ray --address auto"""
@@ -88,7 +91,9 @@ examples:
         help="seed of the random numbers (0)",
     )
     made = parser.add_argument_group("generate", argument_default=argparse.SUPPRESS)
-    made.add_argument("--output", metavar="DIR", help="folder for the tables")
+    made.add_argument(
+        "--output", metavar="DIR", help="folder for the tables; replay: FILE to write the JSON to"
+    )
     made.add_argument(
         "--jobs",
         type=whole_number(10, _MAX_JOBS),
@@ -143,8 +148,18 @@ def _check(arguments: argparse.Namespace) -> None:
             given |= options | given
         else:
             for name in (*_REQUIRED[action], *options):
-                if name in given:
+                if name in given and name != "output":  # which both have
                     raise UsageError(f"--{name} is for `zeus cluster {action}`")
+    if arguments.action == "replay" and "output" in given:
+        if arguments.json:
+            raise UsageError("argument --output: not allowed with argument --json")
+        arguments.json = arguments.output
+    unregistered = [name for name in given.get("policy", ()) if ":" in name]
+    if unregistered:
+        raise UsageError(
+            f"--policy {unregistered[0]} is for `zeus replay`; here, a policy must be registered, "
+            "so that worker processes find it (docs/extending.md)"
+        )
     if arguments.action == "replay" and arguments.address and arguments.engine != "ray":
         raise UsageError("--address is the address of a Ray cluster; it needs --engine ray")
 
@@ -175,7 +190,7 @@ def _replay(arguments: argparse.Namespace) -> int:
         publish(
             output,
             arguments.json,
-            lambda console: _report(console, trace, records),
+            lambda console: about_the_job(arguments) + _report(console, trace, records),
             {
                 "tables": {
                     "jobs": trace.jobs,

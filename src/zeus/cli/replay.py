@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING
 from zeus.cli._output import prepared
 from zeus.cli._parser import UsageError, add_json_output_options, whole_number
 from zeus.cli._replaying import (
+    AVAILABLE,
     DEFAULTS,
+    about_the_job,
     add_replay_options,
     load_tables,
     publish,
@@ -35,7 +37,7 @@ from zeus.cli._scenarios import (
     window_of,
 )
 from zeus.cli._terminal import MISSING, Console
-from zeus.errors import TraceError
+from zeus.errors import ExtensionError, TraceError, ZeusError
 
 if TYPE_CHECKING:
     from zeus.replay._scenarios import Scenario
@@ -49,21 +51,22 @@ _MANY_RUNS = 1000  # from here on, regret is shown without decimals
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.usage = "zeus replay --traces DIR [options]"
+    parser.usage = "zeus replay [--traces DIR] [options]"
     parser.description = (
-        "Replay recurring training jobs on recorded traces: for each GPU and workload, the energy "
-        "and time of each policy, the configuration it converges to, and its regret against the "
-        "optimum. Needs no GPU."
+        "Replay recurring training jobs on recorded traces, or on a made-up job: for each GPU and "
+        "workload, the energy and time of each policy, the configuration it converges to, and its "
+        "regret against the optimum. Needs no GPU."
     )
     parser.epilog = """\
 examples:
+  zeus replay
   zeus replay --traces traces/nsdi23
   zeus replay --traces traces/nsdi23 --gpu v100 --workload neumf --policy paper,zeus --seeds 50
   zeus replay --traces traces/nsdi23 --workload shufflenetv2 --target 0.55 --output records.json
   zeus replay --traces traces/nsdi23 --gpu v100 --workload resnet50 --drift sudden --overlap 4
   zeus replay --traces traces/nsdi23 --gpu a40 --policy zeus --move v100"""
     parser.set_defaults(**DEFAULTS)
-    add_replay_options(parser, required=True)
+    add_replay_options(parser)
     parser.add_argument(
         "--workload", default="all", metavar="NAME,NAME", help="workloads, or `all` (default)"
     )
@@ -112,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
         publish(
             output,
             arguments.json,
-            lambda console: _report(console, scenarios, records),
+            lambda console: about_the_job(arguments) + _report(console, scenarios, records),
             [record.to_dict() for record in records],
         )
     return 0
@@ -137,21 +140,34 @@ def _scenarios(arguments: argparse.Namespace) -> list[Scenario]:
 
 
 def _replayed(arguments: argparse.Namespace, scenarios: Sequence[Scenario]) -> list[Record]:
+    from zeus.optimizer.batch_size.policies._registry import policy_at  # noqa: PLC0415
     from zeus.replay._study import study  # noqa: PLC0415
 
-    return [
-        record
-        for policy, report in with_progress(arguments.policy)
-        for record in study(
-            scenarios,
-            policy,
-            range(arguments.first_seed, arguments.first_seed + arguments.seeds),
-            progress=report,
-            measure_sizes=arguments.first_night == "measure",
-            beta=arguments.beta,
-            window=window_of(arguments),
-        )
-    ]
+    policies = {
+        name: policy_at(name) if ":" in name else name for name in arguments.policy
+    }  # before any is replayed
+    records = []
+    for name, report in with_progress(arguments.policy):
+        try:
+            records += study(
+                scenarios,
+                policies[name],
+                range(arguments.first_seed, arguments.first_seed + arguments.seeds),
+                progress=report,
+                measure_sizes=arguments.first_night == "measure",
+                beta=arguments.beta,
+                window=window_of(arguments),
+            )
+        except ZeusError:
+            raise
+        except Exception as error:
+            if name in AVAILABLE:
+                raise
+            raise ExtensionError(  # in code that is not ours
+                f"the policy {name} failed: {type(error).__name__}: {error} "
+                "(set ZEUS_DEBUG=1 to see the traceback)"
+            ) from error
+    return records
 
 
 def _report(

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from zeus.optimizer.batch_size.job._job_batch import Floats
+from zeus.optimizer.batch_size.policies._base import Policy
 from zeus.replay._jobs import FIRST_RECURRENCES, Job, Result, replay
 from zeus.replay._scenarios import Scenario
 from zeus.replay._table import JobTable, relative
 
 # More jobs at once are no faster and only take memory.
 _MAX_JOBS = 2048
+_ANY = "zeus"  # for the specification of jobs whose policy is not registered
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Record:
 
 def study(
     scenarios: Sequence[JobTable | Scenario],
-    policy: str,
+    policy: str | Policy,
     seeds: Iterable[int],
     *,
     recurrences: int | None = None,
@@ -90,7 +92,7 @@ def study(
 
     Args:
         scenarios: What the jobs meet: workloads on GPUs that stay as they are, or scenarios.
-        policy: Name of the policy.
+        policy: Name of the policy, or a policy that is not registered.
         seeds: Seeds; each gives one job per scenario.
         recurrences: Recurrences of each job where nothing changes; by default twice its number of
             configurations, as in the paper.
@@ -103,7 +105,8 @@ def study(
         Scenario.steady(each, recurrences) if isinstance(each, JobTable) else each
         for each in scenarios
     ]
-    jobs = [job for each in whole for job in each.jobs(policy, chosen, **options)]
+    named = policy if isinstance(policy, str) else _ANY
+    jobs = [job for each in whole for job in each.jobs(named, chosen, **options)]
     of_job = [each for each in whole for _ in chosen]
     records: list[Record] = []
     for first in range(0, len(jobs), _MAX_JOBS):
@@ -113,8 +116,14 @@ def study(
             if progress is not None:
                 progress((first + share * size) / len(jobs))
 
-        result = replay(chunk, progress=report, measure_sizes=measure_sizes)
-        records += _records(policy, chunk, of_job[first : first + _MAX_JOBS], result)
+        result = replay(
+            chunk,
+            policy=None if isinstance(policy, str) else policy,
+            progress=report,
+            measure_sizes=measure_sizes,
+        )
+        name = policy if isinstance(policy, str) else policy.name
+        records += _records(name, chunk, of_job[first : first + _MAX_JOBS], result)
     return records
 
 

@@ -17,7 +17,10 @@ from typing import TypeVar
 from zeus.errors import TraceError
 
 TRAINING = "summary_train.csv"
+SOURCE = "github.com/ml-energy/zeus: examples/research_reproducibility/zeus_nsdi23/trace"
+"""Where the authors of the paper published theirs."""
 _POWER = "summary_power_{}.csv"
+_WHERE = f"those of the Zeus paper are in {SOURCE}"
 
 Key = tuple[str, str, str]
 _Row = TypeVar("_Row")
@@ -92,10 +95,12 @@ def load_traces(folder: Path | str, gpus: list[str] | None = None) -> Traces:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise TraceError(f"{folder} must be a folder with the traces, but there is no such folder")
+        raise TraceError(
+            f"{folder} must be a folder with traces, but there is no such folder; {_WHERE}"
+        )
     found = gpus_in(folder)
     if not found:
-        raise TraceError(f"{folder} must hold files {_POWER.format('GPU')}, but has none")
+        raise TraceError(f"{folder} must hold files {_POWER.format('GPU')}, but has none; {_WHERE}")
     wanted = found if gpus is None else gpus
     missing = [gpu for gpu in wanted if gpu not in found]
     if missing:

@@ -1,4 +1,4 @@
-"""The six workloads of the Zeus paper (Table 1), as they are named in the traces."""
+"""The six workloads of the Zeus paper (Table 1), as they are named in the traces, and ours."""
 
 from __future__ import annotations
 
@@ -73,6 +73,10 @@ WORKLOADS = (
     ),
     Workload("neumf", "NeuMF", "movielens-1m", "ncf", "adam", 1024, 0.41, "NDCG", 100),
 )  # fmt: skip
+"""Those of the paper."""
+MADE_UP = Workload("made-up", "Made-up job", "none", "none", "none", 1024, 0.7, "accuracy", 60)
+"""The job of `_example.py`."""
+ALL_WORKLOADS = (*WORKLOADS, MADE_UP)
 
 
 def workload_named(name: str) -> Workload:
@@ -82,13 +86,13 @@ def workload_named(name: str) -> Workload:
         TraceError: If no workload has this name, or several have.
     """
     wanted = _letters(name)
-    for workload in WORKLOADS:
+    for workload in ALL_WORKLOADS:
         if wanted in (_letters(workload.name), _letters(workload.title)):
             return workload
-    found = [w for w in WORKLOADS if wanted in (_letters(w.dataset), _letters(w.network))]
+    found = [w for w in ALL_WORKLOADS if wanted in (_letters(w.dataset), _letters(w.network))]
     if len(found) == 1:
         return found[0]
-    known = ", ".join(workload.name for workload in WORKLOADS)
+    known = ", ".join(workload.name for workload in ALL_WORKLOADS)
     raise TraceError(f"there is no workload {name!r}; there are {known}")
 
 
