@@ -45,6 +45,9 @@ from zeus.optimizer.batch_size.api._commands import CreateJob, Decide
 from zeus.optimizer.pipeline_frequency.api._commands import PutSequence, ShowPlan
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.job._messages import Instruction, RankPlace, Registration
+from zeus.optimizer.serving.api._commands import StartService
+from zeus.optimizer.serving.api._messages import BoundRecord, ServiceStart
+from zeus.optimizer.serving.api._remote import RemoteServices
 
 _LEASE = 86400  # seconds, longer than all of it takes
 _KEPT_FAILURES = 5  # of a route
@@ -80,7 +83,8 @@ def fuzz(file: Path, cases: int, *, pipeline_cases: int | None = None, number: i
     Args:
         file: Of the store.
         cases: For each route.
-        pipeline_cases: For each route of pipelines, which are many; by default as many.
+        pipeline_cases: For each route of pipelines and services, which are many; by default as
+            many.
         number: Seed.
     """
     server = Server(f"sqlite:///{file}")
@@ -136,6 +140,16 @@ def _help_rank(case: Any) -> None:
         body["options"] = [{**option, "energies": [200.0]}]
 
 
+def _help_service(case: Any) -> None:
+    """Let what is said of a service be said by the process that controls it, in order."""
+    body = case.body
+    if isinstance(body, dict) and "session" in body:
+        body["session"] = "real"
+        for span in body.get("spans", ()):
+            if isinstance(span, dict) and {"begin", "end"} <= set(span):
+                span["end"] = span["begin"]
+
+
 # One of two: as the other never comes, nothing is planned, which would change the store by itself.
 _RANK = Registration("real", RankPlace(0, 0, 0, 0, 1, 2, 1, 2), "A100", (1410,))
 
@@ -155,6 +169,9 @@ class _Fuzz:
         pipelines.do(
             PutSequence(job="real", rank=0, session="real", instructions=[Instruction("forward")])
         )
+        services = RemoteServices(server.url, server.token, timeout=20.0)
+        start = ServiceStart(session="real", bounds=(BoundRecord("ttft", 99.0, 1.5),))
+        services.do(StartService(service="real", start=start))
         with urllib.request.urlopen(f"{server.url}/openapi.json") as answer:
             document = json.loads(answer.read())
         self._schema = schemathesis.openapi.from_dict(document)
@@ -166,7 +183,7 @@ class _Fuzz:
         for result in self._schema.get_all_operations():
             assert isinstance(result, Ok), result
             operation = result.ok()
-            cases = self._cases["/pipelines" in operation.path]
+            cases = self._cases[operation.path.startswith(("/api/pipelines", "/api/services"))]
             for mode, share in (
                 (GenerationMode.NEGATIVE, cases // 2),
                 (GenerationMode.POSITIVE, cases),
@@ -198,6 +215,8 @@ class _Fuzz:
                     case.path_parameters[name] = self._real[name]
                 if real > 1 and "/ranks/" in operation.path:
                     _help_rank(case)
+                if real > 1 and "/services/" in operation.path:
+                    _help_service(case)
             if real == 3 and operation.label == "DELETE /api/pipelines/{name}":
                 case.path_parameters["name"] = "0"
             if "/stragglers" in operation.path:

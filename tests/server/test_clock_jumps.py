@@ -24,7 +24,8 @@ from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.optimizer.pipeline_frequency.api._commands import ShowPipeline
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.job._messages import RankPlace, Registration
-from zeus.optimizer.pipeline_frequency.storage._service import LEASE, Pipelines
+from zeus.optimizer.pipeline_frequency.storage._presence import LEASE
+from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.store import Store
 
 GPU: dict[str, Any] = {"gpu": "NVIDIA A40", "max_power": 300.0}

@@ -69,6 +69,7 @@ def is_clean(said: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", SPECS)
+@pytest.mark.thorough(keep=4)
 def test_a_specification_that_cannot_be_read(storage, kind, capfd):
     if kind == "bytes" and not storage.startswith("sqlite"):
         pytest.skip("PostgreSQL stores no text that is none")

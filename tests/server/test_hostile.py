@@ -17,6 +17,9 @@ from zeus.optimizer.batch_size.api._commands import CreateJob, Decide, ListTrial
 from zeus.optimizer.pipeline_frequency.api._commands import PutSequence
 from zeus.optimizer.pipeline_frequency.api._remote import RemotePipelines
 from zeus.optimizer.pipeline_frequency.job._messages import Instruction, RankPlace, Registration
+from zeus.optimizer.serving.api._commands import StartService
+from zeus.optimizer.serving.api._messages import BoundRecord, ServiceStart
+from zeus.optimizer.serving.api._remote import RemoteServices
 
 # PostgreSQL holds no NUL, no encoding a half of a surrogate pair; the others upset terminals.
 TEXTS = ("a\0b", "\ud800", "\x1b[31m", "x" * 100_001)
@@ -54,6 +57,28 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("POST", "/api/pipelines/real/ranks/0/leave"): {"session": "real"},
     ("POST", "/api/pipelines/real/stragglers"): {"dp_rank": 0, "slowdown": 1.5},
+    ("PUT", "/api/services/real"): {
+        "session": "real",
+        "gpus": 2,
+        "interval": 1.0,
+        "bounds": [{"latency": "ttft", "percent": 99.0, "seconds": 1.5}],
+    },
+    ("POST", "/api/services/real/reports"): {
+        "session": "real",
+        "number": 1,
+        "energy": 3.0,
+        "spans": [
+            {
+                "begin": 1e9,
+                "end": 1e9,
+                "seconds": 5.0,
+                "energy": 3.0,
+                "latencies": [{"latency": "ttft", "bins": [1], "counts": [1.0]}],
+                "bounds": [{"bound": "ttft", "requests": 1, "above": 0}],
+            }
+        ],
+    },
+    ("POST", "/api/services/real/end"): {"session": "real"},
 }
 PAGES = (
     "/{}", "/jobs/{}", "/jobs/{}/export.json", "/jobs?q={}", "/jobs?after={}", "/jobs?before={}",
@@ -62,6 +87,7 @@ PAGES = (
     "/api/jobs?after={}", "/api/jobs/{}/log", "/api/jobs/real/trials?before={}",
     "/api/pipelines/{}/events", "/api/pipelines/real/plan?pipeline={}",
     "/api/pipelines/real/ranks/0/plan?session={}", "/metrics?{}", "/healthz?{}",
+    "/services/{}", "/services/real?span={}", "/api/services/{}", "/api/services/{}/history",
 )  # fmt: skip
 
 
@@ -99,7 +125,11 @@ class Client:
         pipeline = json.loads(self.ask("GET", "/api/pipelines/real")[1])
         ranks = [{**rank, "state": ""} for rank in pipeline["ranks"]]
         kept = {key: pipeline[key] for key in ("name", "note", "status", "version", "stragglers")}
-        return [job, names, [each["name"] for each in pipelines], kept, ranks]
+        services = json.loads(self.ask("GET", "/api/services")[1])
+        service = {**json.loads(self.ask("GET", "/api/services/real")[1]), "state": ""}
+        history = self.ask("GET", "/api/services/real/history")[1]
+        found = [each["name"] for each in pipelines], kept, ranks
+        return [job, names, *found, [each["name"] for each in services], service, history]
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -121,6 +151,9 @@ def client(request, tmp_path_factory) -> Iterator[Client]:
         pipelines.do(
             PutSequence(job="real", rank=0, session="real", instructions=[Instruction("forward")])
         )
+        start = ServiceStart(session="real", bounds=(BoundRecord("ttft", 99.0, 1.5),))
+        services = RemoteServices(server.url, server.token, timeout=60.0)
+        services.do(StartService(service="real", start=start))
         client = Client(server)
         yield client
         client.close()
@@ -179,12 +212,14 @@ def test_addresses(client):
             assert b"root:" not in answer
             assert b"<script>" not in answer or headers["content-type"] == "application/json"
             assert "x-evil" not in headers
-    for method, path in (*BODIES, ("DELETE", "/api/jobs/real"), ("DELETE", "/api/pipelines/real")):
+    deleted = [("DELETE", f"/api/{each}/real") for each in ("jobs", "pipelines", "services")]
+    for method, path in (*BODIES, *deleted):
         if not any(name in path for name in ("/real", TRIAL)):
             continue
         content = None if method == "DELETE" else json.dumps(BODIES[method, path]).encode()
         for segment in SEGMENTS:
-            if "/ranks/1" in path and segment not in ("a%00b", "..", "x" * 10_000):
+            creates = "/ranks/1" in path or (method, path) == ("PUT", "/api/services/real")
+            if creates and segment not in ("a%00b", "..", "x" * 10_000):
                 continue  # a rank may register under any name that can be printed
             elsewhere = path.replace("/real", f"/{segment}").replace(TRIAL, segment)
             status, answer, _ = client.ask(method, elsewhere, content)
@@ -199,6 +234,7 @@ def test_other_methods_are_told_which_there_are(client):
         "/api/jobs/real": "DELETE, GET",
         "/api/jobs/real/trials": "GET, POST",
         "/api/pipelines/real": "DELETE, GET",
+        "/api/services/real": "DELETE, GET, PUT",
         "/metrics": "GET",
         "/jobs/real": "GET, HEAD",
         "/sign-in": "GET, HEAD, POST",

@@ -119,6 +119,7 @@ def test_a_token_that_others_could_read_is_replaced(storage, kept):
 
 
 @pytest.mark.parametrize("what", ["directory", "link", "pipe", "nonsense"])
+@pytest.mark.thorough(keep=2)
 def test_what_is_no_token_is_not_sent(storage, kept, what):
     kept.parent.mkdir()
     if what == "directory":

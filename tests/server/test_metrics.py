@@ -24,6 +24,8 @@ SAMPLES = {
     "zeus_transactions_total",
     "zeus_pipelines",
     "zeus_pipeline_ranks_heard",
+    "zeus_services",
+    "zeus_services_heard",
     "zeus_pipeline_plans_total",
     "zeus_pipeline_planning_seconds_total",
     "zeus_http_requests_total",

@@ -27,6 +27,8 @@ ROUTES = {
     "/api/pipelines/{name}": {"get", "delete"},
     "/api/pipelines/{name}/events": {"get"},
     "/api/pipelines/{name}/frontier": {"get"},
+    "/api/pipelines/{name}/history": {"get"},
+    "/api/pipelines/{name}/objective": {"put"},
     "/api/pipelines/{name}/plan": {"get"},
     "/api/pipelines/{name}/profile": {"get"},
     "/api/pipelines/{name}/stragglers": {"post"},
@@ -34,8 +36,15 @@ ROUTES = {
     "/api/pipelines/{name}/ranks/{rank}/leave": {"post"},
     "/api/pipelines/{name}/ranks/{rank}/measurements": {"put"},
     "/api/pipelines/{name}/ranks/{rank}/plan": {"get"},
+    "/api/pipelines/{name}/ranks/{rank}/progress": {"post"},
     "/api/pipelines/{name}/ranks/{rank}/sequence": {"put"},
+    "/api/pipelines/{name}/ranks/{rank}/steps": {"post"},
     "/api/pipelines/{name}/ranks/{rank}/trouble": {"post"},
+    "/api/services": {"get"},
+    "/api/services/{name}": {"get", "put", "delete"},
+    "/api/services/{name}/end": {"post"},
+    "/api/services/{name}/history": {"get"},
+    "/api/services/{name}/reports": {"post"},
     "/healthz": {"get"},
     "/metrics": {"get"},
 }
@@ -73,4 +82,5 @@ def test_whatever_is_sent_is_answered_and_changes_only_what_it_may(tmp_path):
     # It got everywhere: wherever something can be done, something was done.
     done = {route for route, status in findings.answers if status < 300}
     assert {route for route in findings.cases if "/api/jobs" in route} <= done
+    assert {route for route in findings.cases if "/api/services" in route} <= done
     assert "POST /api/trials/{trial}/epochs" in done

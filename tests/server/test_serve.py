@@ -208,7 +208,7 @@ def test_an_address_that_is_taken_is_one_line(open_server, file, capfd):
             2,
             "must be a whole number of at least 0 and at most 65535, but got '70000'",
         ),
-        (["--storage", "mysql://x"], 1, "storage must be sqlite:///FILE"),
+        (["--storage", "mysql://x"], 2, "storage must be sqlite:///FILE"),
         (["--host", "no such host"], 1, "cannot listen on no such host port 8420"),
         (["--storage", "sqlite:////nowhere/at/all.db"], 1, "No such file or directory"),
     ],

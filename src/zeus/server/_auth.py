@@ -103,6 +103,7 @@ class AuthMiddleware:
         doorkeeper: Checks tokens; `None` to require none.
         host: An accepted `Host` besides the usual loopback names.
         local: Whether programs of the user who runs the server find a token automatically.
+        any_host: Whether any `Host` is accepted without a token: the server is open to all.
     """
 
     def __init__(
@@ -113,11 +114,13 @@ class AuthMiddleware:
         host: str,
         *,
         local: bool = False,
+        any_host: bool = False,
     ) -> None:
         self._app = app
         self._metrics = metrics
         self._doorkeeper = doorkeeper
         self._no_token = _NO_LOCAL_TOKEN if local else _NO_TOKEN
+        self._any_host = any_host
         self._hosts = {*_LOOPBACK, host.lower(), f"[{host.lower()}]"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -156,7 +159,7 @@ class AuthMiddleware:
     async def _check_caller(self, scope: Scope, headers: dict[bytes, bytes]) -> Any:
         if self._doorkeeper is None:
             host = headers.get(b"host", b"").decode("latin-1").lower()
-            if _without_port(host) not in self._hosts:
+            if not self._any_host and _without_port(host) not in self._hosts:
                 said = "this server accepts only requests to a loopback address"
                 return refusal_of(scope, 403, "TokenError", said)
         elif scope["path"] not in _OPEN and not scope["path"].startswith(assets.PREFIX):

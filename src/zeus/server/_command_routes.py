@@ -147,7 +147,23 @@ def _answer(hint: Any) -> Any:
     if get_origin(hint) in (list, Union, types.UnionType):
         parts = tuple(map(_answer, get_args(hint)))
         return types.GenericAlias(list, parts) if get_origin(hint) is list else Union[parts]  # noqa: UP007
+    if hasattr(hint, "to_dict"):
+        return _message_model(hint)
     return _record_model(hint) if is_typeddict(hint) else hint
+
+
+@lru_cache(maxsize=256)
+def _message_model(message: type) -> type[BaseModel]:
+    """Return the model of a message; other messages within it have a JSON form of their own."""
+    hints, words = get_type_hints(message), _attributes(message)
+    made: dict[str, Any] = {}
+    for field in fields(message):
+        parts = get_args(hints[field.name]) or (hints[field.name],)
+        own = any(hasattr(part, "to_dict") for part in parts)
+        hint = Union[dict[str, Any], None] if own else hints[field.name]  # noqa: UP007
+        default = ... if field.default is MISSING else field.default
+        made[field.name] = (hint, Field(default, description=words.get(field.name)))
+    return create_model(message.__name__, __doc__=_summary(message), **made)
 
 
 @lru_cache(maxsize=256)
@@ -178,7 +194,9 @@ def _fields(source: type, skip: Iterable[str] = ()) -> dict[str, Any]:
         if field.name not in skip:
             # A default that is made for each value is the client's.
             default = ... if field.default is MISSING else plain(field.default)
-            about = Field(default, description=words.get(field.name))
+            # One of several fields becomes the model of its type as a given one does.
+            several = isinstance(default, dict) or None
+            about = Field(default, description=words.get(field.name), validate_default=several)
             made[field.name] = (_documented(hints[field.name]), about)
     return made
 

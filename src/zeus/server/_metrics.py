@@ -20,6 +20,7 @@ from zeus.optimizer.batch_size.api._answers import JobTotals
 from zeus.optimizer.batch_size.api._commands import SumJobs
 from zeus.optimizer.batch_size.storage._service import Jobs
 from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
+from zeus.optimizer.serving.storage._service import Services
 from zeus.server._planner import Planner
 from zeus.server._writer import Writer
 
@@ -72,14 +73,22 @@ class Metrics:
 class StateCollector(Collector):
     """Metrics that are read when they are asked for: of jobs, of their store, and of planning."""
 
-    def __init__(self, jobs: Jobs, writer: Writer, pipelines: Pipelines, planner: Planner) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        writer: Writer,
+        pipelines: Pipelines,
+        planner: Planner,
+        services: Services,
+    ) -> None:
         self._jobs, self._writer = jobs, writer
-        self._pipelines, self._planner = pipelines, planner
+        self._pipelines, self._planner, self._services = pipelines, planner, services
 
     def collect(self) -> Iterator[Metric]:
         """Read the metrics."""
         totals = self._jobs.do(SumJobs())
         pipelines, ranks = self._pipelines.numbers()
+        services, heard = self._services.numbers()
         for name, value, what in (
             ("zeus_jobs", totals.jobs, "Recurring jobs in the store."),
             ("zeus_jobs_in_trouble", totals.trouble, "Recurring jobs that need a person."),
@@ -92,6 +101,8 @@ class StateCollector(Collector):
             ("zeus_trials_unmeasured", totals.unmeasured, "Those whose energy is unknown."),
             ("zeus_pipelines", pipelines, "Pipeline jobs."),
             ("zeus_pipeline_ranks_heard", ranks, "Ranks of pipeline jobs that are alive."),
+            ("zeus_services", services, "Services."),
+            ("zeus_services_heard", heard, "Services that reported recently."),
         ):
             yield GaugeMetricFamily(name, what, value)
         yield from _saved(totals)

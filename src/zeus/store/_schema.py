@@ -19,7 +19,7 @@ from zeus.store._engine import reading, writing
 from zeus.store._tables import VERSION_TABLE
 
 # All steps in order; a version is the name of its last.
-VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _ONE_AT_A_TIME = threading.Lock()  # Alembic keeps its context in module globals
 _LOCK = 0x7A657573  # arbitrary, but must never change

@@ -1,4 +1,4 @@
-"""The tables of a store: recurring jobs, tokens, and pipeline jobs.
+"""The tables of a store: recurring jobs, tokens, pipeline jobs, services, and the arena.
 
 The event log is the source of truth for recurring jobs. `trials`, the counters in `jobs`,
 `accounts`, `profiles` and `snapshots` are derived from events, and written in the same transaction.
@@ -210,6 +210,8 @@ pipelines = Table(
     Column("planned", Integer, nullable=False),
     Column("failure", Text, nullable=False),
     Column("stragglers", Text, nullable=False),  # JSON
+    Column("objective", Text, nullable=False, server_default="{}"),  # JSON
+    Column("previous", Text, nullable=False, server_default="[]"),  # JSON, of the run before
     sqlite_autoincrement=True,
 )
 
@@ -231,4 +233,58 @@ pipeline_events = Table(
     Column("at", Double, nullable=False),
     Column("kind", Text, nullable=False),
     Column("message", Text, nullable=False),
+)
+
+pipeline_histories = Table(
+    "zeus_pipeline_histories",
+    metadata,
+    _pipeline(),
+    Column("changes", Integer, nullable=False),  # counts how often it was written
+    Column("record", Text, nullable=False),  # JSON: steps by plan and over time
+)
+
+services = Table(
+    "zeus_services",
+    metadata,
+    Column("id", _Id, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("created", Double, nullable=False),
+    Column("heard", Double, nullable=False),  # when the latest message came
+    Column("session", Text, nullable=False),  # of the process that controls it
+    Column("number", BigInteger, nullable=False),  # of its latest report
+    Column("record", Text, nullable=False),  # JSON: the latest run, and how it is going
+    Column("past", Text, nullable=False),  # JSON: the runs before
+    sqlite_autoincrement=True,
+)
+
+service_spans = Table(
+    "zeus_service_spans",
+    metadata,
+    Column("service", _Id, ForeignKey("zeus_services.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),  # in the order of time
+    Column("record", Text, nullable=False),  # JSON of `Span.to_dict`
+)
+
+arena_events = Table(
+    "zeus_arena_events",
+    metadata,
+    Column("number", _Id, primary_key=True),
+    Column("round", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("payload", Text, nullable=False),  # JSON
+    # Nothing happens twice in a round, whichever processes report it.
+    UniqueConstraint("round", "kind", name="zeus_arena_events_once"),
+    sqlite_autoincrement=True,
+)
+
+board_rows = Table(
+    "zeus_board_rows",
+    metadata,
+    Column("number", _Id, primary_key=True),
+    Column("key", Text, nullable=False, unique=True),  # the same row is kept once
+    Column("source", Text, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("payload", Text, nullable=False),  # JSON
+    sqlite_autoincrement=True,
 )

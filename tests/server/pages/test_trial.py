@@ -10,7 +10,7 @@ from tests.server.pages.asking import OURS, ask, text_of
 from tests.server.pages.conftest import EVIL_NOTE, HOSTILE
 
 from zeus.optimizer.batch_size.api._commands import ListEpochs, ListTrials
-from zeus.server.pages._units import joules, seconds
+from zeus.server.pages._units import joules, seconds, total_joules
 
 JOB = "/jobs/nightly-bert"
 
@@ -25,7 +25,7 @@ def test_a_trial_has_its_curve_and_what_its_epochs_took(site):
     answer = ask(site.server, f"{JOB}/trials/{trial.number}")
     text = answer.page().text
     assert "Trial 5" in text
-    assert plain(f"Energy {joules(trial.energy)} Time {seconds(trial.time)}") in text
+    assert plain(f"Energy {total_joules(trial.energy, 4)} Time {seconds(trial.time)}") in text
     assert f"Why this batch size: {trial.reason}." in text
     assert f"How it ended: {trial.note}." in text
     said = [plain(each) for each in re.findall("<title>(trial 5, [^<]+)</title>", answer.text)]

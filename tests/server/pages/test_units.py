@@ -16,6 +16,8 @@ from zeus.server.pages import _units as units
         (units.joules(-3.2e6), "−3.2 MJ"),
         (units.joules(4.56e12), "4560 GJ"),
         (units.joules(1e20), "100000000000 GJ"),
+        (units.aligned_joules(69.02, 3744.0), "0.069 kJ"),
+        (units.aligned_joules(3744.0, 3744.0), "3.744 kJ"),
         (units.seconds(None), "unknown"),
         (units.seconds(0.0), "0 s"),
         (units.seconds(0.25), "250 ms"),

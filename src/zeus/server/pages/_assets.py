@@ -17,6 +17,8 @@ PREFIX = "/assets/"
 _TYPES = {
     "zeus.css": "text/css; charset=utf-8",
     "zeus.js": "text/javascript; charset=utf-8",
+    "arena.css": "text/css; charset=utf-8",
+    "arena.js": "text/javascript; charset=utf-8",
     "zeus.svg": "image/svg+xml",
 }
 

@@ -19,7 +19,7 @@ from zeus.server.pages._line_chart import Line, LineChart
 from zeus.server.pages._outcomes import outcome
 from zeus.server.pages._plotting import WIDE, figure
 from zeus.server.pages._savings import amount, share
-from zeus.server.pages._units import NONE, UNKNOWN, digits, grouped, joules, percent
+from zeus.server.pages._units import NONE, UNKNOWN, digits, grouped, percent, total_joules
 
 _STRETCHES = 120  # segments of recurrences in a chart
 _STYLES = (Path((), "line", 2.4), Path((), "chosen", 2.4, dashed=True))
@@ -59,8 +59,8 @@ def _figures(found: Sequence[Overview]) -> Markup:
         *((f"{each} saved", _saved(each)) for each in CURRENCIES),
         ("compared", lambda job: job.account.words),
         ("break-even in energy", _break_even),
-        ("energy so far", lambda job: joules(job.info.energy)),
-        ("wasted in runs that missed", lambda job: joules(job.info.wasted)),
+        ("energy so far", lambda job: total_joules(job.info.energy)),
+        ("wasted in runs that missed", lambda job: total_joules(job.info.wasted)),
         ("recurrences", lambda job: grouped(job.info.recurrences)),
         ("trials", lambda job: grouped(job.info.trials)),
         ("latest trial", lambda job: outcome(job.info.state) if job.info.state else NONE),

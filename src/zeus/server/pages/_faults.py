@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from zeus.drawing._markup import join, tag
-from zeus.server.pages._layout import heading, respond
+from zeus.server.pages._layout import heading, respond, site_of
 
 _MACHINES = ("/api/", "/metrics", "/healthz", "/openapi.json")
 _TITLES = {
@@ -19,7 +19,9 @@ _TITLES = {
     404: "Not found",
     405: "Method not allowed",
     413: "Too large",
-    422: "Invalid URL",
+    409: "Conflict",
+    422: "Invalid request",
+    429: "Too many requests",
     503: "Temporarily unavailable",
 }
 
@@ -40,6 +42,8 @@ def fault_page(
     title = _TITLES.get(status, "Something went wrong")
     said = message[:1].upper() + message[1:].rstrip(".") + "."
     again = tag("a", "Try again", class_="button", href="") if status >= 500 else None
-    links = join(again, tag("a", "All jobs", class_="button", href="/jobs"), between=" ")
+    home = site_of(request).home
+    title_of_home = "All jobs" if home.path == "/jobs" else home.title
+    links = join(again, tag("a", title_of_home, class_="button", href=home.path), between=" ")
     content = join(heading(title, said), tag("p", links))
     return respond(request, title, content, status=status, headers=headers)

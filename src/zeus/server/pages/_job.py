@@ -13,7 +13,7 @@ from zeus.drawing._table import table
 from zeus.drawing.frontier import by_time, columns_of, lay_out
 from zeus.errors import FrontierError, TokenError
 from zeus.frontier import Frontier, Point
-from zeus.optimizer._stopping import Outcome
+from zeus.optimizer._stopping import Outcome, word_of
 from zeus.optimizer.batch_size.api._answers import ProfileInfo
 from zeus.optimizer.batch_size.api._commands import ListJobs
 from zeus.optimizer.batch_size.job._events import GpuModel
@@ -36,7 +36,7 @@ from zeus.server.pages._layout import (
     respond,
     section,
 )
-from zeus.server.pages._outcomes import kind_of, word_of
+from zeus.server.pages._outcomes import kind_of
 from zeus.server.pages._plotting import HALF, SMALL, WIDE, drawn, figure
 from zeus.server.pages._units import (
     UNKNOWN,
@@ -46,6 +46,7 @@ from zeus.server.pages._units import (
     grouped,
     joules,
     seconds,
+    total_joules,
     watts,
 )
 
@@ -181,7 +182,7 @@ class _Page:
         totals = self.overview.totals
         measured = all(total.measured == total.trials for total in totals)
         energy = sum(total.energy for total in totals)
-        used = joules(energy, 3) if measured else f"at least {joules(energy, 3)}"
+        used = total_joules(energy) if measured else f"at least {total_joules(energy)}"
         time_ = seconds(sum(total.time for total in totals))
         cost = joules(sum(total.cost for total in totals))
         known = any(total.measured for total in totals)

@@ -10,13 +10,13 @@ from typing import Literal
 from zeus.drawing._axes import Axis, Steps, axes
 from zeus.drawing._shapes import Anchor, Frame, Kind, Mark, Path, Picture, Shape, Spot, Text
 from zeus.drawing._units import Unit, energy_unit, time_unit
-from zeus.optimizer._stopping import Outcome
+from zeus.optimizer._stopping import Outcome, word_of
 from zeus.optimizer.batch_size.policies._base import ArmStatus
 from zeus.optimizer.batch_size.policies._job_state import Expected
 from zeus.optimizer.batch_size.storage._account import Comparison, CoursePoint, Currency
 from zeus.optimizer.batch_size.storage._history import Span
 from zeus.optimizer.batch_size.storage._overview import Overview
-from zeus.server.pages._outcomes import kind_of, word_of
+from zeus.server.pages._outcomes import kind_of
 from zeus.server.pages._units import joules, seconds
 
 _PLAIN = Unit("", 1.0)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from zeus.drawing._markup import Content, Markup, join, tag
 from zeus.drawing._table import Column, table
-from zeus.optimizer._stopping import TRIAL_OUTCOMES, Outcome
+from zeus.optimizer._stopping import TRIAL_OUTCOMES, Outcome, word_of
 from zeus.optimizer.batch_size.api._answers import JobInfo
 from zeus.optimizer.batch_size.api._commands import NEVER_RAN, SORTS, STATES, ListJobs
 from zeus.optimizer.batch_size.job._events import GpuModel
@@ -27,7 +27,7 @@ from zeus.server.pages._layout import (
     respond,
     unbroken,
 )
-from zeus.server.pages._outcomes import outcome, word_of
+from zeus.server.pages._outcomes import outcome
 from zeus.server.pages._savings import saved_cell, total_figures
 from zeus.server.pages._units import NONE, UNKNOWN, ago, counted, grouped, joules
 
@@ -273,7 +273,7 @@ def _nothing(only: str | None, jobs: int) -> Markup:
         return notice("No job matches. ", tag("a", "Show all", href=_PATH))
     how = (
         tag("p", "There are no jobs yet. A job appears here after its first run starts:"),
-        tag("pre", tag("code", "zeus run --job JOB.toml -- python train.py")),
+        tag("pre", tag("code", "zeus run --job-file JOB.toml -- python train.py")),
         tag(
             "p",
             "or, in a training script, ",

@@ -49,10 +49,36 @@ class Section:
     path: str
 
 
-SECTIONS = (Section("Jobs", "/jobs"), Section("Pipelines", "/pipelines"))
+@dataclass(frozen=True)
+class Site:
+    """The pages of one application, which is in the attribute `site` of its state.
+
+    Attributes:
+        sections: Its parts; the first is its home page.
+        assets: Further style sheets and scripts.
+        notice: A remark at the top of every page; empty for none.
+    """
+
+    sections: tuple[Section, ...]
+    assets: tuple[str, ...] = ()
+    notice: str = ""
+
+    @property
+    def home(self) -> Section:
+        """Its first section."""
+        return self.sections[0]
+
+
+SECTIONS = (
+    Section("Jobs", "/jobs"),
+    Section("Pipelines", "/pipelines"),
+    Section("Services", "/services"),
+)
+ARENA_SECTIONS = (Section("Arena", "/arena"), Section("Board", "/board"))
+_JOBS = Site(SECTIONS)
 
 #: First path segments of pages, the only paths that accept the cookie.
-_PAGES = frozenset(section.path.strip("/") for section in SECTIONS)
+_PAGES = frozenset(section.path.strip("/") for section in (*SECTIONS, *ARENA_SECTIONS))
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
@@ -69,6 +95,12 @@ HEADERS: Mapping[str, str] = {
 def is_page(path: str) -> bool:
     """Return whether a path is that of a page."""
     return path == "/" or (path[:1] == "/" and path[1:].partition("/")[0] in _PAGES)
+
+
+def site_of(request: Request) -> Site:
+    """Return the site that a request is for."""
+    found = getattr(request.app.state, "site", _JOBS) if "app" in request.scope else _JOBS
+    return found if isinstance(found, Site) else _JOBS
 
 
 def number_in(text: str) -> int | None:
@@ -100,12 +132,20 @@ def respond(
         headers: Further headers.
     """
     signed_in = bool(request.scope.get("state", {}).get("signed_in"))
-    text = document(title, content, at=at, signed_in=signed_in, refresh=refresh)
+    text = document(
+        title, content, at=at, signed_in=signed_in, refresh=refresh, site=site_of(request)
+    )
     return HTMLResponse(text, status, {**HEADERS, **(headers or {})})
 
 
 def document(
-    title: str, content: Content, *, at: str = "", signed_in: bool = False, refresh: float = 0
+    title: str,
+    content: Content,
+    *,
+    at: str = "",
+    signed_in: bool = False,
+    refresh: float = 0,
+    site: Site = _JOBS,
 ) -> str:
     """Return the HTML document of a page; see `respond`."""
     head = tag(
@@ -115,17 +155,16 @@ def document(
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", f"{title} · Zeus"),
         tag("link", rel="icon", href=assets.address("zeus.svg"), type="image/svg+xml"),
-        tag("link", rel="stylesheet", href=assets.address("zeus.css")),
-        tag("script", src=assets.address("zeus.js"), defer=True),
+        *map(_asset, ("zeus.css", "zeus.js", *site.assets)),
     )
     links = (
         tag("a", each.title, href=each.path, aria_current="page" if each.path == at else None)
-        for each in SECTIONS
+        for each in site.sections
     )
     sign_out = tag("form", tag("button", "Sign out"), method="post", action="/sign-out")
     header = tag(
         "header",
-        tag("a", trusted(_BOLT), "Zeus", class_="brand", href="/jobs"),
+        tag("a", trusted(_BOLT), "Zeus", class_="brand", href=site.home.path),
         tag("nav", *links, aria_label="Sections"),
         sign_out if signed_in else None,
     )
@@ -134,10 +173,17 @@ def document(
         "body",
         tag("a", "Skip to the content", class_="skip", href="#main"),
         header,
+        tag("p", site.notice, class_="banner", role="note") if site.notice else None,
         tag("main", content, id="main", data_refresh=seconds),
         tag("footer", f"Zeus {__version__}"),
     )
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _asset(name: str) -> Markup:
+    if name.endswith(".css"):
+        return tag("link", rel="stylesheet", href=assets.address(name))
+    return tag("script", src=assets.address(name), defer=True)
 
 
 _BOLT = (

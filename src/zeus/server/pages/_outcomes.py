@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zeus.drawing._markup import Markup, tag
 from zeus.drawing._shapes import Kind
-from zeus.optimizer._stopping import Outcome
+from zeus.optimizer._stopping import Outcome, word_of
 from zeus.server.pages._plotting import sample
 
 _KINDS: dict[str, Kind] = {
@@ -18,14 +18,6 @@ _KINDS: dict[str, Kind] = {
 def kind_of(state: str) -> Kind:
     """Return the mark of a state; a neutral one for states such as "expired"."""
     return _KINDS.get(state, "other")
-
-
-def word_of(state: str) -> str:
-    """Return the words for a state; an unknown state as it is."""
-    try:
-        return Outcome(state).words
-    except ValueError:
-        return state
 
 
 def outcome(state: str) -> Markup:

@@ -12,6 +12,8 @@ from zeus.server.pages import _export as export
 from zeus.server.pages import _job as job
 from zeus.server.pages import _job_list as job_list
 from zeus.server.pages import _pipelines as pipelines
+from zeus.server.pages import _service as service
+from zeus.server.pages import _service_list as service_list
 from zeus.server.pages import _sign_in as sign_in
 from zeus.server.pages import _trial as trial
 
@@ -30,6 +32,8 @@ routes = [
     Route("/jobs/{name}/compare/{other}", compare.show),
     Route(pipelines.PATH, pipelines.show_list),
     Route(f"{pipelines.PATH}/{{name}}", pipelines.show),
+    Route(service_list.PATH, service_list.show),
+    Route(f"{service_list.PATH}/{{name}}", service.show),
     Route(sign_in.SIGN_IN, sign_in.show),
     Route(sign_in.SIGN_IN, sign_in.enter, methods=["POST"]),
     Route(sign_in.SIGN_OUT, sign_in.leave, methods=["POST"]),

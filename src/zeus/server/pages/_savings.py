@@ -6,7 +6,7 @@ from zeus.drawing._markup import Content, Markup, join, tag
 from zeus.optimizer.batch_size.api._answers import JobInfo, JobTotals
 from zeus.optimizer.batch_size.storage._account import PREDICTED, Comparison, Currency
 from zeus.server.pages._layout import unbroken
-from zeus.server.pages._units import UNKNOWN, counted, joules, percent, seconds
+from zeus.server.pages._units import UNKNOWN, counted, joules, percent, seconds, total_joules
 
 
 def compared(about: JobInfo | JobTotals, currency: Currency) -> Comparison:
@@ -61,8 +61,8 @@ def total_figures(totals: JobTotals) -> list[tuple[str, Content, Content]]:
             figures.append((name, _value(figure, currency), of))  # type: ignore[arg-type]
     if totals.energy or totals.unmeasured:
         least = "at least " if totals.unmeasured else ""
-        used = f"of the {least}{joules(totals.energy, 3)} of all runs that have ended"
-        figures.append(("Wasted in runs that missed", joules(totals.wasted, 3), used))
+        used = f"of the {least}{total_joules(totals.energy)} of all runs that have ended"
+        figures.append(("Wasted in runs that missed", total_joules(totals.wasted), used))
     return figures
 
 
@@ -72,7 +72,7 @@ def _value(comparison: Comparison, currency: Currency) -> Markup:
 
 
 def _basis(totals: JobTotals) -> str:
-    default = joules(totals.default_energy, 3)
+    default = total_joules(totals.default_energy)
     jobs = f"{counted(totals.compared, 'job')} of {totals.jobs} compared"
     predicted = f", {totals.predicted} with a predicted default" if totals.predicted else ""
     return f"of {default} with the default batch sizes; {jobs}{predicted}"

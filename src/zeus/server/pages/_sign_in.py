@@ -16,19 +16,21 @@ from starlette.types import Scope
 
 from zeus.drawing._markup import Content, join, tag
 from zeus.drawing._pages import note
-from zeus.server.pages._layout import HEADERS, is_page, notice, respond
+from zeus.server.pages._layout import HEADERS, is_page, notice, respond, site_of
 from zeus.store._tokens import page_pass
 from zeus.transport._local_token import FILE
 
 COOKIE = "zeus_pages"
 SIGN_IN, SIGN_OUT = "/sign-in", "/sign-out"
-_HOME = "/jobs"
+_ARENA = "/arena/"  # votes are posted by forms; `AuthMiddleware` refuses those of other sites
 _LONGEST = 4_000  # characters of a form
 
 
 def cookie_pass(scope: Scope, headers: dict[bytes, bytes]) -> bytes | None:
     """Return the pass in the cookie of a request for a page, else `None`."""
-    if scope["method"] not in ("GET", "HEAD") or not is_page(scope["path"]):
+    posted = scope["method"] == "POST" and scope["path"].startswith(_ARENA)
+    read = scope["method"] in ("GET", "HEAD") and is_page(scope["path"])
+    if not posted and not read:
         return None
     for part in headers.get(b"cookie", b"").split(b";"):
         name, _, value = part.strip().partition(b"=")
@@ -47,21 +49,21 @@ def to_sign_in(scope: Scope) -> Response:
 def show(request: Request) -> Response:
     """Return the sign-in page."""
     if request.app.state.doorkeeper is None:
-        return _redirect(_HOME)
-    return _form(request, _inside(request.query_params.get("next", "")))
+        return _redirect(site_of(request).home.path)
+    return _form(request, _inside(request, request.query_params.get("next", "")))
 
 
 async def enter(request: Request) -> Response:
     """Check the token or code, and set the cookie if it is valid."""
     doorkeeper = request.app.state.doorkeeper
     if doorkeeper is None:
-        return _redirect(_HOME)
+        return _redirect(site_of(request).home.path)
     body = await request.body()
     if len(body) > _LONGEST:
         raise HTTPException(413, "the form is too large")
     fields = parse_qs(body.decode("ascii", "replace"))
     token, code, wanted = (fields.get(name, [""])[0].strip() for name in ("token", "code", "next"))
-    wanted = _inside(wanted)
+    wanted = _inside(request, wanted)
     if code:
         sign_in = request.app.state.sign_in
         token = (sign_in.take(code) if sign_in is not None else None) or ""
@@ -84,7 +86,9 @@ async def enter(request: Request) -> Response:
 
 def leave(request: Request) -> Response:
     """Sign out: delete the cookie."""
-    answer = _redirect(_HOME if request.app.state.doorkeeper is None else SIGN_IN)
+    answer = _redirect(
+        site_of(request).home.path if request.app.state.doorkeeper is None else SIGN_IN
+    )
     answer.delete_cookie(
         COOKIE, path="/", httponly=True, samesite="strict", secure=_is_secure(request)
     )
@@ -133,11 +137,11 @@ def _where_it_is(request: Request) -> Content:
     return join("; the operator's own is in the file ", file, " of the state directory")
 
 
-def _inside(wanted: str) -> str:
+def _inside(request: Request, wanted: str) -> str:
     """Return the path if it is a page of this server, else the home page."""
     good = wanted.startswith("/") and not wanted.startswith("//") and wanted.isascii()
     good = good and wanted.isprintable() and "\\" not in wanted and " " not in wanted
-    return wanted if good and is_page(wanted.partition("?")[0]) else _HOME
+    return wanted if good and is_page(wanted.partition("?")[0]) else site_of(request).home.path
 
 
 def _is_secure(request: Request) -> bool:

@@ -14,6 +14,7 @@ from zeus.drawing._shapes import Path
 from zeus.drawing._table import Column, table
 from zeus.drawing._units import Unit, energy_unit, time_unit
 from zeus.errors import UnknownJobError
+from zeus.optimizer._stopping import word_of
 from zeus.optimizer.batch_size.api._answers import EpochInfo, TrialInfo
 from zeus.optimizer.batch_size.api._commands import ListEpochs, ListTrials, ShowJob
 from zeus.optimizer.batch_size.job._events import GpuModel
@@ -34,7 +35,7 @@ from zeus.server.pages._layout import (
     section,
 )
 from zeus.server.pages._line_chart import Line, LineChart
-from zeus.server.pages._outcomes import outcome, word_of
+from zeus.server.pages._outcomes import outcome
 from zeus.server.pages._plotting import HALF, WIDE, figure
 from zeus.server.pages._units import (
     NONE,
@@ -43,6 +44,7 @@ from zeus.server.pages._units import (
     instant,
     joules,
     seconds,
+    total_joules,
     watts,
 )
 
@@ -169,7 +171,11 @@ class _Page:
                 ("Batch size", str(info.batch_size), against(lambda each: str(each.batch_size))),
                 ("Epochs", str(info.epochs), against(lambda each: str(each.epochs))),
                 ("Best metric", NONE if best is None else digits(best, 5), target),
-                ("Energy", joules(info.energy), against(lambda each: joules(each.energy))),
+                (
+                    "Energy",
+                    total_joules(info.energy, 4),
+                    against(lambda each: total_joules(each.energy, 4)),
+                ),
                 ("Time", seconds(info.time), against(lambda each: seconds(each.time))),
                 ("Cost", joules(info.cost), against(lambda each: joules(each.cost))),
             ]

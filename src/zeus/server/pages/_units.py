@@ -42,6 +42,28 @@ def joules(value: float | None, count: int = 4, *, like: float | None = None) ->
     return f"{digits(value / unit.size, count)}{_SPACE}{unit.name}"
 
 
+def kilowatt_hours(value: float) -> str:
+    """Format energy in Wh or kWh."""
+    hours = value / 3.6e6
+    if abs(hours) >= 0.1:
+        return f"{digits(hours, 3)}{_SPACE}kWh"
+    return f"{digits(1e3 * hours, 3)}{_SPACE}Wh"
+
+
+def total_joules(value: float | None, count: int = 3) -> str:
+    """Format the energy of a whole run or job: in J, and in kWh as it is paid for."""
+    if value is None or abs(value) < 3600:
+        return joules(value, count)
+    return f"{joules(value, count)} ({kilowatt_hours(value)})"
+
+
+def aligned_joules(value: float, largest: float) -> str:
+    """Format energy as one of a column: in one unit, with as many decimals as the largest."""
+    unit = energy_unit(abs(largest))
+    decimals = unit.decimals([abs(largest)])
+    return f"{value / unit.size:.{decimals}f}{_SPACE}{unit.name}"
+
+
 def seconds(value: float | None, count: int = 3) -> str:
     """Format a duration in µs to h, or days from two days on."""
     if value is None:
@@ -91,6 +113,11 @@ def instant(at: float | None) -> Markup:
     moment = time.gmtime(at)
     machine = time.strftime("%Y-%m-%dT%H:%M:%SZ", moment)
     return tag("time", time.strftime("%Y-%m-%d %H:%M UTC", moment), datetime=machine)
+
+
+def moment(at: float) -> str:
+    """Format a time in UTC, as plain text."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(at))
 
 
 def ago(at: float, now: float) -> Markup:

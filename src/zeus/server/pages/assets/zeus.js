@@ -111,7 +111,12 @@
     place.classList.add("lit");
     tip.textContent = place.dataset.tip;
     tip.hidden = false;
-    const [x, y] = center(place);
+    follow();
+  }
+
+  function follow() {
+    if (!lit) return;
+    const [x, y] = center(lit);
     const room = document.documentElement.clientWidth - tip.offsetWidth - 8;
     tip.style.left = `${Math.max(8, Math.min(x - tip.offsetWidth / 2, room))}px`;
     const above = y - tip.offsetHeight - 14;
@@ -153,7 +158,8 @@
   document.addEventListener("pointerdown", point);
   document.addEventListener("keydown", step);
   document.addEventListener("focusout", hide);
-  document.addEventListener("scroll", hide, { passive: true });
+  // Not hidden: a browser tells of the scrolling to a focused chart after the first key.
+  document.addEventListener("scroll", follow, { passive: true });
 
   // --- sign-in link: browsers do not send the fragment after the # ------------------------------
 
