@@ -52,6 +52,16 @@ _WORDS = {
     Outcome.EXHAUSTED: "all epochs done",
     Outcome.LEFT: "left by the program",
 }
+
+
+def word_of(state: str) -> str:
+    """Return the words for an outcome's value; another state, such as "new", as it is."""
+    try:
+        return Outcome(state).words
+    except ValueError:
+        return state
+
+
 TRIAL_OUTCOMES = (
     Outcome.CONVERGED,
     Outcome.STOPPED,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from zeus._former import former_names
 from zeus.frontier import Objective, _objectives
 from zeus.frontier._objectives import *  # noqa: F403
 from zeus.monitor import ZeusMonitor
@@ -19,6 +20,8 @@ from zeus.optimizer.training._rendezvous import PRESENCE_TIMEOUT
 __all__ = ["GlobalPowerLimitOptimizer", "Objective"]
 __all__ += _objectives.__all__
 __all__.sort()
+
+__getattr__ = former_names(__name__)
 
 
 class GlobalPowerLimitOptimizer(JitOptimizer):

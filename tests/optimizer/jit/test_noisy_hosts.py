@@ -58,6 +58,7 @@ def covered(found: Frontier, true: Frontier) -> list[bool]:
 
 
 @pytest.mark.parametrize("step_time", [0.01, 0.05])
+@pytest.mark.thorough(keep=1)
 def test_within_one_percent_whatever_the_host_does(step_time):
     bad, holds, stretches = [], [], []
     for seed in range(8):
@@ -77,6 +78,7 @@ def test_within_one_percent_whatever_the_host_does(step_time):
     assert sum(holds) / len(holds) >= 0.9
 
 
+@pytest.mark.thorough
 def test_steps_of_a_millisecond():
     workload = work(0.001, activity=1.0, compute_bound=0.5)
     run = Run(SimulatedNode("a100"), HostNoise(2).around(workload), ZeusCost(0.5))
@@ -105,6 +107,7 @@ SIX_TIMES = made_up([0.12, 0.05, 0.03, 0.022] + [0.02] * 5, [100.0, 125, 150, 17
     "objective", [ZeusCost(0.5), Energy(), Time(), MaxSlowdownConstraint(1.3)], ids=str
 )
 @pytest.mark.parametrize("seed", [None, 1, 2])
+@pytest.mark.thorough(keep=12)
 def test_hostile_worlds(profile, objective, seed):
     steps = profile if seed is None else HostNoise(seed).around(profile)
     run = Run(ProfileNode(profile), steps, objective)

@@ -36,6 +36,7 @@ def what_it_takes(watts, steps, spec="v100", workload=JOB):
 
 @pytest.mark.parametrize("before", [250, 200, 187.5, 120])
 @pytest.mark.parametrize("objective", [ZeusCost(0.5), Time()], ids=repr)
+@pytest.mark.thorough(keep=3)
 def test_what_would_have_been_is_what_is(before, objective, caplog):
     with caplog.at_level(logging.WARNING):
         optimizer, node, loop = train([before], objective)

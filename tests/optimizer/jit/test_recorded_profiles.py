@@ -59,6 +59,7 @@ GIVEN = {"warmup_steps": 1, "profile_steps": 5}
 
 @pytest.mark.parametrize("lengths", [{}, GIVEN], ids=["found", "given"])
 @pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.thorough(keep=3)
 def test_within_one_percent_of_the_best(traces, name, lengths):
     profile = RecordedProfile.read(traces / "profiles" / f"{name}.csv", step_time=0.1)
     true = profile.frontier()

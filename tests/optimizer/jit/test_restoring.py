@@ -70,13 +70,14 @@ def recovered(clients: Clients) -> float:
     return watts
 
 
-def decided(training, limit) -> None:
-    """Let it profile and choose."""
+def decided(training, limit) -> float:
+    """Let it profile and choose; the limit that it chose, by chance, as its steps are all alike."""
     assert training.hear() == "profiling"
     assert limit() == 250, "the first that is tried"
     training.tell()
-    chosen = training.hear()
-    assert limit() == chosen != ODD
+    chosen: float = training.hear()
+    assert limit() == chosen
+    return chosen
 
 
 def test_programs_that_end_in_their_own_way(clients, limit):
@@ -103,12 +104,13 @@ def test_a_program_that_is_told_to_end_amid_profiling(clients, limit, number):
 def test_a_program_that_is_killed(clients, limit, phase):
     training = clients.start(TRAINING)
     if phase == "decided":
-        decided(training, limit)
+        held = decided(training, limit)
     else:
         assert training.hear() == "profiling"
+        held = 250
     training.send(signal.SIGKILL)
     assert training.end() == -signal.SIGKILL
-    assert limit() != ODD, "nobody is left to put it back"
+    assert limit() == held, "nobody is left to put it back"
     assert recovered(clients) == ODD
     assert limit() == ODD
 

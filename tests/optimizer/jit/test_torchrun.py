@@ -230,6 +230,7 @@ def test_only_the_first_rank_tells_the_log(two_ranks):
 
 
 @pytest.mark.real_time
+@pytest.mark.thorough
 def test_four_ranks_on_a_shared_node(tmp_path):
     drivers = onlookers("v100x4")
     assert torchrun(4, tmp_path, "shared", ZEUS_SIMULATE="v100x4") == 0, (

@@ -36,7 +36,7 @@ from zeus.frontier._point import freeze
 from zeus.monitor import ZeusMonitor
 from zeus.monitor._sums import gpu_energy
 from zeus.optimizer.jit._drift import MISMATCH, check_drift, watch_drift
-from zeus.optimizer.jit._report import Report, Spent, reference_point
+from zeus.optimizer.jit._report import Report, Spent, reference_point, savings
 from zeus.optimizer.jit._runner import Program, Runner, TroubleElsewhere, check_troubles, idle
 from zeus.optimizer.jit._segment import Segment, SegmentResult
 from zeus.optimizer.jit._segment_lengths import SegmentLengths
@@ -204,6 +204,15 @@ class JitOptimizer(StepOptimizer):
             gpus=1 if self._ladder is None else self._ladder.gpus,
             limits_power=self._knob.bounds_power,
         )
+
+    def values_to_log(self) -> dict[str, float]:
+        """Return the setting in force, and the savings where they are known."""
+        values = {} if self._controller is None else self._controller.values_to_log()
+        if self._selection is not None and self._frontier is not None:
+            reference = reference_point(self._frontier, self._present)
+            run = None if self.observing or self._meter.open else self.report()
+            values |= savings(self._selection.point, reference, run, observing=self.observing)
+        return values
 
     # --- events of the training loop --------------------------------------------------------
 

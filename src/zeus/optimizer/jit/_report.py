@@ -224,6 +224,30 @@ def point_at(frontier: Frontier, knob: Any) -> Point | None:
     return None
 
 
+def savings(
+    chosen: Point, reference: Point, run: Report | None, *, observing: bool
+) -> dict[str, float]:
+    """Return what a choice saves, for an experiment tracker.
+
+    `energy_saving` and `time_change` are shares of a step's energy and time at the previous
+    setting, from the profile; `possible_...` if the choice is not applied. `run_energy_saving` is
+    the estimated share that the run has saved so far.
+
+    Args:
+        chosen: A step at the chosen setting.
+        reference: A step at the previous setting.
+        run: Report of the run so far, if its savings are wanted.
+        observing: Whether the choice is not applied.
+    """
+    possible = "possible_" if observing else ""
+    values = {f"{possible}time_change": chosen.slowdown(reference) - 1}
+    if reference.energy:
+        values[f"{possible}energy_saving"] = chosen.savings(reference)
+    if run is not None and run.as_run and run.at_reference and run.at_reference.energy:
+        values["run_energy_saving"] = 1 - run.as_run.energy / run.at_reference.energy
+    return values
+
+
 class _Model:
     """The run as predicted by the profile, scaled to the run as measured."""
 

@@ -53,6 +53,10 @@ class FixedPowerLimit(StepOptimizer):
             self.close()
             logger.warning("the power limit stays as it was: %s", error)
 
+    def values_to_log(self) -> dict[str, float]:
+        """Return the power limit in force."""
+        return {} if self._controller is None else self._controller.values_to_log()
+
     def close(self) -> None:
         """Restore the previous limits."""
         self._begun = True

@@ -91,6 +91,17 @@ class KnobController:
             model = self.infos[gpu.key].model
             self._set(gpu, setting[model] if isinstance(setting, Mapping) else setting)
 
+    def values_to_log(self) -> dict[str, float]:
+        """Return the setting in force under the name of the knob; by GPU index where they differ.
+
+        It is the last one that this controller has set, or the one before the run.
+        """
+        settings = [self._settings.get(key, info.present) for key, info in self.infos.items()]
+        if len(set(settings)) == 1:
+            return {self._knob.name: settings[0]}
+        gpus = zip(self._gpus, settings, strict=True)
+        return {f"{self._knob.name}/{gpu.index}": setting for gpu, setting in gpus}
+
     def check_in_force(self) -> None:
         """Verify that the GPUs run at the setting of this controller.
 

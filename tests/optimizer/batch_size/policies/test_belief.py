@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.integrate import trapezoid
 
 from zeus.optimizer.batch_size.policies._belief import (
     Belief,
@@ -35,7 +36,7 @@ def test_tails_are_those_of_the_normal_distribution(x):
 def test_a_likely_gain_is_the_mean_of_what_is_below_zero(deficit, spread):
     grid = np.linspace(-9, 9, 20_001)
     weight = np.exp(-0.5 * grid**2) / math.sqrt(2 * math.pi)
-    expected = np.trapezoid(np.maximum(-(deficit + spread * grid), 0) * weight, grid)
+    expected = trapezoid(np.maximum(-(deficit + spread * grid), 0) * weight, grid)
     gain = likely_gain(np.array([deficit]), np.array([spread]))[0]
     assert gain == pytest.approx(expected, abs=1e-5)
 

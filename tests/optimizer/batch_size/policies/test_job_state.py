@@ -121,7 +121,9 @@ def test_a_snapshot_of_something_else_is_refused():
     for broken in (b"", b"nonsense", b"[]\n", brain.snapshot()[:-8], brain.snapshot() + b"x"):
         with pytest.raises(JobLogError):
             JobState.restored(spec(), broken)
-    assert len(fingerprint()) == 32
+    assert len(present(fingerprint("zeus"))) == 32
+    assert fingerprint("zeus") == fingerprint("grid")
+    assert fingerprint("of-another-package") is None
 
 
 # --- when to stop -------------------------------------------------------------------------------

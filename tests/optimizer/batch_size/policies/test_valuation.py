@@ -114,6 +114,7 @@ def test_the_better_valley_is_found_on_the_other_side_of_a_hill(costs, default):
     assert (expected[:, 300:] > 1.05).mean() <= 0.02
 
 
+@pytest.mark.thorough
 def test_probes_get_ever_rarer_but_never_end():
     costs = [3.0, 2.0, 1.4, 1.0, 1.4, 2.0]
     world = table([[20, 21, 19]] * 6, [1000.0 * each for each in costs], 3)

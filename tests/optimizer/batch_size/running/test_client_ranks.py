@@ -36,7 +36,7 @@ def found(tmp_path_factory):
     storage = f"sqlite:///{directory}/jobs.db"
     with serving(storage) as server:
         done = zeus(
-            *("run", "--job", "JOB.toml", "--server", server.url, "--timeout", "30"),
+            *("run", "--job-file", "JOB.toml", "--server", server.url, "--timeout", "30"),
             *("--", sys.executable, "-m", "torch.distributed.run", "--standalone"),
             *("--nproc-per-node=2", str(WORKER), str(directory)),
             cwd=directory,

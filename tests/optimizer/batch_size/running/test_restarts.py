@@ -131,6 +131,7 @@ ALL = [(1, 0.1), (2, 0.2), (3, 0.1 * 3), (4, 0.4), (5, 0.95)]
 
 @pytest.mark.parametrize("end", ["SIGKILL", "SIGTERM", "suspend"])
 @pytest.mark.parametrize("expires", [False, True])
+@pytest.mark.thorough(keep=3)
 def test_a_run_that_is_killed_and_started_again_is_one_trial(here, end, expires):
     killed = here.python(AT="unreported 3", END=end)
     assert killed.returncode == {"SIGKILL": -9, "SIGTERM": -15, "suspend": 0}[end], killed.stderr
@@ -248,7 +249,7 @@ def test_a_slurm_job_that_is_requeued_goes_on_and_one_that_is_not_begins(here):
 
 def zeus_run(here, *options, **variables):
     return start(
-        *("run", "--job", "JOB.toml", "--run-id", "night 17", *options),
+        *("run", "--job-file", "JOB.toml", "--run-id", "night 17", *options),
         *("--", sys.executable, "train.py", "{batch_size}"),
         cwd=here.path,
         start_new_session=True,
@@ -288,7 +289,7 @@ def test_zeus_run_that_is_preempted_goes_on_with_its_trial(here, number):
 
 def test_without_a_run_id_whoever_interrupts_it_ends_it(here):
     process = start(
-        *("run", "--job", "JOB.toml", "--", sys.executable, "train.py", "{batch_size}"),
+        *("run", "--job-file", "JOB.toml", "--", sys.executable, "train.py", "{batch_size}"),
         cwd=here.path,
         variables={"ZEUS_SIMULATE": "v100", "AT": "unreported 3", "END": "wait"},
     )
@@ -300,7 +301,7 @@ def test_without_a_run_id_whoever_interrupts_it_ends_it(here):
 
 def test_a_program_that_its_launcher_starts_again_is_one_trial(here):
     process = start(
-        *("run", "--job", "JOB.toml", "--", "sh", "-c"),
+        *("run", "--job-file", "JOB.toml", "--", "sh", "-c"),
         f"AT='reported 3' END=SIGKILL {sys.executable} train.py {{batch_size}}; "
         f"{sys.executable} train.py",
         cwd=here.path,

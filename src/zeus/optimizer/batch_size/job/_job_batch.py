@@ -117,7 +117,7 @@ class JobBatch(Arrays):
 
     @classmethod
     def of(cls, specs: Sequence[JobSpec]) -> JobBatch:
-        """One lane for each specification."""
+        """Return one lane for each of the `specs`."""
         arms = max(len(spec.batch_sizes) for spec in specs)
         sizes = [spec.batch_sizes for spec in specs]
         return cls(

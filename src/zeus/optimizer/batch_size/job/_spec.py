@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any
 
+from zeus import _extensions
+from zeus._former import former_keywords
 from zeus._rules import Number, Numbers, OneOf, Whole, enforce
 from zeus.errors import JobSpecError
 from zeus.frontier._cost import zeus_cost
@@ -20,6 +22,18 @@ POLICIES = ("zeus", "paper", "paper-repaired", "grid", "default")
 LEARNING_RATE_RULES = ("none", "square_root", "linear")
 
 
+@dataclass(frozen=True)
+class _PolicyName(OneOf):
+    """One of our policies, or one that another distribution adds."""
+
+    def check(self, name: str, value: Any, error: type[Exception]) -> str:
+        if isinstance(value, str) and value not in self.words:
+            others = _extensions.extension_names(_extensions.POLICIES)
+            return OneOf((*self.words, *others)).check(name, value, error)
+        return super().check(name, value, error)
+
+
+@former_keywords("_job_spec")
 @dataclass(frozen=True)
 class JobSpec:
     """A recurring training job.
@@ -42,7 +56,8 @@ class JobSpec:
             only the power limit, `None` sets no bound. For the policy "zeus".
         pruning_rounds: Rounds of exploration before the paper's policy samples.
         policy: "zeus"; "paper", as its authors published it, or "paper-repaired"; "grid" search; or
-            "default", which changes nothing.
+            "default", which changes nothing; or a policy that another distribution adds
+            (docs/extending.md).
         seed: Seed of the job's random numbers.
         power_limits: Power limits in watts that grid search tries; the other policies leave the
             power limit to the power-limit optimizer.
@@ -69,7 +84,7 @@ class JobSpec:
     window: Annotated[int, Whole(0, 1_000)] = 0
     exploration_budget: Annotated[float, Number(0, 1e6)] | None = 0.05
     pruning_rounds: Annotated[int, Whole(0, 1_000)] = 2
-    policy: Annotated[str, OneOf(POLICIES)] = "zeus"
+    policy: Annotated[str, _PolicyName(POLICIES)] = "zeus"
     seed: Annotated[int, Whole(0, 2**63 - 1)] = 0
     power_limits: Annotated[tuple[float, ...], Numbers(values.WATTS, 0, 256)] = ()
     learning_rate_rule: Annotated[str, OneOf(LEARNING_RATE_RULES)] = "none"

@@ -170,11 +170,23 @@ class Policy(ABC):
         return state if lanes is state.lanes else replace(state, lanes=lanes)
 
     def decided(self, state: Any, rows: Rows, choices: Choices) -> None:  # noqa: ARG002
-        """Update the state for trials that begin."""
+        """Update the state for trials that begin.
+
+        Args:
+            state: The state of all lanes; it is changed.
+            rows: The lanes of the trials.
+            choices: As returned by `choose`.
+        """
         state.decisions[rows] += 1
 
     def noted(self, state: Any, rows: Rows, notes: FirstEpochs) -> None:  # noqa: B027
-        """Update the state for the first epoch of new batch sizes; their trials go on."""
+        """Update the state for the first epoch of new batch sizes; their trials go on.
+
+        Args:
+            state: The state of all lanes; it is changed.
+            rows: The lanes of the trials.
+            notes: What was measured.
+        """
 
     def measured(  # noqa: B027
         self, state: Any, rows: Rows, gpu: Ints, epoch_cost: Floats, load: Floats
@@ -192,7 +204,13 @@ class Policy(ABC):
 
     @abstractmethod
     def ended(self, state: Any, rows: Rows, trials: Trials) -> None:
-        """Update the state for trials that ended."""
+        """Update the state for trials that ended.
+
+        Args:
+            state: The state of all lanes; it is changed.
+            rows: The lanes of the trials.
+            trials: How they ended.
+        """
 
     def beliefs(self, state: Any, rows: Rows, gpu: Ints) -> Beliefs:  # noqa: ARG002
         """Return the expected cost of every batch size; unknown unless a policy overrides this.
@@ -225,7 +243,13 @@ class Policy(ABC):
 
 
 def simple_choices(arm: Ints, role: Role | Ints, threshold: Floats | float = np.inf) -> Choices:
-    """Return choices of batch sizes, with defaults for everything else."""
+    """Return choices of batch sizes, with defaults for everything else.
+
+    Args:
+        arm: Index of the batch size, by lane.
+        role: Purpose of the trials; see `Role`.
+        threshold: Cost in joules at which they are stopped.
+    """
     count = len(arm)
     return Choices(
         arm=arm,

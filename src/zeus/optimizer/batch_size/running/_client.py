@@ -309,6 +309,13 @@ class BatchSizeOptimizer(Callback):
         if run is not None and self._training:
             run.resume_training()
 
+    def values_to_log(self) -> dict[str, float]:
+        """Return the batch size of all processes together, and the values of the power limit."""
+        if self._run is None:
+            return {}
+        limit = self._recurring.optimizer.values_to_log()
+        return {"batch_size": self._recurring.share.batch_size, **limit}
+
     def suspend(self) -> None:
         """Leave because the run is being interrupted: restore the power limit, and keep the trial.
 

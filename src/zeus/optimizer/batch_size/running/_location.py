@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from zeus.errors import RunError, ServerError, StorageError
+from zeus.errors import RunError, ServerError, StorageUrlError
 from zeus.optimizer.batch_size.api._api import JobsApi
 from zeus.optimizer.batch_size.api._remote import RemoteJobs
 from zeus.optimizer.batch_size.running._connect import open_jobs
@@ -55,7 +56,7 @@ class Location:
             RunError: If both are given, or the timeout is not above 0.
             ServerError: If the URL is not a server's.
             TokenError: If the token is malformed.
-            StorageError: If the storage URL is invalid.
+            StorageUrlError: If the storage URL is invalid.
         """
         if server_url and storage:
             raise RunError(
@@ -71,6 +72,9 @@ class Location:
             RemoteJobs(server_url, token, timeout)  # raises if the URL is invalid
             return cls(server_url, token, timeout)
         return cls(_absolute(storage or os.environ.get(STORAGE_VARIABLE) or _default()))
+
+    def __str__(self) -> str:
+        return re.sub("(://[^@:/]*):.*@", r"\1:***@", self.url)  # without a password
 
     @property
     def is_server(self) -> bool:
@@ -106,14 +110,14 @@ def _absolute(storage: str) -> str:
         raise ServerError(f"a server must be given as `server_url`, but got storage={storage!r}")
     if not storage.startswith(_STORES):
         scheme = storage.partition("://")[0]  # without a password
-        raise StorageError(
+        raise StorageUrlError(
             f"storage must be sqlite:///FILE or postgresql://USER@HOST/DATABASE, but got {scheme!r}"
         )
     if not storage.startswith(_FILE):
         return storage
     path, mark, options = storage.removeprefix(_FILE).partition("?")
     if not path or path == ":memory:":
-        raise StorageError(
+        raise StorageUrlError(
             f"storage must be a file that other processes can open, but got {storage!r}"
         )
     return f"{_FILE}{Path(path).absolute()}{mark}{options}"

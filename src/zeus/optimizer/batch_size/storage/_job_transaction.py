@@ -97,12 +97,13 @@ class JobTransaction:
             }
         )
         # Only the end of a trial is expensive to fold; later events are folded again quickly.
-        if any(isinstance(event, Ended) for event in self.news):
+        code = fingerprint(self.brain.spec.policy)
+        if code is not None and any(isinstance(event, Ended) for event in self.news):
             changes.snapshots.append(
                 {
                     "job": job,
                     "sequence": self.sequence,
-                    "fingerprint": fingerprint(),
+                    "fingerprint": code,
                     "state": self.brain.snapshot(),
                 }
             )

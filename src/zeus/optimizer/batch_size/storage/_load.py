@@ -43,8 +43,9 @@ def recalled(view: View, row: JobRow, known: CachedJob | None = None) -> CachedJ
 
 
 def _restored(view: View, row: JobRow) -> CachedJob:
-    if row.sequence:
-        found = view.snapshot(row.id, fingerprint())
+    code = fingerprint(row.spec.policy)
+    if row.sequence and code is not None:
+        found = view.snapshot(row.id, code)
         if found is not None and found[0] <= row.sequence:
             try:
                 brain = JobState.restored(row.spec, found[1])
