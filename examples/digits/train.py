@@ -1,7 +1,7 @@
 """Train a small network to read handwritten digits until it is right in 97 of 100 cases.
 
-`zeus run --job JOB.toml -- python train.py --batch-size {batch_size}` does so night after night and
-learns which batch size, with its best power limit, costs least.
+`zeus run --job-file JOB.toml -- python train.py --batch-size {batch_size}` does so night after
+night and learns which batch size, with its best power limit, costs least.
 
 What is real: the data (scikit-learn's 1,797 digits), the network, its learning, and so how many
 epochs each batch size takes. What is simulated: the GPU. The network is too small for one, so each

@@ -16,7 +16,8 @@ from zeus.device import Capability
 
 KEYS = [
     "zeus", "python", "platform", "simulated", "drivers", "visibility", "gpus_on_machine", "gpus",
-    "cpus", "soc", "problems", "holds", "records", "unreadable", "frameworks",
+    "cpus", "soc", "problems", "agent", "holds", "records", "unreadable", "extensions",
+    "frameworks",
 ]  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def test_a_refused_permission_comes_with_its_cure(nvml):
     assert found["energy counter"] == "yes"
     assert "no permission" in found["power limit control"]
     assert "no permission" in found["clock control"]
-    assert done.stdout.count("→ run as root") == 2
+    assert done.stdout.count("→ an administrator starts the node agent") == 2
 
 
 def test_nothing_is_changed_by_finding_out(nvml):

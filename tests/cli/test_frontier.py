@@ -57,12 +57,12 @@ def profiles(tmp_path):
 
 def test_a_saved_frontier(saved):
     done = zeus("frontier", str(saved), "--deadline", "3000", "--power-cap", "150")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (3, "")  # no point keeps the deadline
     assert done.stdout.splitlines() == [
         "one epoch of imagenet: 4 points, 3 on the frontier",
         "",
         "  power limit (W)    time (min)  energy (kJ)  power (W)   Δ time  Δ energy",
-        "              250  58.58 ± 0.33    774.0 ± 9      220.2   +0.0 %    +0.0 %  *",
+        "              250  58.59 ± 0.33    774.0 ± 9      220.2   +0.0 %    +0.0 %  *",
         "              175         64.20        641.0      166.4   +9.6 %   -17.2 %  *",
         "              150         69.15        600.0      144.6  +18.0 %   -22.5 %  *",
         "              100        113.02        667.0       98.4  +92.9 %   -13.8 %",
@@ -119,7 +119,7 @@ def test_as_json(saved):
     result = json.loads(done.stdout)
     assert Frontier.from_dict(result["frontier"]) == SWEEP
     assert result["on_frontier"] == [0, 1, 2]
-    assert (result["reference"], result["plots"]) == (250, [])
+    assert (result["reference"], result["figures"]) == (250, [])
     choices = {choice["objective"]: choice for choice in result["choices"]}
     assert choices["ZeusCost 1"] | {"note": ""} == {
         "objective": "ZeusCost 1",
@@ -151,9 +151,9 @@ def test_more_of_the_same_work(saved):
 
 def test_plots_name_the_choices(saved, tmp_path):
     names = ["a.svg", "b.png", "c.html"]
-    options = [word for name in names for word in ("--plot", name)]
+    options = [word for name in names for word in ("--figure", name)]
     done = zeus("frontier", str(saved), *options, "--deadline", "1", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (3, "")
     assert done.stdout.splitlines()[-3:] == [f"Saved {name}" for name in names]
     svg = (tmp_path / "a.svg").read_text()
     for text in ("ZeusCost 0.5,", "MaxSlowdownConstraint 1.1", "Time, Deadline 1 s (not kept)"):
@@ -167,7 +167,7 @@ def test_plots_name_the_choices(saved, tmp_path):
 
 
 def test_the_slider_starts_at_eta(saved, tmp_path, open_page):
-    done = zeus("frontier", str(saved), "--eta", "0.95", "--plot", "page.html", cwd=tmp_path)
+    done = zeus("frontier", str(saved), "--eta", "0.95", "--figure", "page.html", cwd=tmp_path)
     assert done.returncode == 0
     page = open_page(tmp_path / "page.html")
     assert page.locator("#eta").input_value() == "0.95"
@@ -176,8 +176,8 @@ def test_the_slider_starts_at_eta(saved, tmp_path, open_page):
 
 
 def test_a_plot_that_cannot_be_saved_is_told_and_nothing_is_left(saved, tmp_path):
-    done = zeus("frontier", str(saved), "--plot", "absent/a.svg", cwd=tmp_path)
-    assert done.returncode == 1
+    done = zeus("frontier", str(saved), "--figure", "absent/a.svg", cwd=tmp_path)
+    assert done.returncode == 2
     assert one_error_line(done) == "zeus: error: absent/a.svg: No such file or directory"
     assert not list(tmp_path.glob("**/*.svg"))
 
@@ -185,7 +185,7 @@ def test_a_plot_that_cannot_be_saved_is_told_and_nothing_is_left(saved, tmp_path
 def test_without_matplotlib_the_cure_is_named(saved, tmp_path):
     (tmp_path / "matplotlib").mkdir()
     (tmp_path / "matplotlib" / "__init__.py").write_text("raise ImportError('not here')\n")
-    done = zeus("frontier", str(saved), "--plot", "a.png", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    done = zeus("frontier", str(saved), "--figure", "a.png", cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
     assert "pip install 'zeus-energy[plot]'" in one_error_line(done)
     assert not (tmp_path / "a.png").exists()
@@ -390,14 +390,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, where):
         (["profiles.json", "--max-power", "0"], "`max_power > 0` must hold"),
         (["profiles.json", "--times", "-1"], "`factor > 0` must hold"),
         (
-            ["profiles.json", "--plot", "a.pdf"],
+            ["profiles.json", "--figure", "a.pdf"],
             "must end in one of '.svg', '.png', '.html', but got 'a.pdf'",
         ),
         (
-            ["profiles.json", "--plot", "-"],
+            ["profiles.json", "--figure", "-"],
             "must end in one of '.svg', '.png', '.html', but got '-'",
         ),
-        (["profiles.json", "--plot", "a.svg"], "3 profiles of profiles.json match; select one"),
+        (["profiles.json", "--figure", "a.svg"], "3 profiles of profiles.json match; select one"),
         (
             ["profiles.json", "--job", "bert"],
             "profiles.json has no profile for --job bert; it has: one step of",

@@ -122,7 +122,7 @@ PROFILES = {
 def test_frontiers_and_profiles(tmp_path, capfd, record):
     path = tmp_path / "saved.json"
     assert faults(capfd, path, json_texts(record), "frontier", str(path)) == []
-    draw = ("--plot", str(tmp_path / "plot.svg"))
+    draw = ("--figure", str(tmp_path / "plot.svg"))
     assert faults(capfd, path, iter([json.dumps(record)]), "frontier", str(path), *draw) == []
 
 
@@ -155,6 +155,33 @@ def test_profiles_of_stages(tmp_path, capfd):
     assert faults(capfd, other, compared, *command) == []
 
 
+def test_traces_of_services(tmp_path, capfd):
+    path = tmp_path / "trace.csv"
+    rows = [
+        {
+            "TIMESTAMP": f"2023-11-16 18:17:0{second}",
+            "ContextTokens": "900",
+            "GeneratedTokens": "20",
+        }
+        for second in range(4)
+    ]
+    command = ("replay", "serving", str(path), "--approach", "default", "--replicas", "1")
+    assert faults(capfd, path, csv_texts(rows), *command) == []
+    times = iter(
+        f"TIMESTAMP,ContextTokens,GeneratedTokens\n{early},1,1\n{late},1,1\n"
+        for early, late in (("0001-01-01", "9999-12-31"), ("2023-11-16", "2023-11-17"))
+    )
+    assert faults(capfd, path, times, *command) == []
+
+
+def test_tables_of_batch_limits(tmp_path, capfd):
+    row = {"max_num_seqs": 8, "joules_per_token": 0.5, "tpot_p99": 0.03}
+    rows = [row, {**row, "max_num_seqs": 16, "joules_per_token": 0.3}]
+    path = tmp_path / "table.json"
+    command = ("batch-limit", str(path), "--bound", "tpot:p99:0.05")
+    assert faults(capfd, path, json_texts(rows), *command) == []
+
+
 def test_files_of_jobs(tmp_path, capfd, monkeypatch):
     path = tmp_path / "job.toml"
     monkeypatch.setenv("ZEUS_SIMULATE", "a40")
@@ -166,5 +193,5 @@ def test_files_of_jobs(tmp_path, capfd, monkeypatch):
         "storage": '"nowhere"',
     }  # fmt: skip
     # It is kept nowhere, so that what breaks no rule ends before anything is run.
-    command = ("run", "--job", str(path), "--trust-exit-code", "--", "true", "{batch_size}")
+    command = ("run", "--job-file", str(path), "--trust-exit-code", "--", "true", "{batch_size}")
     assert faults(capfd, path, toml_texts(lines), *command) == []

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+import os
+import pty
 import re
+import sys
 from functools import partial
 from typing import Any
 
 import pytest
-from tests.cli.support import one_error_line, zeus_here
+from tests.cli.support import ZEUS, environment, one_error_line, zeus_here
 from tests.optimizer.batch_size.clients import job, opened
 from tests.server.child import serving
 
+from zeus.optimizer._stopping import word_of
 from zeus.optimizer.batch_size.api._commands import (
     CreateJob,
     Decide,
     EndTrial,
+    ListTrials,
     PutProfile,
     PutSize,
     ReportEpoch,
 )
+from zeus.server.pages._outcomes import outcome
 
 
 @pytest.fixture
@@ -94,7 +101,8 @@ def test_everything_can_be_seen_exported_and_deleted(zeus, place, tmp_path):
     assert (
         "  nightly: the latest run failed before the end of the first epoch: =HYPE" in done.stdout
     )
-    assert rows[-1].startswith("3 jobs: 0 J (0.0 %) of energy saved, 0 ms (0.0 %) of time")
+    assert rows[-1].startswith("Looked in ")
+    assert rows[-2].startswith("3 jobs: 0 J (0.0 %) of energy saved, 0 ms (0.0 %) of time")
 
     listed = json.loads(zeus("jobs", "list", "--json", *place).stdout)
     assert [each["name"] for each in listed] == ["=cmd() %41 é", "never", "nightly"]
@@ -142,9 +150,12 @@ def test_everything_can_be_seen_exported_and_deleted(zeus, place, tmp_path):
     # Nothing that a spreadsheet would run.
     assert rows[3]["note"] == "'=HYPERLINK() was\nout of memory"
 
-    done = zeus("jobs", "delete", "=cmd() %41 é", *place)
+    refused = zeus("jobs", "delete", "=cmd() %41 é", *place)
+    assert refused.returncode == 2
+    assert "give --yes" in one_error_line(refused)
+    done = zeus("jobs", "delete", "=cmd() %41 é", "--yes", *place)
     assert (done.returncode, done.stderr) == (0, "")
-    again = zeus("jobs", "delete", "=cmd() %41 é", *place)
+    again = zeus("jobs", "delete", "=cmd() %41 é", "--yes", *place)
     assert again.returncode == 1
     assert "there is no job" in one_error_line(again)
     assert "=cmd" not in zeus("jobs", "list", *place).stdout
@@ -163,9 +174,50 @@ def test_long_lists_come_whole(zeus, tmp_path):
     assert len(exported["log"]) == 410
 
 
+@pytest.mark.parametrize(("answer", "kept"), [("y", False), ("n", True), ("", True)])
+def test_delete_asks_at_a_terminal(zeus, storage, answer, kept):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        words = [*ZEUS, "jobs", "delete", "nightly", "--storage", storage]
+        os.execve(sys.executable, words, environment())
+    shown = b""
+    with contextlib.suppress(OSError):  # the terminal is closed with the process
+        while some := os.read(terminal, 4096):
+            shown += some
+            if shown.endswith(b"[y/N] "):
+                os.write(terminal, f"{answer}\n".encode())
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert "Delete job 'nightly' with 5 trials, 1 of them running" in shown.decode()
+    listed = json.loads(zeus("jobs", "list", "--json", "--storage", storage).stdout)
+    assert ("nightly" in [job["name"] for job in listed]) is kept
+
+
+def test_table_csv_and_page_agree(zeus, storage):
+    place = ("--storage", storage)
+    exported = zeus("jobs", "export", "nightly", "--format", "csv", *place).stdout
+    rows = list(csv.DictReader(io.StringIO(exported)))
+    table = zeus("jobs", "show", "nightly", *place).stdout
+    with opened(storage) as jobs:
+        trials = jobs.do(ListTrials(job="nightly"))
+    assert len(rows) == len(trials) == 5
+    for row, trial in zip(rows, reversed(trials), strict=True):
+        assert row["attempt"] == str(trial.attempt + 1)
+        assert row["state"] == word_of(trial.state)
+        line = (
+            f"{trial.recurrence} {row['attempt']} {trial.batch_size} {trial.role} {row['state']} "
+        )
+        assert line in re.sub(" +", " ", table)
+        assert row["state"] in str(outcome(trial.state))  # the page's
+
+
 def test_an_empty_store_has_no_jobs(zeus, tmp_path):
     done = zeus("jobs", "list", "--storage", f"sqlite:///{tmp_path}/new.db")
-    assert (done.returncode, done.stdout) == (0, "No jobs.\n")
+    assert (done.returncode, done.stdout) == (
+        0,
+        f"No jobs.\nLooked in sqlite:///{tmp_path}/new.db.\n",
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.support import LONG_ENOUGH, ZEUS, environment, one_error_line, start, zeus
+from tests.cli.support import LONG_ENOUGH, ZEUS, environment, one_error_line, start, zeus, zeus_here
 
 import zeus as package
 from zeus.cli import COMMANDS, build_parser, main
@@ -62,20 +62,27 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"zeus {package.__version__}\n"
 
 
+def options(parser):
+    """The options of a command and its actions."""
+    found = {option for action in parser._actions for option in action.option_strings}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found |= {option for own in action.choices.values() for option in options(own)}
+    return found
+
+
 def test_every_command_and_option_is_documented():
     text = DOCUMENTATION.read_text(encoding="utf-8")
     for name, parser in subparsers().items():
         section = re.search(rf"^## zeus {name}\n(.*?)(?=^## |\Z)", text, re.S | re.M)
         assert section, f"no section on zeus {name}"
-        for action in parser._actions:
-            for option in action.option_strings:
-                if option not in ("-h", "--help"):
-                    assert f"`{option}" in section[1], f"zeus {name} {option} is not documented"
+        for option in options(parser) - {"-h", "--help"}:
+            assert re.search(rf"[`[| ]{option}\b", section[1]), f"zeus {name} {option} is missing"
 
 
 def test_every_documented_option_exists():
     text = DOCUMENTATION.read_text(encoding="utf-8")
-    known = {o for p in subparsers().values() for a in p._actions for o in a.option_strings}
+    known = {option for parser in subparsers().values() for option in options(parser)}
     assert set(re.findall(r"^(?:-|\|.*?) `(--[a-z-]+)", text, re.M)) <= known
 
 
@@ -241,3 +248,27 @@ def test_output_is_readable_without_unicode():
     assert done.returncode == 0
     assert "+/-" in done.stdout
     assert "?" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "agent run --policy /nowhere/x",
+        "batch-limit /nowhere/x --bound tpot:p99:0.1",
+        "board import /nowhere/x",
+        "cluster replay --tables /nowhere/x --traces /nowhere/x",
+        "frontier /nowhere/x",
+        "measure --output /nowhere/x -- true",
+        "plan /nowhere/x --microbatches 4 --blocking-power 80",
+        "replay --traces /nowhere/x",
+        "replay-pipelines /nowhere/x",
+        "replay-serving /nowhere/x",
+        "run --job-file /nowhere/x -- true",
+        "serve --storage nowhere://x",
+        "straggler a-job --pipeline -1 --healthy",
+    ],
+)
+def test_what_the_command_line_names_wrongly_is_a_usage_error(capfd, words):
+    done = zeus_here(capfd, *words.split())
+    assert done.returncode == 2
+    assert re.search("nowhere|at least 0", one_error_line(done))

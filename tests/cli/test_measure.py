@@ -96,7 +96,7 @@ def test_json_holds_the_measurement_and_the_command(tmp_path):
     file = tmp_path / "out.json"
     before = datetime.datetime.now(datetime.UTC)
     done = zeus(
-        "measure", "--json", str(file), "--gpus", "1", "--", "sh", "-c", "sleep 0.1; exit 4",
+        "measure", "--output", str(file), "--gpus", "1", "--", "sh", "-c", "sleep 0.1; exit 4",
         ZEUS_SIMULATE="v100x2",
     )  # fmt: skip
     assert done.returncode == 4
@@ -115,36 +115,36 @@ def test_json_holds_the_measurement_and_the_command(tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["out.json"]
 
 
-@pytest.mark.parametrize("option", [["--json"], ["--json", "-"], ["--output", "-"]])
-def test_json_on_stdout_comes_after_the_commands_output(option):
+@pytest.mark.parametrize("option", [["--json"], ["--output", "-"]])
+def test_json_on_stdout_is_alone(option):
     done = zeus(
         "measure", "--quiet", *option, "--", "sh", "-c", "echo first; kill -TERM $$",
         ZEUS_SIMULATE="v100",
     )  # fmt: skip
-    first, record = done.stdout.splitlines()
-    assert first == "first"
-    assert json.loads(record)["signal"] == "SIGTERM"
-    assert json.loads(record)["exit_code"] == done.returncode == 143
+    assert done.stderr == "first\n"
+    record = json.loads(done.stdout)
+    assert record["signal"] == "SIGTERM"
+    assert record["exit_code"] == done.returncode == 143
 
 
 def test_an_unwritable_file_is_known_before_the_command_runs(tmp_path):
-    done = zeus("measure", "--json", str(tmp_path / "missing" / "x"), "--", "echo", "ran")
-    assert done.returncode == 1
+    done = zeus("measure", "--output", str(tmp_path / "missing" / "x"), "--", "echo", "ran")
+    assert done.returncode == 2
     assert done.stdout == ""
     assert "missing" in one_error_line(done)
 
 
 def test_a_file_that_cannot_be_completed_does_not_hide_the_commands_failure():
-    done = zeus("measure", "--quiet", "--json", "/dev/full", "--", "sh", "-c", "exit 5")
+    done = zeus("measure", "--quiet", "--output", "/dev/full", "--", "sh", "-c", "exit 5")
     assert done.returncode == 5
     assert "could not be written" in one_error_line(done)
-    assert zeus("measure", "--quiet", "--json", "/dev/full", "--", "true").returncode == 1
+    assert zeus("measure", "--quiet", "--output", "/dev/full", "--", "true").returncode == 1
 
 
 def test_an_existing_file_survives_a_command_that_cannot_start(tmp_path):
     file = tmp_path / "out.json"
     file.write_text("old")
-    assert zeus("measure", "--json", str(file), "--", "no-such-program").returncode == 127
+    assert zeus("measure", "--output", str(file), "--", "no-such-program").returncode == 127
     assert file.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["out.json"]
 
@@ -154,7 +154,7 @@ def test_the_file_is_written_and_the_code_kept_when_nobody_reads(tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [*ZEUS, "measure", "--json", str(file), "--", "sh", "-c", "exit 6"],
+        [*ZEUS, "measure", "--output", str(file), "--", "sh", "-c", "exit 6"],
         stderr=writer,
         env=environment(ZEUS_SIMULATE="v100"),
         check=False,
@@ -263,7 +263,7 @@ def test_the_energy_is_that_of_the_time_the_command_ran(tmp_path, nvml_library):
         file = tmp_path / "out.json"
         begun = time.monotonic()
         done = zeus(
-            "measure", "--json", str(file), "--", "sleep", "0.5",
+            "measure", "--output", str(file), "--", "sleep", "0.5",
             env=sim.environment(nvml_library),
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
+import os
+import pty
+import re
+import sys
 from xml.etree import ElementTree
 
 import pytest
-from tests.cli.support import one_error_line, zeus
+from tests.cli.support import ZEUS, environment, one_error_line, zeus
 
 POWER = 80.0
 
@@ -54,12 +59,47 @@ def test_the_report(plan):
     assert "above the proven lower bound" in lines[3]
     assert any(line.startswith("highest clocks ") for line in lines)
     assert lines[-3].startswith("selected ")
-    assert lines[-1] == "Selected: the fastest."
+    assert lines[-1] == "Selected: lowest energy, as fast as the highest clocks."
     assert max(map(len, lines)) <= 80
 
 
+def test_bounds_on_power_are_kept(plan, tmp_path):
+    free = plan("--json")
+    assert free.returncode == 0, free.stderr
+    (loose,) = [point for point in json.loads(free.stdout) if "plan" in point]
+    peak, low = loose["peak_power"], loose["lowest_power"]
+    cap, swing = 0.8 * peak, 0.7 * (peak - low)
+    options = ["--peak-power", str(cap), "--power-swing", str(swing), "--output", "plan.json"]
+    done = plan(*options, "--figure", "plan.svg", "--margin", "0.02")
+    assert done.returncode == 0, done.stderr
+    (selected,) = [
+        point for point in json.loads((tmp_path / "plan.json").read_text()) if "plan" in point
+    ]
+    assert selected["peak_power"] <= cap
+    assert selected["peak_power"] - selected["lowest_power"] <= swing
+    assert selected["time"] >= loose["time"]
+    events = sorted({each["start"] for each in selected["plan"]})
+    for moment in events:
+        running = [
+            each for each in selected["plan"]
+            if each["start"] <= moment < each["start"] + each["time"] and each["device"] is not None
+        ]  # fmt: skip
+        watts = sum(each["energy"] / each["time"] for each in running)
+        assert watts + POWER * (2 - len(running)) <= cap * (1 + 1e-12)
+    shown = f"swing {selected['peak_power'] - selected['lowest_power']:.0f} W"
+    assert shown in done.stdout
+    assert "Power of all GPUs" in (tmp_path / "plan.svg").read_text()
+
+
+def test_a_power_that_is_not_possible_is_refused_with_the_least(plan):
+    done = plan("--peak-power", "100")
+    assert done.returncode == 3
+    assert "`cap >= " in done.stderr
+    assert done.stdout == ""
+
+
 def test_json_is_the_frontier_and_the_selected_plan(plan, profile, tmp_path):
-    done = plan("--json", "plan.json", "--slowdown", "1.1", "--plans", "40")
+    done = plan("--output", "plan.json", "--max-slowdown", "1.1", "--plans", "40")
     assert done.returncode == 0, done.stderr
     assert "Saved plan.json" in done.stdout
     points = json.loads((tmp_path / "plan.json").read_text())
@@ -105,7 +145,7 @@ def test_json_is_the_frontier_and_the_selected_plan(plan, profile, tmp_path):
 
 
 def test_json_on_stdout_is_alone(plan):
-    done = plan("--json", "-")
+    done = plan("--json")
     assert done.returncode == 0, done.stderr
     points = json.loads(done.stdout)
     assert "plan" in points[0]
@@ -121,14 +161,45 @@ def test_json_is_a_flag_and_output_a_file(plan, tmp_path):
     assert "not allowed with" in one_error_line(plan("--json", "--output", "frontier.json"))
 
 
+def test_by_default_it_is_as_fast_as_now(plan):
+    def selected(*options):
+        done = plan("--json", *options)
+        assert done.returncode == 0, done.stderr
+        (found,) = [point for point in json.loads(done.stdout) if "plan" in point]
+        return found
+
+    report = plan().stdout
+    (now,) = re.findall(r"^highest clocks +([0-9.]+)", report, re.MULTILINE)
+    usual, fastest = selected(), selected("--fastest")
+    assert usual == selected("--deadline", now)
+    assert fastest["time"] <= usual["time"]
+    assert fastest["energy"] >= usual["energy"]
+
+
+def test_a_printed_time_is_a_deadline_that_is_kept(plan):
+    lines = plan().stdout.splitlines()
+    rows = [line.split() for line in lines if re.match(r" +[0-9.]+ ", line)]
+    assert len(rows) > 5
+    fastest = json.loads(plan("--json", "--fastest").stdout)[0]
+    assert float(rows[0][0]) >= fastest["time"]
+    for row in (rows[0], rows[-1]):
+        done = plan("--json", "--deadline", row[0])
+        assert done.returncode == 0, done.stderr
+        (found,) = [point for point in json.loads(done.stdout) if "plan" in point]
+        assert round(found["energy"], 1) <= float(row[1])
+    refused = one_error_line(plan("--deadline", "1 ms"))
+    (least,) = re.findall(r"the fastest takes (\S+) s", refused)
+    assert plan("--deadline", f"{1e3 * float(least):.6f}ms").returncode == 0
+
+
 def test_which_plan(plan, tmp_path):
-    everything = json.loads(plan("--json", "-").stdout)
+    everything = json.loads(plan("--json").stdout)
     middle = everything[len(everything) // 2]
     for options in (
         ["--deadline", repr(middle["time"])],
         ["--energy-budget", repr(middle["energy"])],
     ):
-        points = json.loads(plan("--json", "-", *options).stdout)
+        points = json.loads(plan("--json", *options).stdout)
         (selected,) = [point for point in points if "plan" in point]
         assert selected["time"] == middle["time"]
 
@@ -172,7 +243,7 @@ def test_other_pipelines(plan):
 
 
 def test_a_time_per_link(plan, profile, tmp_path):
-    done = plan("--communication", "0.02/0.01", "--json", "plan.json")
+    done = plan("--communication", "0.02/0.01", "--output", "plan.json")
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "plan.json").read_text())
     (steps,) = [point["plan"] for point in found if "plan" in point]
@@ -180,14 +251,14 @@ def test_a_time_per_link(plan, profile, tmp_path):
     assert {(step["stage"], step["time"]) for step in sent} == {(0, 0.02), (1, 0.01)}
     with profile.open("a") as file:
         file.write("0,communication,,0.02,0\n")
-    done = plan("--json", "again.json")
+    done = plan("--output", "again.json")
     assert done.returncode == 0, done.stderr
     assert '"communication"' in (tmp_path / "again.json").read_text()
 
 
 def test_messages_that_block(plan, tmp_path):
     def time(*options):
-        done = plan("--communication", "0.02", "--json", "plan.json", *options)
+        done = plan("--communication", "0.02", "--output", "plan.json", *options)
         assert done.returncode == 0, done.stderr
         return json.loads((tmp_path / "plan.json").read_text())[0]["time"]
 
@@ -195,8 +266,8 @@ def test_messages_that_block(plan, tmp_path):
 
 
 def test_a_deadline_that_no_plan_keeps_is_told(plan, tmp_path):
-    done = plan("--deadline", "0.001", "--json", "plan.json")
-    assert done.returncode == 1
+    done = plan("--deadline", "0.001", "--output", "plan.json")
+    assert done.returncode == 3
     assert "0.001 s" in one_error_line(done)
     assert not (tmp_path / "plan.json").exists()
 
@@ -205,8 +276,8 @@ def test_a_deadline_that_no_plan_keeps_is_told(plan, tmp_path):
     ("options", "said"),
     [
         (["--schedule", "2f2b"], "--schedule"),
-        (["--slowdown", "0.5"], "factor"),
-        (["--deadline", "1", "--slowdown", "1.1"], "not allowed with"),
+        (["--max-slowdown", "0.5"], "factor"),
+        (["--deadline", "1", "--max-slowdown", "1.1"], "not allowed with"),
         (["--figure", "plan.pdf"], "must end in one of '.svg', '.png'"),
         (["--chunks", "2"], "1f1b has one stage per rank"),
         (["--chunks", "0"], "a whole number of at least 1"),
@@ -216,8 +287,8 @@ def test_a_deadline_that_no_plan_keeps_is_told(plan, tmp_path):
         (["--communication", "0.1/0.1/0.1"], "a number, at least 0, but got '0.1/0.1'"),
         (["--communication", "0.1,0.2"], "but got 2 for 2 stages (1 link): 0.1, 0.2"),
         (["--deadline", "nan"], "`seconds` must be finite"),
-        (["--trace", "plan", "--json", "./plan"], "must be given once, but --trace gives plan"),
-        (["--json", "profile.csv"], "must be given once, but --json gives profile.csv"),
+        (["--trace", "plan", "--output", "./plan"], "must be given once, but --trace gives plan"),
+        (["--output", "profile.csv"], "must be given once, but --output gives profile.csv"),
     ],
 )
 def test_wrong_use_is_one_line_and_code_2(plan, options, said):
@@ -288,3 +359,23 @@ def test_a_value_of_a_profile_beyond_all_measures_is_refused_by_its_rule(
     cells[head.split(",").index(column)] = value
     profile.write_text("\n".join([head, *rows, ",".join(cells)]) + "\n")
     assert rule in one_error_line(plan())
+
+
+def test_progress_is_shown_at_a_terminal_and_cleared(profile):
+    options = ["--microbatches", "4000", "--blocking-power", str(POWER), "--plans", "100"]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        variables = environment(TERM="xterm")
+        os.execve(sys.executable, [*ZEUS, "plan", str(profile), *options], variables)
+    shown = b""
+    with contextlib.suppress(OSError):  # the terminal is closed with the process
+        while some := os.read(terminal, 4096):
+            shown += some
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0
+    before, cleared, report = shown.decode().rpartition("\r\x1b[K")
+    assert cleared
+    assert re.search(r"Planning, (\d+ of|improving) 100 points", before)
+    assert "Selected: lowest energy" in report
+    assert "Planning" not in report

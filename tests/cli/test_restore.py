@@ -120,7 +120,7 @@ def test_a_refusal_is_told_with_its_cure(nvml):
     assert "Could not be restored" in done.stdout
     assert "GPU 1 NVIDIA A100" in done.stdout
     assert "no permission" in done.stdout
-    assert "→ run as root" in done.stdout
+    assert "→ an administrator starts the node agent" in done.stdout
     refused = json.loads(zeus("restore", "--json", env=variables).stdout)["refused"]
     assert {line["knob"] for line in refused} == {"power_limit", "graphics_clock"}
     sim.deny_control(False)

@@ -79,7 +79,17 @@ class Here:
         self._capfd.readouterr()
         place = ("--server", url or self.url, "--timeout", "60")
         code = main(
-            ["run", "--job", "JOB.toml", *place, *options, "--", sys.executable, program, *words]
+            [
+                "run",
+                "--job-file",
+                "JOB.toml",
+                *place,
+                *options,
+                "--",
+                sys.executable,
+                program,
+                *words,
+            ]
         )
         out, err = self._capfd.readouterr()
         return subprocess.CompletedProcess([], code, out, err)
@@ -101,7 +111,7 @@ def here(tmp_path, server, monkeypatch, capfd):
 
 
 def test_a_job_recurs_and_learns(here):
-    done = here.run("--recurrences", "3", "--json", "out.json")
+    done = here.run("--recurrences", "3", "--output", "out.json")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     lines = done.stderr.splitlines()
     assert lines[0] == f"zeus: {here.name}, recurrence 1: batch size 32, the default batch size"
@@ -277,7 +287,7 @@ def test_a_program_out_of_memory_has_failed_even_at_the_default(here, size):
 
 def test_exit_code_0_of_a_silent_program_is_the_target(here):
     here.write("plain.py", "import time; time.sleep(0.3)")
-    done = here.run("--trust-exit-code", "--json", "-", program="plain.py")
+    done = here.run("--trust-exit-code", "--json", program="plain.py")
     assert done.returncode == 0
     (told,) = json.loads(done.stdout)["recurrences"]
     (trial,) = here.trials()
@@ -322,7 +332,7 @@ def test_streams_are_the_programs_and_the_store_is_in_the_job(tmp_path):
     (tmp_path / "JOB.toml").write_text(JOB + "storage = 'sqlite:///mine.db'")
     code = "import sys; sys.stdout.write(sys.stdin.read()[::-1]); sys.stderr.write('own words')"
     done = zeus(
-        *("run", "--job", "JOB.toml", "--quiet", "--trust-exit-code"),
+        *("run", "--job-file", "JOB.toml", "--quiet", "--trust-exit-code"),
         *("--", sys.executable, "-c", code),
         cwd=tmp_path,
         stdin="olleh",
@@ -338,7 +348,7 @@ def started(here, *options):
     """A program that runs for ever, from the moment it is up; the command in its own process."""
     code = "import os, signal, time; signal.signal(2, signal.SIG_DFL); print(os.getpid(), flush=1)"
     process = start(
-        *("run", "--job", "JOB.toml", "--server", here.url, "--timeout", "60", *options),
+        *("run", "--job-file", "JOB.toml", "--server", here.url, "--timeout", "60", *options),
         *("--", sys.executable, "-c", f"{code}; time.sleep(600)"),
         cwd=here.path,
         start_new_session=True,
@@ -445,13 +455,13 @@ def test_a_job_that_is_wrong_is_told_with_its_key(here, text, said):
             2,
             "--server or --storage",
         ),
-        (["--storage", "jobs.db", "--", "true"], 1, "sqlite:///FILE"),
+        (["--storage", "jobs.db", "--", "true"], 2, "sqlite:///FILE"),
         (["--server", "URL", "--quiet", "--", "./none"], 127, "./none: command not found"),
     ],
 )
 def test_wrong_use(here, capfd, arguments, code, said):
     words = [here.url if word == "URL" else word for word in arguments]
-    assert main(["run", "--job", "JOB.toml", *words]) == code
+    assert main(["run", "--job-file", "JOB.toml", *words]) == code
     done = subprocess.CompletedProcess([], code, *capfd.readouterr())
     assert said in one_error_line(done)
     if "URL" in arguments:  # nothing stays open
@@ -460,8 +470,8 @@ def test_wrong_use(here, capfd, arguments, code, said):
 
 def test_a_job_needs_a_file(here, capfd):
     assert main(["run", "--", "true"]) == 2
-    assert "--job" in capfd.readouterr().err
-    assert main(["run", "--job", "none.toml", "--", "true"]) == 2
+    assert "--job-file" in capfd.readouterr().err
+    assert main(["run", "--job-file", "none.toml", "--", "true"]) == 2
     assert "none.toml cannot be read: No such file" in capfd.readouterr().err
 
 

@@ -3,7 +3,8 @@
 Each command is a module with two functions, `configure` (adds its options) and `run`. Only the
 module of the given command is imported.
 
-Exit codes: 0 success, 1 failure, 2 usage error, 130 interrupted, 141 the output pipe was closed.
+Exit codes: 0 success, 1 failure, 2 usage error, 3 an objective that cannot be kept, 130
+interrupted, 141 the output pipe was closed.
 `zeus measure` and `zeus run` pass on the exit code of the command they run.
 """
 
@@ -20,26 +21,39 @@ from typing import Any
 from zeus import __version__
 from zeus.cli._parser import Parser, UsageError, did_you_mean
 
-FAILED, USAGE_ERROR = 1, 2
+FAILED, USAGE_ERROR, NOT_KEPT = 1, 2, 3
 _INTERRUPTED = 128 + signal.SIGINT
 _PIPE_CLOSED = 128 + signal.SIGPIPE
 _MAX_MESSAGE = 1_000  # characters
 
 COMMANDS = {
+    "agent": "set GPU knobs for users without root, as the one agent of this machine",
+    "arena": "let people compare models side by side: answers, votes, then energy",
+    "batch-limit": "find the batch limit of a server that keeps latency bounds with least energy",
+    "bench-serving": "load a model server, and report latency and energy per token",
+    "board": "import, export and remove rows of the arena's board",
     "cluster": "replay all recurring jobs of a GPU cluster, to evaluate policies",
+    "completion": "print a script that completes command lines of zeus, for bash, zsh or fish",
     "demo": "measure a training run, on simulated GPUs if there are none",
     "env": "show what can be measured and controlled here, and how to fix the rest",
+    "export": "publish energy, power and settings of all devices as metrics for Prometheus",
     "frontier": "show time and energy at each setting of a knob, and which one to choose",
     "jobs": "list, show, export and delete recurring jobs",
     "measure": "run a command and print the time and energy it took",
+    "objective": "set what a running pipeline job is planned for: speed, a deadline, a budget",
     "plan": "find the clocks at which a training pipeline wastes the least energy",
+    "proxy": "pass requests on to language-model servers, with the energy of each answer",
     "replay": "replay recurring jobs on recorded traces, to evaluate policies",
+    "replay-pipelines": "compare plans and power limits with recorded runs of a pipeline",
+    "replay-serving": "compare clocks of a language-model service on recorded traffic",
     "restore": "restore GPU settings left behind by processes that have exited",
     "run": "run a recurring job with the cheapest batch size, until it reaches its target",
     "serve": "serve recurring jobs and pipeline jobs over HTTP",
+    "slo": "run a server at the least energy that keeps bounds on its latencies",
     "straggler": "report that a pipeline of a pipeline job became slower, or is healthy again",
     "token": "create, list and revoke access tokens of a server",
     "top": "watch power, energy and utilization of every GPU",
+    "verify": "check on this machine's GPUs what Zeus knows of their sensors and knobs",
 }
 
 _DESCRIPTION = "Measure the time and energy of deep-learning work, and lower it."
@@ -72,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _PIPE_CLOSED
     except Exception as error:
-        return _report(error)
+        return _report(error, words)
     finally:
         _redirect_broken_streams()
 
@@ -102,10 +116,11 @@ def build_parser(configured: Sequence[str] = ()) -> Parser:
 
 
 def _module(command: str) -> Any:
-    return import_module(f"zeus.cli.{command}")
+    return import_module(f"zeus.cli.{command.replace('-', '_')}")
 
 
 def _parse(words: list[str]) -> tuple[str, Any, Any]:
+    words = joined(words)
     command = next((word for word in words if not word.startswith("-")), None)
     if command is not None and command not in COMMANDS:
         hint = did_you_mean(command, COMMANDS, "zeus {}")
@@ -115,8 +130,7 @@ def _parse(words: list[str]) -> tuple[str, Any, Any]:
         return "", None, arguments
     module = _module(command)
     # Arguments after `--` belong to another program: argparse must not parse or drop them.
-    runs_a_program = getattr(module, "RUNS_A_PROGRAM", False)
-    head, found, tail = _split(words) if runs_a_program else (words, False, [])
+    head, found, tail = _split(words) if runs_a_program(command) else (words, False, [])
     arguments, unknown = build_parser([command]).parse_known_args(head)
     if unknown:
         own = Parser(f"zeus {command}")
@@ -125,6 +139,17 @@ def _parse(words: list[str]) -> tuple[str, Any, Any]:
     if found:
         arguments.program = [*arguments.program, "--", *tail] if arguments.program else tail
     return command, module, arguments
+
+
+def runs_a_program(command: str) -> bool:
+    """Return whether what follows `--` is a command line of its own."""
+    return getattr(_module(command), "RUNS_A_PROGRAM", False)
+
+
+def joined(words: list[str]) -> list[str]:
+    """Accept `zeus replay serving` for `zeus replay-serving`."""
+    name = "-".join(words[:2])
+    return [name, *words[2:]] if len(words) > 1 and name in COMMANDS else words
 
 
 def _split(words: list[str]) -> tuple[list[str], bool, list[str]]:
@@ -137,10 +162,11 @@ def _split(words: list[str]) -> tuple[list[str], bool, list[str]]:
 # --- errors -------------------------------------------------------------------------------------
 
 
-def _report(error: Exception) -> int:
+def _report(error: Exception, words: Sequence[str]) -> int:
     """Print an error in one line; return the exit code, which marks usage errors."""
     from zeus.errors import (  # noqa: PLC0415
         SimulationError,
+        StorageUrlError,
         TraceError,
         UnknownDeviceError,
         ZeusError,
@@ -155,8 +181,19 @@ def _report(error: Exception) -> int:
     if not expected:
         text += " (set ZEUS_DEBUG=1 to see the traceback)"
     print_message(text)
-    wrong = isinstance(error, UsageError | UnknownDeviceError | SimulationError | TraceError)
-    return USAGE_ERROR if wrong else FAILED
+    wrong = isinstance(
+        error,
+        SimulationError | StorageUrlError | TraceError | UnknownDeviceError | UsageError,
+    )
+    return USAGE_ERROR if wrong or _is_named(error, words) else FAILED
+
+
+def _is_named(error: Exception, words: Sequence[str]) -> bool:
+    """Whether the command line names a file that cannot be opened as it is to be."""
+    kinds = FileNotFoundError | IsADirectoryError | NotADirectoryError | PermissionError
+    if not isinstance(error, kinds) or not isinstance(error.filename, str):
+        return False
+    return error.filename in {word for each in words for word in (each, each.partition("=")[2])}
 
 
 def _one_line(error: Exception) -> str:

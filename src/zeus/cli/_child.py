@@ -15,6 +15,7 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127
 
 _Handler = Callable[[int, FrameType | None], None]
 
+_STDERR = 2
 _FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _FROM_TERMINAL = ("SIGINT", "SIGQUIT")
 
@@ -65,18 +66,28 @@ def inherited_files() -> tuple[int, ...]:
 
 
 class Child:
-    """A child process that shares the streams, files and signals of this process."""
+    """A child process that shares the streams, files and signals of this process.
+
+    Args:
+        program: Its words.
+        files: File descriptors that it inherits.
+        environment: Its environment; by default that of this process.
+        output_to_stderr: Whether its output goes to this process's stderr, as stdout is taken.
+    """
 
     def __init__(
         self,
         program: Sequence[str],
         files: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
+        *,
+        output_to_stderr: bool = False,
     ) -> None:
         self.signals: list[int] = []  # received while it ran, by this process or by both
         self._program = program
         self._files = tuple(files)
         self._environment = environment
+        self._stdout = _STDERR if output_to_stderr else None
         self._process: subprocess.Popen[bytes] | None = None
         self._waiting: list[int] = []
 
@@ -85,7 +96,10 @@ class Child:
         with self._signals():
             try:
                 process = subprocess.Popen(
-                    self._program, pass_fds=self._files, env=self._environment
+                    self._program,
+                    pass_fds=self._files,
+                    env=self._environment,
+                    stdout=self._stdout,
                 )
             except OSError as error:
                 raise _start_error(self._program[0], error) from None

@@ -10,7 +10,7 @@ from typing import Any
 
 from zeus.cli._parser import number, whole_number
 from zeus.cli._terminal import MISSING, Console, clean, plural
-from zeus.monitor._measurement import show_joules, show_seconds
+from zeus.monitor._measurement import show_energy, show_seconds
 from zeus.optimizer.batch_size.api._answers import JobInfo, JobTotals
 from zeus.optimizer.batch_size.api._api import JobsApi
 from zeus.optimizer.batch_size.api._commands import SORTS, STATES, ListJobs, SumJobs
@@ -111,7 +111,7 @@ def _row(job: JobInfo) -> tuple[str, ...]:
         job.state or "new",
         *saved(job),
         job.basis or MISSING,
-        MISSING if job.wasted is None else show_joules(job.wasted, 3),
+        MISSING if job.wasted is None else show_energy(job.wasted, 3),
         f"{job.spec['default_batch_size']} -> {latest}",
         str(job.recurrences),
         str(job.trials),
@@ -130,7 +130,7 @@ def saved(about: JobInfo | JobTotals) -> tuple[str, str, str]:
 
 
 def _joules(value: float) -> str:
-    return show_joules(value, 3)
+    return show_energy(value, 3)
 
 
 def _amount(value: float | None, default: float | None, show: Callable[[float], str]) -> str:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from zeus._rules import TIME_FORM, read_seconds
 from zeus.errors import ZeusError
 
 if TYPE_CHECKING:
@@ -16,13 +17,10 @@ if TYPE_CHECKING:
 
 
 class _HelpFormatter(argparse.HelpFormatter):
-    """Wraps descriptions, but keeps the line breaks of examples; no value for an empty metavar."""
+    """Wraps descriptions, but keeps the line breaks of examples."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if "\n" in text else super()._fill_text(text, width, indent)
-
-    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
-        return super()._format_args(action, default_metavar) if action.metavar != "" else ""
 
 
 class UsageError(ZeusError, ValueError):
@@ -81,8 +79,7 @@ def add_json_output_options(
 ) -> None:
     """Add `--json` and `--output FILE` for a command that has a result beside its text.
 
-    `arguments.json` is the file, or "-" for stdout. `--json FILE`, as in earlier versions, is still
-    accepted.
+    `arguments.json` is the file, or "-" for stdout.
 
     Args:
         parser: The parser, or a group of it.
@@ -91,7 +88,7 @@ def add_json_output_options(
     """
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--json", nargs="?", const="-", metavar="", help=f"print {result} as JSON to stdout"
+        "--json", action="store_const", const="-", help=f"print {result} as JSON to stdout"
     )
     if output:
         where.add_argument("--output", dest="json", metavar="FILE", help="write that JSON to FILE")
@@ -162,6 +159,14 @@ def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
         return value
 
     return read
+
+
+def seconds(text: str) -> float:
+    """Parse a time, for `type=`: seconds, or with a unit."""
+    try:
+        return read_seconds(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be {TIME_FORM}, but got {text!r}") from None
 
 
 def number(

@@ -12,9 +12,13 @@ With `--json`, one object with these keys:
 - `cpus`: for each package `index`, `name`, and `energy` and `dram` in the form of a capability.
 - `soc`: `name` and `parts`, or null.
 - `problems`: devices that were found but cannot be used: `what`, `reason`, `detail`, `cure`.
+- `agent`: the node agent that sets knobs for this process: `socket`, `zeus` (its version) and
+  `leases`, as `zeus agent leases --json` prints them; null without one.
 - `holds`: GPU settings changed under a hold: `gpu`, `knob`, `value`, `previous`, `pid`.
 - `records`: where holds are recorded: `place`, and `shared`, whether all users of the machine see
   it; `unreadable`: records that cannot be read, with `gpu`, `path` and `why`.
+- `extensions`: what other distributions add to Zeus: `group`, `name`, `value`, `distribution` and
+  `problem`, why it is not used.
 - `frameworks`: whether each framework that windows can wait for is installed.
 """
 
@@ -32,15 +36,17 @@ from pathlib import Path
 from typing import Any
 
 from zeus import __version__
+from zeus._extensions import Extension
 from zeus.cli import FAILED
+from zeus.cli._extension_list import extension_lines, installed_extensions
 from zeus.cli._holds import RecordedHold, gpu_names, recorded_holds, show_value, unreadable_lines
 from zeus.cli._parser import add_json_option
 from zeus.cli._terminal import Console, number_ranges, sections
 from zeus.device import Capability, Gpu, Node, Soc, Support, current_node
 from zeus.device._record_places import machine_place
-from zeus.device._records import UnreadableRecord
+from zeus.device._records import UnreadableRecord, record_name
 from zeus.device._vendors import vendors, visibility_variables
-from zeus.errors import CapabilityError
+from zeus.errors import CapabilityError, KnobError
 from zeus.monitor._sync import FRAMEWORKS
 from zeus.state._files import in_container
 
@@ -82,6 +88,7 @@ class Report:
     soc_parts: Sequence[str]
     holds: Sequence[RecordedHold]
     unreadable: Sequence[UnreadableRecord]
+    extensions: Sequence[Extension]
 
     @classmethod
     def of(cls, node: Node) -> Report:
@@ -95,6 +102,7 @@ class Report:
             [(_tried(cpu.energy), _tried(cpu.dram_energy)) for cpu in node.cpus],
             _parts(node.soc),
             *recorded_holds(),
+            installed_extensions(node),
         )
 
     # --- JSON -------------------------------------------------------------------------------
@@ -128,9 +136,11 @@ class Report:
                 }
                 for problem in node.problems
             ],
+            "agent": _agent_record(node),
             "holds": [hold.to_dict() for hold in self.holds],
             "records": _records_kept(),
             "unreadable": [record.to_dict() for record in self.unreadable],
+            "extensions": [asdict(each) for each in self.extensions],
             "frameworks": _frameworks(),
         }
 
@@ -148,6 +158,7 @@ class Report:
                 self._problem_block(console),
                 self._hold_block(console),
                 unreadable_lines(console, self.unreadable),
+                extension_lines(console, self.extensions),
                 _SIMULATION_HINT if empty else [],
             ]
         )
@@ -166,7 +177,11 @@ class Report:
         installed = [name for name, there in _frameworks().items() if there]
         waits = f"{', '.join(installed)} (windows wait for it)" if installed else "none installed"
         rows.append(("framework", waits))
-        if node.gpus and not node.simulated:
+        if node.agent is not None:
+            about = f"Zeus {node.agent.version} at {node.agent.path}"
+            rows.append(("agent", f"{about}; it sets knobs, as its policy allows"))
+        elif node.gpus and not node.simulated:
+            rows.append(("agent", "none; knobs are set by this process, if it may"))
             rows.append(("records", _where_kept()))
         title = f"Zeus {__version__}, Python {platform.python_version()}"
         return [console.style(title, "bold"), *console.table(rows, indent="  ")]
@@ -210,8 +225,6 @@ class Report:
         return [console.style("Cannot be used", "bold"), *console.table(cells, indent="  ")]
 
     def _hold_block(self, console: Console) -> list[str]:
-        if not self.holds:
-            return []
         names = gpu_names(self.node)
         rows = [
             (
@@ -225,8 +238,38 @@ class Report:
             )
             for hold in self.holds
         ]
+        rows += [
+            (
+                names.get(record_name(lease["gpu"]["key"]), lease["gpu"]["name"]),
+                lease["knob"].replace("_", " "),
+                show_value(lease["knob"], lease["value"]),
+                f"leased by {lease['holder']['user']}, process {lease['holder']['pid']}; "
+                f"{show_value(lease['knob'], lease['previous'])} is restored when it ends",
+            )
+            for lease in _leases(self.node)
+        ]
+        if not rows:
+            return []
         title = console.style("Settings changed under a hold", "bold")
         return [title, *console.table(rows, indent="  ")]
+
+
+def _leases(node: Node) -> list[dict[str, Any]]:
+    """Return the leases on knobs of the node's agent."""
+    if node.agent is None:
+        return []
+    try:
+        found = node.agent.client.request("leases")
+    except (CapabilityError, KnobError, OSError):
+        return []
+    return found if isinstance(found, list) else []
+
+
+def _agent_record(node: Node) -> dict[str, Any] | None:
+    if node.agent is None:
+        return None
+    agent = node.agent
+    return {"socket": str(agent.path), "zeus": agent.version, "leases": _leases(node)}
 
 
 _SIMULATION_HINT = [

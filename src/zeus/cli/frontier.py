@@ -2,8 +2,8 @@
 
 With `--json`, one object: `title`, `gpu`, `gpus`, `knob`, `job` and `batch_size` (null where not
 known), `frontier` (as `Frontier.from_dict` reads it), `on_frontier` (indices of its Pareto-optimal
-points), `reference` (the setting compared with), `choices` and `plots` (files that were written). A
-choice has `objective` and `note` and, unless it could not be made (then they are
+points), `reference` (the setting compared with), `choices` and `figures` (files that were written).
+A choice has `objective` and `note` and, unless it could not be made (then they are
 null): `knob`, `time` (s), `energy` (J), `average_power` (W), `time_change` and `energy_change`
 (0.1 is 10 % more than the reference), `cost`, `feasible` and `tie`. If the file has several
 profiles and none is selected: `profiles`, each with the first six keys and `number`.
@@ -20,16 +20,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from zeus.cli import NOT_KEPT
 from zeus.cli import _objectives as objectives
-from zeus.cli._output import PreparedFile
-from zeus.cli._parser import UsageError
+from zeus.cli._output import PreparedFile, prepared
+from zeus.cli._parser import UsageError, add_json_output_options
 from zeus.cli._profiles import Saved, matching, read, simulate
 from zeus.cli._terminal import MISSING, Console, clean
 from zeus.drawing._files import kind_of
 from zeus.drawing.frontier import KINDS, compared, count, knob_label, rendered, rows
 from zeus.errors import FrontierError, PictureError
 from zeus.frontier import Objective, Point, Selection, ZeusCost
-from zeus.frontier._base import OBJECTIVES, entry_of
 
 _STEP = 25.0  # W
 
@@ -44,9 +44,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = """\
 examples:
-  zeus frontier profiles.json --job resnet50 --plot frontier.html
+  zeus frontier profiles.json --job resnet50 --figure frontier.html
   zeus frontier --simulate v100:imagenet --eta 0.7
-  zeus frontier log.csv --deadline 12 --plot frontier.svg --plot frontier.png"""
+  zeus frontier log.csv --deadline 12 --figure frontier.svg --figure frontier.png"""
     parser.add_argument("file", nargs="?", metavar="FILE", help="frontier, profiles or log")
     parser.add_argument(
         "--simulate",
@@ -65,7 +65,7 @@ examples:
     several.add_argument("--batch-size", type=int, metavar="N", help="batch size")
     several.add_argument("--profile", type=int, metavar="N", help="number in the list")
     wanted = parser.add_argument_group("objectives")
-    objectives.add_options(wanted, OBJECTIVES.values(), defaults=True)
+    objectives.add_options(wanted, objectives.all_objectives(), defaults=True)
     wanted.add_argument(
         "--max-power",
         type=float,
@@ -79,19 +79,19 @@ examples:
         help="scale the work by N, such as from a step to a whole training run",
     )
     parser.add_argument(
-        "--plot",
+        "--figure",
         action="append",
         default=[],
         metavar="FILE",
-        help="save a plot: .svg, .png, or .html with a slider over eta; may be repeated",
+        help="save a figure: .svg, .png, or .html with a slider over eta; may be repeated",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json_output_options(parser, "one object")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the frontier, select, print and plot."""
     with _wrong_values():
-        plots = {name: kind_of(name, KINDS) for name in arguments.plot}
+        figures = {name: kind_of(name, KINDS) for name in arguments.figure}
     console = Console(sys.stdout)
     saved = _sources(arguments)
     if len(saved) > 1:
@@ -103,17 +103,19 @@ def run(arguments: argparse.Namespace) -> int:
         files = [
             (
                 stack.enter_context(contextlib.closing(PreparedFile(name))),
-                shown.plot(kind, arguments.eta.eta_knob),
+                shown.figure(kind, arguments.eta.eta_knob),
             )
-            for name, kind in plots.items()
+            for name, kind in figures.items()
         ]
+        output = stack.enter_context(prepared(arguments.json))
         for file, content in files:
             file.write_bytes(content)
-    if arguments.json:
-        console.print(json.dumps(shown.to_dict() | {"plots": list(plots)}, indent=2))
-    else:
-        console.print(*shown.lines(console), *(f"Saved {name}" for name in plots))
-    return 0
+        if output is not None:
+            output.write(json.dumps(shown.to_dict() | {"figures": list(figures)}, indent=2))
+    if arguments.json != "-":
+        saved_files = [*figures, *([arguments.json] if arguments.json else [])]
+        console.print(*shown.lines(console), *(f"Saved {name}" for name in saved_files))
+    return NOT_KEPT if shown.unkept else 0
 
 
 @contextlib.contextmanager
@@ -128,7 +130,7 @@ def _wrong_values() -> Any:
 def _chosen_by(arguments: argparse.Namespace) -> dict[str, Objective]:
     """Return the objectives by label: those with a default or no value, and those given."""
     found: dict[str, Objective] = {}
-    for entry in OBJECTIVES.values():
+    for entry in objectives.all_objectives():
         objective = objectives.given(arguments, entry) if entry.options else entry.kind()
         if objective is not None:
             found[entry.label(objective)] = objective
@@ -193,16 +195,17 @@ def _adjusted(saved: Saved, arguments: argparse.Namespace) -> Saved:
 
 def _list(console: Console, saved: dict[int, Saved], arguments: argparse.Namespace) -> int:
     """List the matching profiles, so that the user can select one."""
-    if arguments.plot:
+    if arguments.figure:
         raise UsageError(
             f"{len(saved)} profiles of {arguments.file} match; select one with --gpu, "
-            f"--job, --batch-size or --profile (without --plot they are listed)"
+            f"--job, --batch-size or --profile (without --figure they are listed)"
         )
     if arguments.json:
         listed = [
             {"number": number, "title": one.title, **one.to_dict()} for number, one in saved.items()
         ]
-        console.print(json.dumps({"profiles": listed}, indent=2))
+        with contextlib.closing(PreparedFile(arguments.json)) as output:
+            output.write(json.dumps({"profiles": listed}, indent=2))
         return 0
     table = [("no.", "job", "batch size", "GPUs", "knob", "points")]
     for number, one in saved.items():
@@ -272,15 +275,23 @@ class _Shown:
         self.reference = saved.reference
         self.choices = [self._choice(name, objective) for name, objective in objectives.items()]
 
+    @property
+    def unkept(self) -> bool:
+        """Whether an objective is kept by no point."""
+        return any(
+            choice.selection is not None and not choice.selection.feasible
+            for choice in self.choices
+        )
+
     def _choice(self, name: str, objective: Objective) -> _Choice:
         try:
             return _Choice(name, objective.select(self.frontier))
         except FrontierError as error:
-            entry = entry_of(objective)
+            entry = objectives.entry_of(objective)
             lacks = entry is not None and entry.needs == "max_power"
             return _Choice(name, None, f"{error}{'; set it with --max-power' if lacks else ''}")
 
-    def plot(self, kind: str, eta: float) -> bytes:
+    def figure(self, kind: str, eta: float) -> bytes:
         # On an HTML page, the slider shows the choice of ZeusCost.
         chosen = {
             choice.objective: choice.selection

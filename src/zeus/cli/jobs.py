@@ -38,8 +38,10 @@ from zeus.cli._parser import (
     refuse_two_stores,
     whole_number,
 )
-from zeus.cli._terminal import MISSING, Console, clean
-from zeus.monitor._measurement import show_joules, show_seconds
+from zeus.cli._terminal import MISSING, Console, clean, plural
+from zeus.errors import DamagedJobError
+from zeus.monitor._measurement import show_energy, show_joules, show_seconds
+from zeus.optimizer._stopping import word_of
 from zeus.optimizer.batch_size.api._answers import JobInfo, ProfileInfo, SizeInfo, TrialInfo
 from zeus.optimizer.batch_size.api._api import JobsApi
 from zeus.optimizer.batch_size.api._commands import (
@@ -86,6 +88,7 @@ examples:
         "--format", choices=("json", "csv"), help="export: file format (default: json)"
     )
     parser.add_argument("--output", metavar="FILE", help="export: FILE to write (default: stdout)")
+    parser.add_argument("--yes", action="store_true", help="delete: do not ask")
     add_json_option(parser)
     add_list_options(parser)
 
@@ -101,8 +104,11 @@ def run(arguments: argparse.Namespace) -> int:
         "export": _export,
         "delete": _delete,
     }
+    console = Console(sys.stdout)
     with contextlib.closing(location.open()) as api:
-        actions[arguments.action](api, arguments, Console(sys.stdout))
+        actions[arguments.action](api, arguments, console)
+    if arguments.action == "list" and not arguments.json:
+        console.print(f"Looked in {location}.")
     return 0
 
 
@@ -126,6 +132,8 @@ def _check(arguments: argparse.Namespace) -> None:
             raise UsageError(f"{option} is for `zeus jobs {where}`")
     if arguments.json and action not in ("list", "show"):
         raise UsageError("--json is for `zeus jobs list` and `show`")
+    if arguments.yes and action != "delete":
+        raise UsageError("--yes is for `zeus jobs delete`")
 
 
 # --- actions --------------------------------------------------------------------------------------
@@ -183,8 +191,25 @@ def _tag(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _delete(api: JobsApi, arguments: argparse.Namespace, console: Console) -> None:
+    if not arguments.yes and not _confirmed(api, arguments.name):
+        console.print(f"Job {arguments.name!r} is kept.")
+        return
     api.do(DeleteJob(job=arguments.name))
     console.print(f"Job {arguments.name!r} is deleted.")
+
+
+def _confirmed(api: JobsApi, name: str) -> bool:
+    """Ask whether a job is to be deleted; only a person at a terminal can answer."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise UsageError("`zeus jobs delete` asks at a terminal only: give --yes elsewhere")
+    try:
+        job = api.do(ShowJob(job=name))
+        running = f", {job.running} of them running" if job.running else ""
+        lost = f"{plural(job.trials, 'trial')}{running}, and all profiles"
+    except DamagedJobError:
+        lost = "a record that cannot be read"
+    print(f"Delete job {name!r} with {lost}? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 # --- pagination -----------------------------------------------------------------------------------
@@ -280,10 +305,10 @@ def _trial_rows(trials: Sequence[TrialInfo]) -> list[tuple[str, ...]]:
                 str(trial.attempt + 1),  # as `zeus run` counts them
                 str(trial.batch_size),
                 trial.role,
-                trial.state,
+                word_of(trial.state),
                 str(trial.epochs),
                 show_seconds(trial.time) if reported else MISSING,
-                MISSING if not reported or trial.energy is None else show_joules(trial.energy),
+                MISSING if not reported or trial.energy is None else show_energy(trial.energy),
                 clean(trial.reason),
                 clean(trial.note),
             )
@@ -297,7 +322,8 @@ def _csv(trials: Sequence[TrialInfo]) -> str:
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     for trial in trials:
-        writer.writerow({name: _cell(value) for name, value in trial.to_dict().items()})
+        shown = trial.to_dict() | {"attempt": trial.attempt + 1, "state": word_of(trial.state)}
+        writer.writerow({name: _cell(value) for name, value in shown.items()})
     return text.getvalue()
 
 

@@ -30,8 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "zeus measure [options] -- COMMAND [ARGUMENT ...]"
     parser.description = (
         "Run a command and print its time and energy on stderr. Its input, output and exit code "
-        "are unchanged, and signals are forwarded to it. Energy is that of whole devices, "
-        "including other processes that use them meanwhile."
+        "are unchanged, and signals are forwarded to it; only with --json its output goes to "
+        "stderr. Energy is that of whole devices, including other processes that use them "
+        "meanwhile."
     )
     parser.epilog = """\
 examples:
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         started_at = datetime.datetime.now(datetime.UTC)
         monitor.begin_window("measure")
         try:
-            ended = Child(arguments.program, files).run()
+            ended = Child(arguments.program, files, output_to_stderr=arguments.json == "-").run()
         except StartError as error:
             print_message(f"{error}")
             return error.code

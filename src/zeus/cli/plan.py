@@ -3,7 +3,9 @@
 With `--json`, a list of the frontier's points by rising `time` (s), each with `energy` (J, over all
 GPUs, including waiting) and `lower_bound` (J, for any plan of this time). The selected one also has
 `plan`: one entry per operation, by `start` (s), with `device`, `stage`, `instruction`,
-`microbatch`, `frequency` (MHz; null if none is set), `time` (s), `energy` (J, of a GPU).
+`microbatch`, `frequency` (MHz; null if none is set), `label` (if the option has one), `time` (s),
+`energy` (J, of a GPU), and `not_before` (s) if it must not start earlier; and `peak_power` and
+`lowest_power` (W, of all GPUs, at any moment).
 """
 
 from __future__ import annotations
@@ -18,15 +20,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zeus.cli import FAILED, print_message
+from zeus.cli import NOT_KEPT, print_message
 from zeus.cli import _objectives as objectives
 from zeus.cli._output import PreparedFile
 from zeus.cli._parser import UsageError, add_json_output_options, number, whole_number
+from zeus.cli._solver_progress import showing
 from zeus.cli._terminal import Console
 from zeus.drawing._files import kind_of, rendered
 from zeus.errors import FrontierError, PictureError, PipelineError, StageProfileError
-from zeus.frontier import MaxSlowdownConstraint, Objective
-from zeus.frontier._base import OBJECTIVES, Entry
+from zeus.frontier import Deadline, Objective, ObjectiveEntry, Time
 from zeus.optimizer.pipeline_frequency import (
     Execution,
     Pipeline,
@@ -35,11 +37,14 @@ from zeus.optimizer.pipeline_frequency import (
     Solution,
     build,
     solve,
+    solve_capped,
+    total_power,
 )
 from zeus.optimizer.pipeline_frequency._compare import Comparison, compare, read_frontier
 from zeus.optimizer.pipeline_frequency._figure import Others, draw
+from zeus.optimizer.pipeline_frequency._limit import Limit
 from zeus.optimizer.pipeline_frequency._profile import useful
-from zeus.optimizer.pipeline_frequency._schedules import SCHEDULES
+from zeus.optimizer.pipeline_frequency._schedules import all_schedules
 from zeus.optimizer.pipeline_frequency._solver import PLANS
 from zeus.optimizer.pipeline_frequency._trace import to_trace
 
@@ -53,19 +58,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Find the clock of each computation of a pipeline-parallel training iteration, from "
         "measurements of its stages. PROFILE is a CSV table with the columns stage, instruction, "
-        "frequency (MHz), time (s) and energy (J, of one GPU)."
+        "frequency (MHz), time (s) and energy (J, of one GPU), and label if other things "
+        "than clocks are chosen."
     )
     parser.epilog = """\
 examples:
   zeus plan profile.csv --microbatches 12 --blocking-power 70.38
-  zeus plan profile.csv --microbatches 12 --blocking-power 70.38 --slowdown 1.1 --figure plan.svg
+  zeus plan profile.csv --microbatches 12 --blocking-power 70.38 --max-slowdown 1.1 --figure p.svg
   zeus plan profile.csv --microbatches 12 --blocking-power 70.38 --communication 0.005,0.005,0.05
+  zeus plan profile.csv --microbatches 12 --blocking-power 70.38 --peak-power 2100 --margin 0.05
   zeus plan profile.csv --schedule interleaved --chunks 2 --microbatches 16 \\
       --blocking-power 83.64 --deadline 3.1 --output plan.json --trace plan.trace.json"""
     parser.add_argument("profile", metavar="PROFILE", help="CSV table of measurements")
     what = parser.add_argument_group("pipeline")
     what.add_argument(
-        "--schedule", choices=list(SCHEDULES), default="1f1b", help="schedule (default: 1f1b)"
+        "--schedule", choices=list(all_schedules()), default="1f1b", help="schedule (default: 1f1b)"
     )
     what.add_argument(
         "--microbatches", type=_COUNT, required=True, metavar="N", help="microbatches per batch"
@@ -111,10 +118,32 @@ examples:
         help="seconds that the first stage waits for each microbatch (default: 0)",
     )
     wanted = parser.add_argument_group(
-        "plan to select (default: the fastest)",
-        "The deadline may be the iteration time of a straggler.",
+        "plan to select",
+        "By default that of least energy that is as fast as the highest clocks. The deadline may "
+        "be the iteration time of a straggler.",
     )
-    objectives.add_options(wanted.add_mutually_exclusive_group(), _choosable())
+    one = wanted.add_mutually_exclusive_group()
+    one.add_argument("--fastest", action="store_true", help="the fastest plan")
+    objectives.add_options(one, _choosable())
+    bounds = parser.add_argument_group(
+        "power of all GPUs together",
+        "Kept at every moment of the iteration; only such plans are made.",
+    )
+    bounds.add_argument("--peak-power", type=_AMOUNT, metavar="W", help="most watts at any moment")
+    bounds.add_argument(
+        "--power-swing",
+        type=_AMOUNT,
+        metavar="W",
+        help="most watts between the highest and the lowest power, warm-up and cool-down included",
+    )
+    bounds.add_argument(
+        "--margin",
+        type=_AMOUNT,
+        default=0.0,
+        metavar="SHARE",
+        help="keep the peak even if the time of each operation varies by this share, such as 0.05 "
+        "(default: 0)",
+    )
     parser.add_argument(
         "--plans",
         type=_COUNT,
@@ -140,7 +169,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Read the profile, solve, select a plan, write files, print."""
     with _usage_errors():
         kind = None if arguments.figure is None else kind_of(arguments.figure)
-    objective, goal = _objective(arguments)
     _check_files(arguments)
     with contextlib.ExitStack() as stack:
         files = {
@@ -152,12 +180,17 @@ def run(arguments: argparse.Namespace) -> int:
             profile = Profile.read(arguments.profile)
             others = read_frontier(arguments.compare) if arguments.compare else []
             pipeline = _pipeline(profile, arguments)
-        solution = solve(pipeline, arguments.plans)
+        try:
+            solution = _solved(pipeline, arguments)
+        except PipelineError as error:
+            print_message(str(error))
+            return NOT_KEPT
+        before = pipeline.at_highest_frequency()
+        objective, goal = _objective(arguments, before, solution)
         selection = objective.select(solution.frontier)
         if not selection.feasible:
             print_message(selection.note)
-            return FAILED
-        before = pipeline.at_highest_frequency()
+            return NOT_KEPT
         plan: Plan = selection.point.knob
         if "json" in files:
             files["json"].write(_json(solution, plan))
@@ -188,7 +221,8 @@ def _check_files(arguments: argparse.Namespace) -> None:
             continue
         path = Path(name).resolve()
         if path in seen and option != "compare":
-            raise UsageError(f"each file must be given once, but --{option} gives {name} again")
+            named = "output" if option == "json" else option
+            raise UsageError(f"each file must be given once, but --{named} gives {name} again")
         seen.add(path)
 
 
@@ -212,18 +246,24 @@ def _link_times(text: str) -> list[float | tuple[float, float]]:
     return times
 
 
-def _choosable() -> list[Entry]:
+def _choosable() -> list[ObjectiveEntry]:
     """Return the objectives that need only time and energy, which is what plans have."""
-    return [entry for entry in OBJECTIVES.values() if entry.options and not entry.needs]
+    return [entry for entry in objectives.all_objectives() if entry.options and not entry.needs]
 
 
-def _objective(arguments: argparse.Namespace) -> tuple[Objective, str]:
+def _objective(
+    arguments: argparse.Namespace, before: Execution, solution: Solution
+) -> tuple[Objective, str]:
     """Return the objective and its goal in words."""
     for entry in _choosable():
         objective = objectives.given(arguments, entry)
         if objective is not None:
             return objective, entry.goal_of(objective)
-    return MaxSlowdownConstraint(1.0), "the fastest"
+    if arguments.fastest:
+        return Time(), "the fastest"
+    if solution.frontier.fastest.time > before.time:  # under a bound on the power
+        return Time(), "the fastest, as no plan is as fast as the highest clocks"
+    return Deadline(before.time), "lowest energy, as fast as the highest clocks"
 
 
 def _pipeline(profile: Profile, arguments: argparse.Namespace) -> Pipeline:
@@ -243,6 +283,21 @@ def _pipeline(profile: Profile, arguments: argparse.Namespace) -> Pipeline:
     )
 
 
+def _solved(pipeline: Pipeline, arguments: argparse.Namespace) -> Solution:
+    """Return the plans, with bounds on their power if there are any."""
+    if arguments.peak_power is None and arguments.power_swing is None:
+        limit = Limit()
+        with showing(limit, sys.stderr):
+            return solve(pipeline, arguments.plans, limit)
+    return solve_capped(
+        pipeline,
+        arguments.peak_power,
+        arguments.power_swing,
+        margin=arguments.margin,
+        plans=arguments.plans,
+    )
+
+
 def _json(solution: Solution, selected: Plan) -> str:
     lines = []
     for plan in solution.plans:
@@ -253,6 +308,8 @@ def _json(solution: Solution, selected: Plan) -> str:
         }
         if plan == selected:
             entry["plan"] = plan.to_list()
+            power = total_power(plan.execute())
+            entry |= {"peak_power": power.peak, "lowest_power": power.low}
         lines.append(json.dumps(entry))
     return "[" + ",\n ".join(lines) + "]"
 
@@ -280,10 +337,17 @@ def _report_lines(
         f"{kept} of {measured} measured options are useful",
         f"{len(plans)} plans; energy above the proven lower bound at their time:",
         f"{math.fsum(gaps) / len(gaps):.2f} % on average, {max(gaps):.2f} % at most",
+        _power_line("power of all GPUs at the highest clocks:", before),
+        _power_line("under the selected plan:", plan.execute()),
         "",
         *console.table(rows, right=(1, 2, 3, 4, 5)),
         "",
     ]
+
+
+def _power_line(label: str, execution: Execution) -> str:
+    power = total_power(execution)
+    return f"{label} {power.low:.0f} to {power.peak:.0f} W, swing {power.swing:.0f} W"
 
 
 def _row(label: str, plan: Plan, before: Execution) -> tuple[str, ...]:
@@ -291,7 +355,9 @@ def _row(label: str, plan: Plan, before: Execution) -> tuple[str, ...]:
         f"{round(100 * (value / reference - 1), 1) + 0:+.1f} %" if reference else "-"
         for value, reference in ((plan.time, before.time), (plan.energy, before.energy))
     ]
-    return label, f"{plan.time:.4f}", f"{plan.energy:.1f}", *changes, f"{100 * plan.gap:.2f} %"
+    # Rounded up, so that a printed time is a deadline that this plan keeps.
+    time = f"{math.ceil(1e4 * plan.time - 1e-6) / 1e4:.4f}"
+    return label, time, f"{plan.energy:.1f}", *changes, f"{100 * plan.gap:.2f} %"
 
 
 def _some(plans: Sequence[Plan]) -> list[Plan]:

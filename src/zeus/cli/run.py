@@ -36,7 +36,7 @@ from zeus.cli._parser import (
 from zeus.cli._terminal import MISSING, Console, plural
 from zeus.errors import JobSpecError, RunError
 from zeus.monitor import ZeusMonitor
-from zeus.monitor._measurement import show_joules, show_seconds
+from zeus.monitor._measurement import show_energy, show_seconds
 from zeus.optimizer._stopping import Outcome
 from zeus.optimizer.batch_size.api._answers import Decision
 from zeus.optimizer.batch_size.job._attempts import usual_attempts
@@ -58,7 +58,7 @@ _ENDING = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.usage = "zeus run --job JOB.toml [options] -- COMMAND [ARGUMENT ...]"
+    parser.usage = "zeus run --job-file JOB.toml [options] -- COMMAND [ARGUMENT ...]"
     parser.description = (
         "Run a recurring training job: request a batch size, run the command with it, and retry "
         "with another one if the run is stopped early or fails, until the target is reached. "
@@ -71,10 +71,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = """\
 examples:
-  zeus run --job JOB.toml -- python train.py --batch-size {batch_size}
-  zeus run --job JOB.toml --server http://gpu1:8420 --output night.json -- torchrun train.py
-  zeus run --job JOB.toml -- torchrun --nproc-per-node=gpu train.py --batch {local_batch_size}
-  zeus run --job JOB.toml --recurrences 30 --storage sqlite:///jobs.db -- python train.py
+  zeus run --job-file JOB.toml -- python train.py --batch-size {batch_size}
+  zeus run --job-file JOB.toml --server http://gpu1:8420 --output night.json -- torchrun train.py
+  zeus run --job-file JOB.toml -- torchrun --nproc-per-node=gpu train.py --batch {local_batch_size}
+  zeus run --job-file JOB.toml --recurrences 30 --storage sqlite:///jobs.db -- python train.py
 
 exit codes:
   0      the target was reached
@@ -83,7 +83,9 @@ exit codes:
   127    the command was not found
   126    it was found but cannot be run
   2      the options or the job are wrong; nothing was run"""
-    parser.add_argument("--job", required=True, metavar="FILE", help="job specification (TOML)")
+    parser.add_argument(
+        "--job-file", required=True, metavar="FILE", help="job specification (TOML)"
+    )
     parser.add_argument(
         "--recurrences", type=whole_number(1), default=1, metavar="N", help="run it N times (1)"
     )
@@ -136,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.program:
         raise UsageError(
             "there is no command to run; write it after `--`, as in "
-            "`zeus run --job JOB.toml -- python train.py --batch-size {batch_size}`"
+            "`zeus run --job-file JOB.toml -- python train.py --batch-size {batch_size}`"
         )
     files = inherited_files()
     file, location = _job(arguments)
@@ -146,7 +148,7 @@ def run(arguments: argparse.Namespace) -> int:
         monitor = stack.enter_context(ZeusMonitor(arguments.gpus, [], sync_execution_with=None))
 
         def start(words: Sequence[str], environment: Mapping[str, str]) -> ProgramEnd:
-            child = Child(words, files, environment)
+            child = Child(words, files, environment, output_to_stderr=arguments.json == "-")
             ended = child.run()
             interrupted = bool(_ENDING.intersection(child.signals))
             preempted = signal.SIGTERM in child.signals and signal.SIGINT not in child.signals
@@ -185,7 +187,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _job(arguments: argparse.Namespace) -> tuple[JobFile, Location]:
     try:
-        file = JobFile.read(arguments.job)
+        file = JobFile.read(arguments.job_file)
     except JobSpecError as error:
         raise UsageError(str(error)) from error
     refuse_two_stores(arguments)
@@ -233,7 +235,7 @@ def _announce(console: Console, decision: Decision) -> None:
 def _report(console: Console, trial: TrialEnd) -> None:
     if trial.warning:
         print_message(f"warning: {trial.warning}")
-    energy = "energy unknown" if trial.energy is None else show_joules(trial.energy)
+    energy = "energy unknown" if trial.energy is None else show_energy(trial.energy)
     metric = "" if trial.metric is None else f", metric {trial.metric:.6g}"
     with contextlib.suppress(OSError):
         console.print(
@@ -289,7 +291,7 @@ def _rows(recurrences: Sequence[Sequence[TrialEnd]]) -> list[tuple[str, ...]]:
                 " ".join(str(trial.batch_size) for trial in trials),
                 str(sum(trial.epochs for trial in trials)),
                 show_seconds(sum(trial.time for trial in trials)),
-                MISSING if unknown else show_joules(sum(energy or 0.0 for energy in energies)),
+                MISSING if unknown else show_energy(sum(energy or 0.0 for energy in energies)),
                 trials[-1].outcome,
             )
         )

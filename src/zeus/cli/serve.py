@@ -1,4 +1,4 @@
-"""`zeus serve`: serve recurring jobs and pipeline jobs over HTTP."""
+"""`zeus serve`: serve recurring jobs, pipeline jobs and reports of services over HTTP."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.description = (
         "Serve recurring jobs, whose clients request batch sizes and report results, and pipeline "
-        "jobs, whose ranks report measurements and get clocks; with web pages. Jobs are stored in "
-        "a file of the state directory unless --storage or ZEUS_STORAGE is given. The server "
-        "stops on SIGTERM or Ctrl-C, after the requests in progress. Only this machine can reach "
-        "it, unless --host is given. All clients need a token (see `zeus token`); on this machine "
-        "one is created, which programs of the same user find automatically, and a link that "
-        "signs a browser in is printed."
+        "jobs, whose ranks report measurements and get clocks; and show what `zeus slo` reports "
+        "of services; with web pages. All is stored in a file of the state directory unless "
+        "--storage or ZEUS_STORAGE is given. The server stops on SIGTERM or Ctrl-C, after the "
+        "requests in progress. Only this machine can reach it, unless --host is given. All "
+        "clients need a token (see `zeus token`); on this machine one is created, which programs "
+        "of the same user find automatically, and a link that signs a browser in is printed."
     )
     parser.epilog = """\
 examples:
