@@ -152,7 +152,8 @@ def test_a_gpu_that_tells_nothing_says_why():
 def test_a_mistake_of_a_driver_is_shown_and_costs_only_its_gpu():
     node, _ = node_of(Driver(instant_power=lambda: 1 / 0), Driver(instant_power=lambda: 60.0))
     first, second = NodeReader(node).snapshot(LONG_ENOUGH).gpus
-    assert first.problem == "ZeroDivisionError: division by zero"
+    reason = "the driver raised ZeroDivisionError: division by zero"
+    assert first.problem == f"{Reason.IMPLAUSIBLE}: {reason}"
     assert second.power == 60.0
 
 
