@@ -15,6 +15,7 @@ from tests.monitor.worlds import (
     Window,
     in_turns,
     inside_only,
+    irregular,
     length,
     measured,
     nested,
@@ -123,6 +124,32 @@ def test_a_gpu_without_a_counter_says_how_little_is_known():
     found = outcome(STEPS, PRESETS["p100"], seeds=2, until=20.0)
     assert found.percentile(0.5) <= 0.15
     assert found.coverage >= 0.92
+
+
+@pytest.mark.parametrize(
+    "power",
+    [
+        pytest.param(PRESETS["p100"].power, id="p100"),
+        pytest.param(Sensor(period=0.02, window=0.02, lag=0.05), id="late"),
+        pytest.param(Sensor(period=0.05, window=0.05, jitter=0.002), id="jitter"),
+        pytest.param(Sensor(period=0.1, window=0.1, lag=0.03, noise=0.01), id="slow"),
+        pytest.param(Sensor(), id="live"),
+    ],
+)
+@pytest.mark.parametrize("held_up", [(0.0, 0.0), (0.2, 0.02)], ids=["", "held-up"])
+def test_long_windows_over_an_irregular_load_without_a_counter(power, held_up):
+    """Every reading counts, at the instant when the meter was refreshed, whenever it was polled."""
+    errors, covered = [], []
+    for seed in range(1, 7):
+        scenario = irregular(5.0, 0.09)
+        found = measured(
+            scenario, Sensors(None, power), seed=seed, until=35.0, held_up=held_up, only="long"
+        )
+        errors += found.errors
+        covered += [e <= u for e, u in zip(found.errors, found.uncertainties, strict=True)]
+    assert statistics.median(errors) <= (0.005 if power.period else 0.01)
+    assert max(errors) <= 0.03
+    assert sum(covered) >= 0.92 * len(covered)
 
 
 def test_a_gpu_without_a_counter_is_polled_densely_after_power_was_constant():

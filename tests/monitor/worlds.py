@@ -124,6 +124,26 @@ def periodic(seconds: float, period: float) -> Scenario:
     return made
 
 
+def irregular(seconds: float, period: float) -> Scenario:
+    """Long windows full of short ones, whose load comes and goes with them."""
+
+    def made(rng: random.Random, until: float) -> tuple[Load, list[Window]]:
+        load, windows = Load(), []
+        now, start = 1.0, 1.0
+        while now < until:
+            for name, watts in (("load", 250.0), ("pause", 30.0)):
+                load.set(now, watts)
+                end = now + length(rng, period / 2)
+                windows.append(Window(name, now, end))
+                now = end
+            if now - start > seconds:
+                windows.append(Window("long", start, now))
+                start = now
+        return load, windows
+
+    return made
+
+
 class Outcome(NamedTuple):
     """Of windows after the first quarter of a run, which is for learning: shares of the truth."""
 
@@ -205,6 +225,7 @@ def measured(
     late: float = 1e-4,
     held_up: tuple[float, float] = (0.0, 0.0),
     response: Response | None = None,
+    only: str = "",
 ) -> Outcome:
     """Poll a GPU with these sensors, and take the energy of each window once it is final.
 
@@ -217,6 +238,7 @@ def measured(
         late: Seconds by which polls are late, about.
         held_up: Share of polls that a busy host holds up for longer, and for how long at most.
         response: What is known of the power meter from before.
+        only: Name of the windows that count; by default all do.
     """
     rng = random.Random(seed)
     load, windows = scenario(rng, until)
@@ -254,6 +276,8 @@ def measured(
     counted = energies[len(energies) // 4 :]
     errors, uncertainties = [], []
     for window, energy in counted:
+        if only and window.name != only:
+            continue
         truth = load.joules(window.end) - load.joules(window.begin)
         assert energy.joules is not None
         assert energy.uncertainty is not None

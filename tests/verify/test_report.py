@@ -39,6 +39,10 @@ def test_a_simulated_gpu_is_as_expected_in_everything():
         assert verdicts[name] is Verdict.EXPECTED
 
 
+def test_windows_add_up_on_a_gpu_without_a_counter():
+    assert different(report_of(node_of(part="p100"))) == set()
+
+
 def test_a_model_without_preset_is_measured():
     device = report_of(node_of(part="v100", name="NVIDIA X1"))
     checks = by_name(device.checks)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from zeus.monitor._credibility import Credibility
 from zeus.monitor._edges import Names, Piece, WindowEdges
 from zeus.monitor._levels import Integral, Levels, Posterior, conditioned
+from zeus.monitor._meter_integral import MeterIntegral
 from zeus.monitor._pacing import OFTEN_ENOUGH
 from zeus.monitor._response import LONGEST_SPAN, Response
 from zeus.monitor._samples import Energy, Method, Poll, Refresh, SensorStatus
@@ -36,6 +37,7 @@ _TOGETHER = 2.5  # periods of the counter, over which windows are computed toget
 _LIVE_MARGIN = 0.03  # seconds around a window in which polls of a live meter are relevant to it
 _LATE = 0.02  # seconds; approximate lag of a power meter without a counter to compare it with
 _LAG_SPREAD = 0.0125  # seconds, a standard deviation: published lags are 10 to 50 ms
+_UNSEEN_RIPPLE = 0.1  # of power, within the time of one reading
 _AROUND_EDGE = 0.1  # seconds in which a late meter shows that power has changed
 _SAME = 0.02  # of power, by which neighboring intervals may differ by chance
 _OVERDUE = 1.0  # seconds after a window within which a working counter has ticked
@@ -43,11 +45,15 @@ _NO_POLL = Poll(-math.inf, math.nan, math.nan)
 
 
 class Tick(NamedTuple):
-    """A refresh of the counter: its instant, the instant's standard deviation, and the value."""
+    """A refresh of the counter: its instant, the instant's standard deviation, and the value.
+
+    Of a power meter in place of a counter, also the variance (J²) accumulated so far.
+    """
 
     instant: float
     spread: float
     joules: float
+    variance: float = 0.0
 
 
 class Interval(NamedTuple):
@@ -106,7 +112,7 @@ class EnergyEstimator:
         self._ticks: list[Tick] = []
         #: A tick too close to the last to learn from, but useful for a window that just ended.
         self._latest: Tick | None = None
-        self._summed: tuple[float, float] | None = None
+        self._summed = MeterIntegral()  # in place of a counter
         self._intervals: list[Interval] = []
         self._inside: tuple[int, float] | None = None
 
@@ -120,7 +126,8 @@ class EnergyEstimator:
         """Record the latest poll of the sensors."""
         with self.lock:
             if not self._uses_counter and self._polls and poll.watts == self._polls[-1].value:
-                self._integrate_power(poll.instant, poll.watts, poll.watts)
+                self._summed.add_unchanged(poll.instant, poll.watts)
+                self._integrate_power(poll.instant)
             self.last_poll = poll
 
     def take_counter(self, refresh: Refresh) -> None:
@@ -159,23 +166,28 @@ class EnergyEstimator:
                 self._readings.append(refresh)
                 self._unread += 1
             if not self._uses_counter:
-                self._integrate_power(refresh.polled, (last or refresh).value, refresh.value)
+                before = (last or refresh).value
+                if self.response.best.instant:
+                    self._summed.add_live(refresh.polled, before, refresh.value)
+                else:
+                    located = refresh.low, refresh.high
+                    self._summed.add_refresh(located, refresh.polled, before, refresh.value)
+                self._integrate_power(refresh.polled)
 
     @property
     def _uses_counter(self) -> bool:
         """Whether the counter exists and is trusted."""
         return self.status.counter and not self._credibility.note
 
-    def _integrate_power(self, polled: float, before: float, after: float) -> None:
-        """Integrate the power meter in place of a counter."""
-        since, joules = self._summed or (polled, 0.0)
-        joules += (before + after) / 2 * max(polled - since, 0.0)
-        self._summed = polled, joules
+    def _integrate_power(self, polled: float) -> None:
+        """Let the integral of the power meter, up to a poll, stand in for a counter."""
         # Unless it is live, the meter lags by an unknown time, which matters where power changes.
-        late = 0.0 if self.response.best.instant else _LATE
+        late = 0.0 if self.response.best.instant else _LATE + self._summed.delay
         recent = [poll.value for poll in self._polls[-8:]]
-        change = min((max(recent) - min(recent)) / max(after, 1.0), 1.0)
-        self._add(Tick(polled - late, 1e-4 + late * change, joules))
+        change = min((max(recent) - min(recent)) / max(recent[-1], 1.0), 1.0)
+        summed = self._summed
+        spread = 0.0 if self.response.best.instant else _LATE * change
+        self._add(Tick(polled - late, 1e-4 + spread, summed.joules, summed.variance))
 
     def _check_credibility(self, last: Refresh, refresh: Refresh) -> None:
         """Compare the counter with power where no window begins or ends."""
@@ -211,6 +223,7 @@ class EnergyEstimator:
             return
         self.period += 0.1 * (min(length, 1.0) - self.period)
         variance = (one.spread**2 + other.spread**2) * watts**2 + 1e-6
+        variance += max(other.variance - one.variance, 0.0)
         measured = Integral(pieces, joules, variance)
         self._intervals.append(Interval(other.instant, measured, self._levels.snapshot()))
         first = pieces[0]
@@ -419,11 +432,17 @@ class EnergyEstimator:
         )
 
     def _lag_variance(self, edge: float) -> float:
-        """Return the variance (J²) at an edge because, without a counter, the lag is unknown."""
+        """Return the variance (J²) at an edge because, without a counter, the lag is unknown.
+
+        Also unknown is how power ripples within the time of one reading, which the edge divides.
+        """
         first = bisect_left(self._polls, edge - _AROUND_EDGE, key=_polled)
         last = bisect_right(self._polls, edge + _AROUND_EDGE, key=_polled)
         watts = [poll.value for poll in self._polls[first:last]]
-        return (_LAG_SPREAD * (max(watts) - min(watts))) ** 2 if watts else 0.0
+        if not watts:
+            return 0.0
+        divided = _UNSEEN_RIPPLE * max(watts) * 2 * self._summed.delay
+        return (_LAG_SPREAD * (max(watts) - min(watts))) ** 2 + divided**2
 
     def _interpolated(self, instant: float) -> float:
         """Return the counter at an instant, as if power were constant between ticks."""
@@ -443,6 +462,7 @@ class EnergyEstimator:
         counted = last.joules - first.joules
         watts = counted / max(last.instant - first.instant, 1e-9)
         uncovered = last >= self._ticks[-1] and last.instant > first.instant
+        uncovered = uncovered and last.instant < end
         uncovered = uncovered and not self.response.best.instant  # a live meter shows it
         if not uncovered or len(self._edges.pieces(first.instant, end)) != 1:
             after = self._local(last.instant, end)
@@ -452,6 +472,7 @@ class EnergyEstimator:
             ripple = self._levels.ripple(self._edges.pieces(last.instant, end)[0].names, length)
             after = Posterior(watts * length, ripple, 0.0)
         located = (first.spread**2 + last.spread**2) * watts**2
+        located += max(last.variance - first.variance, 0.0)
         return Posterior(
             before.mean + counted + after.mean,
             before.variance + located + after.variance,

@@ -23,7 +23,7 @@ DENSE_PERIOD = 0.01  # seconds between polls of a fresh sensor, while a window i
 # Maximum seconds between polls of a GPU while a window is open. Not a multiple of any sensor's
 # period: polls in step with refreshes would always see the same phase.
 SLOWEST_PERIOD = 0.093
-OFTEN_ENOUGH = 0.03  # seconds; sensors refreshed more often need not be read at every refresh
+OFTEN_ENOUGH = 0.03  # seconds; counters refreshed more often need not be read at every refresh
 _LONGEST_GAP = 0.25  # seconds between polls, whatever sensors are expected to do
 _SHORTEST_GAP = 0.003  # seconds between polls, however many refreshes are expected
 _AGE_SHARE = 0.02  # of the youngest window's age: time between polls of a fresh sensor
@@ -35,11 +35,16 @@ _BUSY_BOUND = 0.01  # share of a core; polls become rarer above it
 
 
 def next_poll(
-    now: float, age: float, sensors: Sequence[RefreshModel], backoff: float
+    now: float,
+    age: float,
+    sensors: Sequence[RefreshModel],
+    backoff: float,
+    often_enough: float = OFTEN_ENOUGH,
 ) -> tuple[float, float]:
     """Return when to poll a GPU next, and the deadline after which a refresh may be missed.
 
-    `now` is the last poll, `age` that of the youngest window, `backoff` lengthens pauses.
+    `now` is the last poll, `age` that of the youngest window, `backoff` lengthens pauses. Of
+    sensors refreshed more often than every `often_enough` seconds, not every refresh is read.
     """
     slowest = now + SLOWEST_PERIOD
     if all(sensor.periodic for sensor in sensors):
@@ -66,7 +71,7 @@ def next_poll(
             return due, due
         assert sensor.period is not None
         # Not every refresh of a quick sensor is read.
-        skipped = math.ceil(OFTEN_ENOUGH / sensor.period - 1) * sensor.period
+        skipped = max(math.ceil(often_enough / sensor.period - 1), 0) * sensor.period
         ends.append(high + skipped + _JUST_AFTER)
         deadlines.append(low + skipped + sensor.period - _JUST_AFTER)
         if sensor.unconfirmed(now):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from zeus.device._base import call_driver, read_or_error
 from zeus.errors import CapabilityError, Reason
-from zeus.monitor._pacing import RETRY_PERIOD, next_poll
+from zeus.monitor._pacing import OFTEN_ENOUGH, RETRY_PERIOD, next_poll
 from zeus.monitor._refreshes import RefreshModel
 from zeus.monitor._samples import Poll, Refresh, SensorStatus
 
@@ -129,7 +129,9 @@ class GpuPoller:
         if self.status.power and self._timestamped_until is None and not self._power_is_quiet:
             sensors.append(_FRESH if self._live else self._power)
         age = ended - self.youngest
-        self.due, self.deadline = next_poll(ended, age, sensors, self.backoff)
+        # A counter sums up what was not read; without one, every reading of the meter counts.
+        often_enough = OFTEN_ENOUGH if self.status.counter else 0.0
+        self.due, self.deadline = next_poll(ended, age, sensors, self.backoff, often_enough)
         if self.status.power and self._timestamped_until is not None:
             self._take_timestamped(ended)
 
