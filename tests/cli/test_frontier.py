@@ -75,7 +75,7 @@ def test_a_saved_frontier(saved):
         "  Deadline 3000 s             250 W   +0.0 %    +0.0 %  not kept",
         "  PowerCap 150 W              150 W  +18.0 %   -22.5 %",
         "",
-        "Δ is relative to 250 W. * marks Pareto-optimal settings.",
+        "Δ is relative to 250 W, 774 kJ (0.215 kWh). * marks Pareto-optimal settings.",
         "Deadline 3000 s: no point takes 3000 s or less; the fastest takes 3515 s.",
     ]
 

@@ -30,6 +30,7 @@ from zeus.drawing._files import kind_of
 from zeus.drawing.frontier import KINDS, compared, count, knob_label, rendered, rows
 from zeus.errors import FrontierError, PictureError
 from zeus.frontier import Objective, Point, Selection, ZeusCost
+from zeus.monitor._measurement import show_energy
 
 _STEP = 25.0  # W
 
@@ -337,7 +338,8 @@ class _Shown:
             "",
             *_headed(console, console.table(chosen, right=(1, 2, 3), indent="  ")),
             "",
-            f"Δ is relative to {reference}. * marks Pareto-optimal settings.",
+            f"Δ is relative to {reference}, {show_energy(self.reference.energy)}. "
+            "* marks Pareto-optimal settings.",
             *(
                 f"{choice.objective}: {clean(choice.note)}."
                 for choice in self.choices
