@@ -8,11 +8,16 @@ import random
 import resource
 import socket
 import struct
+import sys
+import threading
+from types import FrameType
 
 import pytest
 from tests.agent.rig import ALICE, BOB, DEFAULT_LIMIT, AgentRig, needs_root, wait_until
 
-from zeus.device._agent_wire import Inbox, WireError, decoded, encoded
+from zeus.device._agent_client import AgentClient
+from zeus.device._agent_wire import Inbox, WireError, decoded, encode_error, encoded, send
+from zeus.errors import CapabilityError, Reason
 
 pytestmark = needs_root
 
@@ -191,6 +196,35 @@ def test_who_is_not_admitted_gets_no_word(make_rig):
     problems = rig.ask("say([str(each) for each in node.current_node().problems])", EVE)
     assert any("policy does not let" in problem for problem in problems)
     assert still_serves(rig)
+
+
+def test_a_refusal_is_read_although_it_came_before_anything_was_asked(tmp_path):
+    """An agent that admits nobody of this user may close before the client has said a word."""
+    path, closed = tmp_path / "agent", threading.Event()
+    refusal = encode_error(CapabilityError(Reason.NO_PERMISSION, "not let in"))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def refuse() -> None:
+            connection, _ = listener.accept()
+            send(connection, {"error": refusal})
+            connection.close()
+            closed.set()
+
+        def pause(frame: FrameType, event: str, _argument: object) -> None:
+            if event == "call" and frame.f_code is send.__code__:
+                assert closed.wait(60)
+
+        agent = threading.Thread(target=refuse)
+        agent.start()
+        sys.setprofile(pause)
+        try:
+            with pytest.raises(CapabilityError, match="not let in"):
+                AgentClient(path)
+        finally:
+            sys.setprofile(None)
+            agent.join()
 
 
 def test_the_ceiling_holds_before_between_and_after_leases(make_rig):

@@ -62,7 +62,9 @@ class AgentClient:
         try:
             _connect(connection, str(self.path))
             connection.settimeout(_CONNECT_TIMEOUT)
-            send(connection, {"do": "hello", "protocol": PROTOCOL})
+            # An agent that admits nobody of this user may have said so and closed already.
+            with contextlib.suppress(BrokenPipeError):
+                send(connection, {"do": "hello", "protocol": PROTOCOL})
             self._inbox = Inbox()
             hello, descriptors = receive(connection, self._inbox)
             if "error" in hello:
