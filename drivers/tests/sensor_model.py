@@ -41,6 +41,10 @@ class Drawn:
         place = max(0, bisect_right(self._starts, instant) - 1)
         return self._joules[place] + self._watts[place] * (instant - self._starts[place])
 
+    def watts(self, instant: float) -> float:
+        """Power at an instant, for meters that show that: a mean may straddle a change."""
+        return self._watts[max(0, bisect_right(self._starts, instant) - 1)]
+
 
 def counted(sensor: Sensor, drawn: Drawn, since: int, number: int, salt: int) -> float:
     """What a counter adds from one of its refreshes to another."""

@@ -96,6 +96,8 @@ def _check_power(sensor: Sensor, salt: int, drawn: Drawn, readings: list, place:
     for reading in readings:
         _, before, after = reading[0]
         if same_refresh(sensor, before, after, salt) is not None:
-            assert reading[place] == pytest.approx(sensor.power(drawn, before, salt), abs=0.51)
+            assert reading[place] == pytest.approx(
+                sensor.power(drawn, before, salt, drawn.watts), abs=0.51
+            )
             compared += 1
     assert compared > 20

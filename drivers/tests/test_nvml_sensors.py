@@ -82,7 +82,7 @@ def test_readings_are_those_of_the_model(readings: Any) -> None:
             for before, after, values in found[name]:
                 number = same_refresh(sensor, before, after, salt)
                 if number is not None:
-                    expected = sensor.power(drawn, before, salt)
+                    expected = sensor.power(drawn, before, salt, drawn.watts)
                     assert values[field] == pytest.approx(1000 * expected, abs=0.6), (name, place)
                     shown.add(number)
             assert len(shown) >= 4, (name, place)
@@ -320,7 +320,7 @@ answer([first, more, samples(more[-3][0])[:2], samples(0, 3)])
     for number, (date, (_, shown)) in enumerate(zip(dates, first + more, strict=True), last):
         # The two clocks are compared twice, here and by the controller.
         assert date == pytest.approx(sensor.refresh(number, salt), abs=0.01)
-        expected = sensor.power(drawn, sensor.refresh(number, salt), salt)
+        expected = sensor.power(drawn, sensor.refresh(number, salt), salt, drawn.watts)
         assert shown == pytest.approx(1000 * expected, abs=0.6)
 
 
