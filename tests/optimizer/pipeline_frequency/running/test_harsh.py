@@ -23,6 +23,8 @@ from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.store import Store
 from zeus.testing._pipeline_training import PipelineTraining, TrainedIteration
 
+pytestmark = pytest.mark.slow  # whole trainings, in virtual time
+
 MODEL = MODELS["a100"]
 WAITING = MODEL.busy_power(1.0, 0.0)  # 83 W
 LAG = 0.015

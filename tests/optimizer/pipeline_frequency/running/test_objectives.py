@@ -18,6 +18,8 @@ from zeus.optimizer.pipeline_frequency.job._objective import PipelineObjective
 from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.store import Store
 
+pytestmark = pytest.mark.slow  # whole trainings, in virtual time
+
 LOADS = (1.0, 1.0, 1.2)
 WORLD: dict[str, Any] = {
     "microbatches": 6,

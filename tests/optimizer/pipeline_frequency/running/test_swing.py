@@ -12,6 +12,8 @@ from zeus.optimizer.pipeline_frequency.job._objective import PipelineObjective
 from zeus.optimizer.pipeline_frequency.storage._service import Pipelines
 from zeus.store import Store
 
+pytestmark = pytest.mark.slow  # whole trainings, in virtual time
+
 LOADS = (1.0, 1.0, 1.2, 1.0)
 MOMENT = 1e-4
 WORLD: dict[str, Any] = {
