@@ -195,7 +195,7 @@ def test_energy_that_nobody_states_is_unknown(tmp_path):
         (["--model", "a", "--model", "b=http://y"], "--model must be NAME=URL"),
         (["--model", "a=ftp://x", "--model", "b=http://y"], "the URL of the model 'a'"),
         (["--model", "a=http://x", "--model", "b=http://y", "--key", "a=NONE"], "which is not set"),
-        (["--model", "a=http://x", "--model", "b=http://y", "--listen", "x"], "ADDRESS:PORT"),
+        (["--model", "a=http://x", "--model", "b=http://y", "--listen", "x"], "PORT or HOST:PORT"),
         (["--model", "a=http://x", "--model", "b=http://y", "--gpus", "0"], "--gpus must be NAME"),
     ],
 )

@@ -231,7 +231,7 @@ def test_a_port_in_use(capfd):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--listen", "nonsense"], 2, "must be HOST:PORT"),
+        (["--listen", "nonsense"], 2, "must be PORT or HOST:PORT"),
         (["--listen", "127.0.0.1:99999"], 2, "port up to 65535"),
         (["--listen", "no.such.host.invalid:1"], 1, "cannot listen on no.such.host.invalid"),
         (["--every", "3"], 2, "--text-file, which is not given"),

@@ -133,6 +133,32 @@ def test_wrong_use_is_one_line_and_code_2(arguments, said):
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("serve",),
+        ("export",),
+        ("proxy", "--to", "http://127.0.0.1:1"),
+        ("arena", "--model", "a=http://127.0.0.1:1", "--model", "b=http://127.0.0.1:2"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_all_that_serve_take_the_same_addresses(capsys, command):
+    """ ":8420" would be all addresses to some, and only this machine to others."""
+    parser = subparsers()[command[0]]
+    for text, address in {
+        "0": ("127.0.0.1", 0),
+        "8420": ("127.0.0.1", 8420),
+        "0.0.0.0:80": ("0.0.0.0", 80),
+        "[::1]:0": ("::1", 0),
+        "gpu1.example:8420": ("gpu1.example", 8420),
+    }.items():
+        assert parser.parse_args([*command[1:], "--listen", text]).listen == address
+    for text in ("", ":8420", "localhost", "::1:8420", "a:b", "1:70000", "1:-1", "[]:1", "a b:1"):
+        assert main([*command, f"--listen={text}"]) == 2
+        assert "must be PORT or HOST:PORT with a port up to 65535" in capsys.readouterr().err
+
+
 def test_a_bad_simulated_node_is_wrong_use():
     done = zeus("env", ZEUS_SIMULATE="nonsense")
     assert done.returncode == 2

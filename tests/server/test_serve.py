@@ -99,7 +99,7 @@ def ask(server: Server, method: str, path: str, body: object = None, **headers: 
 
 def test_one_command_without_configuration_is_all_it_takes(tmp_path):
     process = subprocess.Popen(
-        [sys.executable, "-m", "zeus", "serve", "--port", "0"],
+        [sys.executable, "-m", "zeus", "serve", "--listen", "0"],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "ZEUS_STATE_DIR": str(tmp_path / "state")},

@@ -29,7 +29,7 @@ class Exporter:
     """Keeps `zeus export` running.
 
     Args:
-        listen: HOST:PORT of its metrics.
+        listen: Host and port of its metrics.
         socket: The agent's socket.
         user: User that it runs as; only root can choose one.
 
@@ -37,9 +37,10 @@ class Exporter:
         AgentError: If there is no such user.
     """
 
-    def __init__(self, listen: str, socket: Path, user: str) -> None:
+    def __init__(self, listen: tuple[str, int], socket: Path, user: str) -> None:
         self._command = [sys.executable, "-P", "-m", "zeus", "export"]
-        self._command += ["--listen", listen, "--until-stdin-ends"]
+        host = f"[{listen[0]}]" if ":" in listen[0] else listen[0]
+        self._command += ["--listen", f"{host}:{listen[1]}", "--until-stdin-ends"]
         self._environment = {**os.environ, AGENT_VARIABLE: str(socket)}
         self._owner = _user(user) if os.getuid() == 0 else None
         if self._owner is not None:

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from zeus.store import Store
 
 
+LOOPBACK = "127.0.0.1"
+# Without a host it is this machine only; ":8420" is refused, as some take it for all addresses.
+_LISTEN = re.compile(
+    r"(?:(?:\[(?P<six>[^\[\]\s]+)\]|(?P<name>[^:\[\]\s]+)):)?(?P<port>\d{1,5})", re.ASCII
+)
+
+
 class _HelpFormatter(argparse.HelpFormatter):
     """Wraps descriptions, but keeps the line breaks of examples."""
 
@@ -104,6 +111,36 @@ def add_gpus_option(parser: argparse.ArgumentParser, purpose: str) -> None:
 def add_server_option(parser: argparse.ArgumentParser, default: str = "ZEUS_SERVER") -> None:
     """Add `--server`."""
     parser.add_argument("--server", metavar="URL", help=f"URL of the server (default: {default})")
+
+
+def add_listen_option(parser: argparse.ArgumentParser, port: int, *, only_if: str = "") -> None:
+    """Add `--listen` for a command that serves; `arguments.listen` is a host and a port.
+
+    Args:
+        parser: The parser.
+        port: The default port, on this machine only.
+        only_if: When the default is used, if not always; without the option it is `None` then.
+    """
+    default = (LOOPBACK, port)
+    parser.add_argument(
+        "--listen",
+        type=listen_address,
+        default=None if only_if else default,
+        metavar="[HOST:]PORT",
+        help="address to listen on; port 0 for any that is free, host 0.0.0.0 for all machines "
+        f"(default: {LOOPBACK}:{port}{only_if})",
+    )
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Parse an address to listen on: HOST:PORT, or a PORT of this machine only."""
+    found = _LISTEN.fullmatch(text)
+    if found is None or int(found["port"]) > 65535:
+        raise argparse.ArgumentTypeError(
+            "must be PORT or HOST:PORT with a port up to 65535, such as 8420, 0.0.0.0:8420 or "
+            f"[::1]:8420, but got {text!r}"
+        )
+    return found["six"] or found["name"] or LOOPBACK, int(found["port"])
 
 
 def add_storage_option(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,14 @@ from typing import Any
 
 from zeus import __version__
 from zeus.cli._holds import show_value
-from zeus.cli._parser import Parser, UsageError, add_json_option, number, whole_number
+from zeus.cli._parser import (
+    Parser,
+    UsageError,
+    add_json_option,
+    listen_address,
+    number,
+    whole_number,
+)
 from zeus.cli._terminal import MISSING, Console
 from zeus.device._records import GRAPHICS_CLOCK, MEMORY_CLOCK, POWER_LIMIT
 from zeus.errors import CapabilityError, Reason
@@ -64,7 +71,8 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--socket-group", default="", metavar="NAME", help="group of the socket")
     parser.add_argument(
         "--export",
-        metavar="HOST:PORT",
+        type=listen_address,
+        metavar="[HOST:]PORT",
         help="also run `zeus export` there, in a second process without rights",
     )
     parser.add_argument(

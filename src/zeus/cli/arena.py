@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from zeus.cli._parser import (
     UsageError,
+    add_listen_option,
     add_storage_option,
     indices,
     number,
@@ -23,7 +24,7 @@ from zeus.cli._terminal import Console
 if TYPE_CHECKING:
     from zeus.monitor._requests import RequestMonitor
 
-DEFAULT_LISTEN = "127.0.0.1:8421"
+DEFAULT_PORT = 8421
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -69,12 +70,7 @@ The server speaks plain HTTP: on a network, put it behind a TLS proxy."""
         action="store_true",
         help="start two small models on this machine; their energy is simulated",
     )
-    parser.add_argument(
-        "--listen",
-        default=DEFAULT_LISTEN,
-        metavar="ADDRESS:PORT",
-        help=f"address and port to listen on; port 0 for any free one (default: {DEFAULT_LISTEN})",
-    )
+    add_listen_option(parser, DEFAULT_PORT)
     parser.add_argument(
         "--open",
         action="store_true",
@@ -119,7 +115,7 @@ The server speaks plain HTTP: on a network, put it behind a TLS proxy."""
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C."""
-    host, port = _address(arguments.listen)
+    host, port = arguments.listen
     with contextlib.ExitStack() as stack:
         models = [_model(text) for text in arguments.model]
         if arguments.demo:
@@ -245,14 +241,6 @@ def _meters(
             shared[gpus] = monitor.requests
         found[name] = shared[gpus]
     return found
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"--listen must be ADDRESS:PORT, but got {text!r}")
-    return host, int(port)
 
 
 def _check_for_token(store: object) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 import signal
 import sys
 import threading
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from zeus import __version__
 from zeus.cli import print_message
-from zeus.cli._parser import UsageError, number
+from zeus.cli._parser import LOOPBACK, UsageError, add_listen_option, number
 from zeus.cli._terminal import Console
 from zeus.device import current_node
 from zeus.errors import TelemetryError
@@ -24,10 +23,9 @@ from zeus.telemetry._http import MetricsServer
 from zeus.telemetry._text_file import TextFile, checked_path
 from zeus.telemetry._text_format import TextFormat
 
-DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 9842
+DEFAULT_PORT = 9842
 _DEFAULT_PERIOD = 15.0  # seconds, as often as Prometheus scrapes by default
 _SHORTEST_PERIOD = 0.1
-_ADDRESS = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<name>[^:\s]*)):(?P<port>\d{1,5})")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Publish energy, power, limits, clocks, temperature, utilization and memory of every GPU, "
         "energy and power of CPUs, DRAM and systems on a chip, energy by job and user, who holds "
         "which setting, and what training processes publish, as metrics. By default Prometheus can "
-        f"scrape them from this machine at http://{DEFAULT_HOST}:{DEFAULT_PORT}/metrics. Devices "
+        f"scrape them from this machine at http://{LOOPBACK}:{DEFAULT_PORT}/metrics. Devices "
         "are read when they are scraped. What is unknown is absent. Ends on SIGTERM or Ctrl-C."
     )
     parser.epilog = """\
@@ -48,13 +46,7 @@ examples:
   zeus export --dashboard > zeus-node.json
 
 Metrics are readable for everybody who can reach the address."""
-    parser.add_argument(
-        "--listen",
-        type=_address,
-        metavar="HOST:PORT",
-        help=f"address to serve /metrics on; port 0 for any that is free (default: {DEFAULT_HOST}:"
-        f"{DEFAULT_PORT}, unless --text-file is given)",
-    )
+    add_listen_option(parser, DEFAULT_PORT, only_if=", unless --text-file is given")
     parser.add_argument(
         "--text-file",
         type=Path,
@@ -79,16 +71,6 @@ Metrics are readable for everybody who can reach the address."""
     parser.add_argument(
         "--dashboard", action="store_true", help="print a Grafana dashboard as JSON and exit"
     )
-
-
-def _address(text: str) -> tuple[str, int]:
-    found = _ADDRESS.fullmatch(text)
-    if found is None or int(found["port"]) > 65535:
-        raise argparse.ArgumentTypeError(
-            f"must be HOST:PORT with a port up to 65535, such as 127.0.0.1:9842 or [::1]:9842, "
-            f"but got {text!r}"
-        )
-    return found["six"] or found["name"] or "0.0.0.0", int(found["port"])
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -136,7 +118,7 @@ def _publish(arguments: argparse.Namespace, telemetry: Telemetry, path: Path | N
     console = Console(sys.stdout)
     with _ended(arguments.until_stdin_ends) as end, contextlib.ExitStack() as stack:
         if arguments.listen is not None or path is None:
-            host, port = arguments.listen or (DEFAULT_HOST, DEFAULT_PORT)
+            host, port = arguments.listen or (LOOPBACK, DEFAULT_PORT)
             server = MetricsServer(host, port, telemetry)
             stack.callback(server.server_close)
             threading.Thread(

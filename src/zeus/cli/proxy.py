@@ -10,13 +10,13 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from zeus.cli._parser import UsageError, indices, number, whole_number
+from zeus.cli._parser import UsageError, add_listen_option, indices, number
 from zeus.cli._terminal import Console
 
 if TYPE_CHECKING:
     from zeus.monitor._requests import RequestMonitor
 
-DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8430
+DEFAULT_PORT = 8430
 _NAMED = re.compile(r"([^=/]+)=(https?://.*)")
 
 
@@ -58,13 +58,7 @@ The proxy speaks plain HTTP and lets everybody in: on a network, put it behind a
         metavar="URL",
         help="take the GPUs' energy from `zeus export` on the server's machine",
     )
-    parser.add_argument(
-        "--listen",
-        default=f"{DEFAULT_HOST}:{DEFAULT_PORT}",
-        metavar="[HOST:]PORT",
-        help=f"address to listen on; port 0 for any free one (default: {DEFAULT_HOST}:"
-        f"{DEFAULT_PORT})",
-    )
+    add_listen_option(parser, DEFAULT_PORT)
     parser.add_argument(
         "--timeout",
         type=number(0.0, 86_400.0, unit="seconds", above=True),
@@ -89,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     from zeus.proxy._run import run_proxy  # noqa: PLC0415
     from zeus.transport._listening import address, listen  # noqa: PLC0415
 
-    host, port = _address(arguments.listen)
+    host, port = arguments.listen
     gpus = _gpus(arguments.gpus, len(arguments.to))
     timeouts = Timeouts(silence=arguments.timeout)
     with contextlib.ExitStack() as stack:
@@ -148,11 +142,3 @@ def _gpus(given: list[list[int]] | None, servers: int) -> list[tuple[int, ...] |
         )
     groups: list[tuple[int, ...] | None] = [tuple(group) for group in given]
     return groups * servers if len(groups) == 1 else groups
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    try:
-        return host.strip("[]") or DEFAULT_HOST, whole_number(0, 65535)(port)
-    except argparse.ArgumentTypeError as error:
-        raise UsageError(f"--listen: the port {error}") from error

@@ -7,7 +7,14 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from zeus.cli._parser import UsageError, add_storage_option, number, opened_store, whole_number
+from zeus.cli._parser import (
+    UsageError,
+    add_listen_option,
+    add_storage_option,
+    number,
+    opened_store,
+    whole_number,
+)
 from zeus.cli._terminal import Console
 from zeus.errors import TokenError
 
@@ -15,7 +22,7 @@ if TYPE_CHECKING:
     from zeus.server._local_access import SignInCode
     from zeus.store import Store
 
-DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8420
+DEFAULT_PORT = 8420
 DEFAULT_PLANNING_SECONDS, MAX_PLANNING_SECONDS = 30.0, 86_400.0
 
 
@@ -26,29 +33,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "jobs, whose ranks report measurements and get clocks; and show what `zeus slo` reports "
         "of services; with web pages. All is stored in a file of the state directory unless "
         "--storage or ZEUS_STORAGE is given. The server stops on SIGTERM or Ctrl-C, after the "
-        "requests in progress. Only this machine can reach it, unless --host is given. All "
-        "clients need a token (see `zeus token`); on this machine one is created, which programs "
-        "of the same user find automatically, and a link that signs a browser in is printed."
+        "requests in progress. Only this machine can reach it, unless --listen has another host. "
+        "All clients need a token (see `zeus token`); on this machine one is created, which "
+        "programs of the same user find automatically, and a link that signs a browser in is "
+        "printed."
     )
     parser.epilog = """\
 examples:
   zeus serve
-  zeus serve --host 0.0.0.0 --storage postgresql://zeus@db.example/zeus
+  zeus serve --listen 0.0.0.0:8420 --storage postgresql://zeus@db.example/zeus
 
 The server speaks plain HTTP: on a network, put it behind a TLS proxy."""
-    parser.add_argument(
-        "--host",
-        default=DEFAULT_HOST,
-        metavar="ADDRESS",
-        help=f"address or name to listen on (default: {DEFAULT_HOST})",
-    )
-    parser.add_argument(
-        "--port",
-        type=whole_number(0, 65535),
-        default=DEFAULT_PORT,
-        metavar="NUMBER",
-        help=f"port to listen on; 0 for any free port (default: {DEFAULT_PORT})",
-    )
+    add_listen_option(parser, DEFAULT_PORT)
+    for former, kind in (("--host", str), ("--port", whole_number(0, 65535))):
+        parser.add_argument(former, type=kind, help=argparse.SUPPRESS)
     tokens = parser.add_mutually_exclusive_group()
     tokens.add_argument(
         "--no-token",
@@ -75,13 +73,17 @@ def run(arguments: argparse.Namespace) -> int:
     from zeus.server import create_app, listen, serve  # noqa: PLC0415  (an extra)
     from zeus.server._serve import address, is_loopback  # noqa: PLC0415
 
+    # Host and port apart are the former options.
+    host, port = arguments.listen
+    host = host if arguments.host is None else arguments.host
+    port = port if arguments.port is None else arguments.port
     store = opened_store(arguments.storage)
-    with listen(arguments.host, arguments.port) as listening:
+    with listen(host, port) as listening:
         loopback = is_loopback(listening)
         if arguments.no_token and not loopback:
             raise UsageError(
                 "--no-token is for a loopback address only, which other machines cannot reach, but "
-                f"got --host {arguments.host}"
+                f"got {host}"
             )
         required = not arguments.no_token
         access = "tokens required" if required else "no tokens"
@@ -95,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
         app = create_app(
             store,
             require_token=required,
-            host=arguments.host,
+            host=host,
             sign_in=sign_in,
             planning_seconds=arguments.planning_seconds,
         )

@@ -19,7 +19,7 @@ def serving(folder: str | Path) -> Iterator[str]:
     Raises:
         RuntimeError: If the server does not start; it has said why on stderr.
     """
-    command = [sys.executable, "-m", "zeus", "serve", "--port", "0"]
+    command = [sys.executable, "-m", "zeus", "serve", "--listen", "0"]
     storage = ["--storage", f"sqlite:///{folder}/zeus.db"]
     with subprocess.Popen([*command, *storage], stdout=subprocess.PIPE, text=True) as server:
         try:
