@@ -25,6 +25,7 @@ def test_an_objective_is_set_shown_and_reset(capfd, server):
     for option, said in (
         ("--deadline", "at most 2 s per iteration"),
         ("--energy-budget", "at most 2 J per iteration"),
+        ("--power-cap", "at most 2 W on average"),
         ("--power-budget", "at most 2 W on average"),
     ):
         assert said in objective(capfd, server, option, "2").stdout

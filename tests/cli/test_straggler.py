@@ -45,7 +45,7 @@ def test_the_server_may_be_named_by_the_environment(capfd, server, monkeypatch):
         (["--pipeline", "1"], "name the JOB of the straggler"),
         (["gpt3", "--slowdown", "1.2"], "needs --pipeline N"),
         (["gpt3", "--pipeline", "1"], "needs --pipeline N and one of"),
-        (["gpt3", "--pipeline", "1", "--slowdown", "1.2", "--healthy"], "one of --slowdown F"),
+        (["gpt3", "--pipeline", "1", "--slowdown", "1.2", "--healthy"], "one of --slowdown FACTOR"),
         (["gpt3", "--pipeline", "1", "--slowdown", "0.5"], "`1 <= slowdown"),
         (["gpt3", "--pipeline", "1", "--slowdown", "nan"], "must hold, but got nan"),
     ],

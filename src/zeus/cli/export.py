@@ -57,7 +57,7 @@ Metrics are readable for everybody who can reach the address."""
     parser.add_argument(
         "--every",
         type=number(_SHORTEST_PERIOD, unit="seconds"),
-        metavar="SECONDS",
+        metavar="S",
         help=f"time between writes of the text file (default: {_DEFAULT_PERIOD:g})",
     )
     parser.add_argument(

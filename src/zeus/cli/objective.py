@@ -26,7 +26,7 @@ _VALUES = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.usage = "zeus objective JOB [--fastest | --max-slowdown F | ...] [options]"
+    parser.usage = "zeus objective JOB [--fastest | --max-slowdown FACTOR | ...] [options]"
     parser.description = (
         "Set what a running pipeline-parallel job is planned for. Its ranks follow it from their "
         "next iteration on. Without an objective, show the current one."
@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 examples:
   zeus objective gpt3 --server http://gpu1:8420
   zeus objective gpt3 --max-slowdown 1.05
-  zeus objective gpt3 --power-budget 12000 --peak-power 14000
+  zeus objective gpt3 --power-cap 12000 --peak-power 14000
   zeus objective gpt3 --fastest"""
     parser.add_argument("job", metavar="JOB", help="name of the job")
     which = parser.add_mutually_exclusive_group()
@@ -43,8 +43,8 @@ examples:
         "--fastest", action="store_true", help="as fast as possible, which is the default"
     )
     which.add_argument(
-        "--max-slowdown", type=float, metavar="F",
-        help="least energy within F times the time of the highest clocks",
+        "--max-slowdown", type=float, metavar="FACTOR",
+        help="least energy within FACTOR times the time of the highest clocks",
     )  # fmt: skip
     which.add_argument(
         "--deadline", type=seconds, metavar="S", help="least energy within S seconds per iteration"
@@ -54,7 +54,7 @@ examples:
         help="as fast as possible with J joules per iteration, of all GPUs together",
     )  # fmt: skip
     which.add_argument(
-        "--power-budget", type=float, metavar="W",
+        "--power-cap", "--power-budget", dest="power_budget", type=float, metavar="W",
         help="as fast as possible with W watts on average, of all GPUs together",
     )  # fmt: skip
     parser.add_argument(

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.usage = "zeus straggler [JOB --pipeline N --slowdown F|--time S|--healthy] [options]"
+    parser.usage = (
+        "zeus straggler [JOB --pipeline N --slowdown FACTOR|--time S|--healthy] [options]"
+    )
     parser.description = (
         "Report to the server of a pipeline-parallel job that one of its pipelines became slower "
         "(a GPU that throttles, a node with a bad network) or is healthy again. From the next "
@@ -41,7 +43,10 @@ examples:
         help="index of the data-parallel pipeline, from 0",
     )
     parser.add_argument(
-        "--slowdown", type=float, metavar="F", help="its iteration takes F times as long"
+        "--slowdown",
+        type=float,
+        metavar="FACTOR",
+        help="its iteration takes FACTOR times as long as usual",
     )
     parser.add_argument("--time", type=seconds, metavar="S", help="its iteration takes S seconds")
     parser.add_argument("--healthy", action="store_true", help="it is as fast as the others again")
@@ -56,7 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("name the JOB of the straggler (`zeus straggler` lists them)")
     if arguments.job is not None and (arguments.pipeline is None or sum(given) != 1):
         raise UsageError(
-            "zeus straggler JOB needs --pipeline N and one of --slowdown F, --time S and --healthy"
+            "zeus straggler JOB needs --pipeline N and one of --slowdown FACTOR, --time S and "
+            "--healthy"
         )
     console = Console(sys.stdout)
     with asking(arguments.server) as api:
