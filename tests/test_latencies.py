@@ -52,3 +52,32 @@ def test_buckets_are_spread_within_their_bounds():
 def test_requests_beyond_the_last_bound_are_counted_as_beyond():
     found = Latencies.from_buckets([1.0, float("inf")], [0, 4])
     assert found.share_above(1.0) == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_single_request_took_what_its_histogram_adds_up_to():
+    found = Latencies.from_buckets([0.1, 0.25, 0.5, float("inf")], [0, 1, 0, 0], 0.17)
+    assert found.total == 1
+    assert found.percentile(1) == found.percentile(100) == pytest.approx(0.17, rel=0.0051)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_requests_in_buckets_add_up_to_the_sum(seed):
+    generator = random.Random(seed)
+    bounds = [0.01, 0.1, 0.25, 0.5, 1.0, 10.0, float("inf")]
+    seconds = [min(9.0, generator.lognormvariate(-1, 1)) for _ in range(2 + 10 * seed)]
+    cumulative = [sum(each <= bound for each in seconds) for bound in bounds]
+    counts = [count - below for count, below in zip(cumulative, [0, *cumulative], strict=False)]
+    found = Latencies.from_buckets(bounds, counts, sum(seconds))
+    assert found.sum == pytest.approx(sum(seconds), rel=0.01)
+    assert found.total == pytest.approx(len(seconds))
+    for bound in bounds[:-1]:  # as exact as the histogram
+        above = sum(each > 1.02 * bound for each in seconds)
+        assert found.share_above(1.02 * bound) <= (above + 1) / len(seconds) + 0.05
+        assert found.cumulative([1.01 * bound])[0] >= sum(each <= bound for each in seconds) - 1e-9
+
+
+@pytest.mark.parametrize("total", [-1.0, 0.0, 0.05, 0.9, 1e9])
+def test_a_sum_that_cannot_be_is_not_believed(total):
+    bounds, counts = [0.1, 0.25, 0.5], [0, 2, 0]
+    found = Latencies.from_buckets(bounds, counts, total)
+    assert found.counts() == Latencies.from_buckets(bounds, counts).counts()

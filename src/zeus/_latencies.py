@@ -2,8 +2,8 @@
 
 Bins are 1 % wide, so a percentile is known to half of that however many requests are counted, and
 distributions of intervals, replicas and servers add up. Histograms of others have a few wide
-buckets; their counts are spread evenly (in the logarithm) over the bins that a bucket covers, which
-is what is known.
+buckets; their counts are spread over the bins that a bucket covers, evenly in the logarithm, or
+such that they add up to the histogram's sum: of a single request that is its latency.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Self
 
 _WIDTH = math.log(1.01)
 _SHORTEST = 1e-6  # seconds; what is shorter counts as that
+_HALVINGS = 20  # of a bucket, to find where in it requests are
 
 
 class Latencies:
@@ -38,24 +39,40 @@ class Latencies:
         return made
 
     @classmethod
-    def from_buckets(cls, bounds: Sequence[float], counts: Sequence[float]) -> Latencies:
+    def from_buckets(
+        cls, bounds: Sequence[float], counts: Sequence[float], sum_seconds: float | None = None
+    ) -> Latencies:
         """Return the distribution of a histogram.
 
         Args:
             bounds: Upper bounds of the buckets in seconds, increasing; the last may be infinite,
                 which counts as twice the one before.
             counts: Number of requests in each bucket alone, not cumulative.
+            sum_seconds: What the requests took together; unknown if `None`, or if requests in
+                these buckets cannot take it, as when a histogram was read while it changed.
         """
-        made = cls()
-        low = _SHORTEST
+        covered = []
+        low, least, most = _SHORTEST, 0.0, 0.0
         for bound, count in zip(bounds, counts, strict=True):
             high = bound if math.isfinite(bound) else 2 * low
             if count > 0 and high > 0:
-                first, last = _bin(max(low, high / 4 if low == _SHORTEST else low)), _bin(high)
-                share = count / (last - first + 1)
-                for index in range(first, last + 1):
-                    made._count(index, share)
+                shortest = max(low, high / 4 if low == _SHORTEST else low)
+                covered.append((math.log(shortest), math.log(max(high, shortest)), count))
+                least += 0.0 if low == _SHORTEST else count * low
+                most += count * bound
             low = max(low, high)
+        middle, width = 0.5, 1.0
+        if sum_seconds is not None and covered and least <= sum_seconds <= most:
+            # Where only one request was counted, it took just that long; many fill their buckets.
+            width = max(0.0, 1 - 1 / math.fsum(count for _, _, count in covered))
+            middle = _middle(covered, width, sum_seconds)
+        made = cls()
+        for shortest, longest, count in covered:
+            begin, end = _narrowed(shortest, longest, middle, width)
+            first, last = round(begin / _WIDTH), round(end / _WIDTH)
+            share = count / (last - first + 1)
+            for index in range(first, last + 1):
+                made._count(index, share)
         return made
 
     def add(self, seconds: float, count: float = 1.0) -> None:
@@ -140,3 +157,23 @@ def _bin(seconds: float) -> int:
 
 def _seconds(index: int) -> float:
     return math.exp(index * _WIDTH)
+
+
+def _narrowed(low: float, high: float, middle: float, width: float) -> tuple[float, float]:
+    """Return the part of a bucket, in logarithms, that lies about a point, 0 to 1, within it."""
+    half = width * min(middle, 1 - middle)
+    return low + (middle - half) * (high - low), low + (middle + half) * (high - low)
+
+
+def _middle(covered: Sequence[tuple[float, float, float]], width: float, wanted: float) -> float:
+    """Return the point about which buckets add up to some seconds, or as close as they can."""
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle, found = (low + high) / 2, 0.0
+        for shortest, longest, count in covered:
+            begin, end = _narrowed(shortest, longest, middle, width)
+            # The mean of what is spread evenly in the logarithm.
+            spread = math.expm1(end - begin) / (end - begin) if end > begin else 1.0
+            found += count * math.exp(begin) * spread
+        low, high = (middle, high) if found < wanted else (low, middle)
+    return (low + high) / 2

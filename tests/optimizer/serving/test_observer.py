@@ -10,7 +10,7 @@ from zeus.frontier import All, LatencyBound
 from zeus.optimizer.serving._bounds import bounds_of
 from zeus.optimizer.serving._engines import ENGINES
 from zeus.optimizer.serving._observer import MetricsObserver, UnobservableError
-from zeus.optimizer.serving._page import Page
+from zeus.optimizer.serving._page import Histogram, Page
 
 BOUNDS = bounds_of(All(LatencyBound("ttft p99", 1.5), LatencyBound("tpot p99", 0.06)))
 
@@ -29,10 +29,12 @@ def test_the_same_work_is_the_same_interval_whatever_the_server(server):
     interval = present(observer.interval(Page(page(counts, names, labels)), 12.0))
     assert (interval.begin, interval.end, interval.finished, interval.arrived) == (10, 12, 30, 36)
     assert (interval.prompt_tokens, interval.generated_tokens) == (30_000, 3000)
-    assert (interval.running, interval.waiting, interval.oldest_wait) == (2.0, 2, None)
+    assert (interval.running, interval.waiting, interval.oldest_wait) == (2.0, 2, 2.0)
     assert interval.latencies["ttft"].total == pytest.approx(30)
-    # What is known is the bucket: 0.1 to 0.25 s, and 0.025 to 0.05 s.
-    assert 0.1 <= present(interval.latencies["ttft"].percentile(50)) <= 0.26
+    # What is known are the buckets, 0.1 to 0.25 s and 0.025 to 0.05 s, and the sums.
+    assert present(interval.latencies["ttft"].percentile(1)) >= 0.1
+    assert present(interval.latencies["ttft"].percentile(50)) == pytest.approx(0.2, rel=0.05)
+    assert interval.latencies["ttft"].sum == pytest.approx(30 * 0.2, rel=0.01)
     assert interval.latencies["ttft"].share_above(1.5) == 0
     assert 0.025 <= present(interval.latencies["tpot"].percentile(99)) <= 0.051
 
@@ -93,6 +95,46 @@ def test_a_bound_that_cannot_be_checked_is_refused():
         MetricsObserver(Page("up 1\n"), BOUNDS)
 
 
+def test_how_long_the_oldest_request_waits_follows_from_what_arrives():
+    names, counts = SERVERS["vLLM"], ServerCounts()
+    observer = MetricsObserver(Page(page(counts, names)), BOUNDS)
+    seconds = 0.0
+
+    def wait(arrived=0, begun=0):
+        """Seconds at the end of the next interval, in which requests arrive and others begin."""
+        nonlocal seconds
+        seconds += 1.0
+        counts.waiting += arrived - begun
+        counts.running += begun
+        interval = observer.interval(Page(page(counts, names)), seconds)
+        return interval and interval.oldest_wait
+
+    assert wait() is None  # the first page
+    assert wait() == 0
+    assert wait(arrived=2) == 1  # or less
+    assert wait(arrived=1, begun=1) == 2
+    assert wait(begun=1) == 2
+    assert wait() == 3
+    assert wait(arrived=5, begun=1) == 1
+    assert wait(begun=5) == 0
+    counts.waiting = 3  # they arrived and others ended between two pages, or were interrupted
+    counts.running -= 3
+    assert wait() == 3  # since the last arrivals at least
+
+
+def test_several_queues_do_not_tell_how_long_the_oldest_request_waits():
+    names, one, other = SERVERS["vLLM"], ServerCounts(), ServerCounts()
+
+    def both():
+        text = page(one, names, 'model_name="m",engine="0"')
+        return Page(text + page(other, names, 'model_name="m",engine="1"'))
+
+    observer = MetricsObserver(both(), BOUNDS)
+    observer.interval(both(), 0.0)
+    other.waiting = 1
+    assert present(observer.interval(both(), 1.0)).oldest_wait is None
+
+
 def test_a_histogram_that_is_read_while_it_changes():
     names, counts = SERVERS["vLLM"], ServerCounts()
     observer = MetricsObserver(Page(page(counts, names)), BOUNDS)
@@ -116,7 +158,7 @@ def test_pages_are_read_tolerantly():
     assert read.total(("a",), {"x": "1"}) == 2
     assert read.values("y") == {'q"\n}'}
     assert "b" not in read
-    assert read.histogram(("h",), {}) == {}
+    assert read.histogram(("h",), {}) == Histogram({})
     assert read.histogram(("a",), {}) is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from zeus.errors import ZeusError
 from zeus.optimizer.serving._bounds import Bound
 from zeus.optimizer.serving._engines import ENGINES, Engine, engine_of
 from zeus.optimizer.serving._interval import ServingInterval
-from zeus.optimizer.serving._page import Page
+from zeus.optimizer.serving._page import Histogram, Page
 
 
 class UnobservableError(ZeusError, ValueError):
@@ -23,9 +24,10 @@ class _Counts:
 
     time: float
     counters: dict[str, float]
-    histograms: dict[str, dict[float, float]]
+    histograms: dict[str, Histogram]
     running: float
     waiting: float
+    queues: int
 
 
 class MetricsObserver:
@@ -64,6 +66,7 @@ class MetricsObserver:
                     f"histogram of it{wanted}{remark}"
                 )
         self._before: _Counts | None = None
+        self._queue = _Queue()
 
     def interval(self, page: Page, now: float) -> ServingInterval | None:
         """Return the work since the page before.
@@ -78,23 +81,27 @@ class MetricsObserver:
         counts, before = self._read(page, now), self._before
         self._before = counts
         if before is None or now <= before.time or _restarted(before, counts):
+            self._queue = _Queue()
             return None
         difference = {
             name: value - before.counters.get(name, 0.0) for name, value in counts.counters.items()
         }
         finished = difference.get("finished", 0.0)
         present = counts.running + counts.waiting - before.running - before.waiting
+        arrived, waiting = max(0, round(finished + present)), round(counts.waiting)
+        self._queue.add(before.time, arrived, waiting)
         return ServingInterval(
             begin=before.time,
             end=now,
-            arrived=max(0, round(finished + present)),
+            arrived=arrived,
             finished=round(finished),
             prompt_tokens=difference.get("prompt", 0.0),
             generated_tokens=difference.get("generated", 0.0),
             running=(counts.running + before.running) / 2,
-            waiting=round(counts.waiting),
+            waiting=waiting,
+            oldest_wait=now - (self._queue.oldest or now) if counts.queues == 1 else None,
             latencies={
-                name: _distribution(before.histograms.get(name, {}), histogram)
+                name: _distribution(before.histograms.get(name), histogram)
                 for name, histogram in counts.histograms.items()
             },
         )
@@ -121,6 +128,7 @@ class MetricsObserver:
             histograms,
             page.total(engine.running, own) or 0.0,
             page.total(engine.waiting, own) or 0.0,
+            page.number(engine.waiting, own),
         )
 
 
@@ -128,19 +136,40 @@ def _restarted(before: _Counts, now: _Counts) -> bool:
     fewer = any(value < before.counters.get(name, 0.0) for name, value in now.counters.items())
     missing = before.counters.keys() - now.counters.keys()
     fewer_timed = any(
-        sum(histogram.values()) < sum(before.histograms.get(name, {}).values())
+        sum(histogram.counts.values()) < sum(before.histograms[name].counts.values())
         for name, histogram in now.histograms.items()
+        if name in before.histograms
     )
     return fewer or bool(missing) or fewer_timed
 
 
-def _distribution(before: dict[float, float], now: dict[float, float]) -> Latencies:
-    """Return the distribution of what was added to a cumulative histogram."""
+class _Queue:
+    """Since when requests wait that are answered in the order in which they arrive."""
+
+    def __init__(self) -> None:
+        #: No later than when the oldest of those that wait has arrived; `None` if none waits.
+        self.oldest: float | None = None
+        self._arrivals: deque[tuple[float, int]] = deque()
+
+    def add(self, begin: float, arrived: int, waiting: int) -> None:
+        """Record how many requests arrived since an instant, and how many wait now."""
+        if arrived or not self._arrivals:
+            self._arrivals.append((begin, arrived))
+        known = sum(number for _, number in self._arrivals)
+        while len(self._arrivals) > 1 and known - self._arrivals[0][1] >= waiting:
+            known -= self._arrivals.popleft()[1]
+        self.oldest = self._arrivals[0][0] if waiting else None
+
+
+def _distribution(before: Histogram | None, now: Histogram) -> Latencies:
+    """Return the distribution of what was added to a histogram."""
+    before = before or Histogram({}, 0.0)
     bounds, counts, below = [], [], 0.0
-    for bound, cumulative in now.items():
-        added = cumulative - before.get(bound, 0.0)
+    for bound, cumulative in now.counts.items():
+        added = cumulative - before.counts.get(bound, 0.0)
         bounds.append(bound)
         # A histogram that is read while it changes may decrease from a bucket to the next.
         counts.append(max(0.0, added - below))
         below = max(below, added)
-    return Latencies.from_buckets(bounds, counts)
+    added = None if now.sum is None or before.sum is None else now.sum - before.sum
+    return Latencies.from_buckets(bounds, counts, added)

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from zeus.transport._metrics_text import read_samples
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """A cumulative histogram.
+
+    Attributes:
+        counts: How many values are at most each upper bound, in the order of the bounds.
+        sum: The sum of all values; `None` if it is not published.
+    """
+
+    counts: Mapping[float, float]
+    sum: float | None = None
 
 
 class Page:
@@ -44,8 +58,13 @@ class Page:
                 )
         return None
 
-    def histogram(self, names: Iterable[str], own: Mapping[str, str]) -> dict[float, float] | None:
-        """Return the cumulative counts of the first histogram that there is, by upper bound."""
+    def number(self, names: Iterable[str], own: Mapping[str, str]) -> int:
+        """Return the number of samples of the first metric that there is, one of each label."""
+        found = next((self._samples[name] for name in names if name in self._samples), [])
+        return sum(_has(labels, own) for labels, _ in found)
+
+    def histogram(self, names: Iterable[str], own: Mapping[str, str]) -> Histogram | None:
+        """Return the first histogram that there is."""
         for name in names:
             if f"{name}_bucket" in self._samples:
                 counts: dict[float, float] = {}
@@ -57,7 +76,7 @@ class Page:
                             continue
                         if not math.isnan(bound):
                             counts[bound] = counts.get(bound, 0.0) + value
-                return dict(sorted(counts.items()))
+                return Histogram(dict(sorted(counts.items())), self.total([f"{name}_sum"], own))
         return None
 
 
