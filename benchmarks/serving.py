@@ -112,7 +112,7 @@ def everywhere(factors: Sequence[float]) -> dict[str, Any]:
         f"{factor:g}x, seed {seed}": {
             what: round(value, 3)
             for what, value in serving_worlds.controlled(
-                runs, runs.bounds(factor), phases=False, by_metrics=True
+                runs, runs.bounds(factor), phases=False, metrics_only=True
             ).items()
         }
         for seed in serving_worlds.SEEDS

@@ -232,6 +232,7 @@ PUBLIC_NAMES = {
         "Outcome",
         "Runs",
         "Study",
+        "by_metrics",
         "find_oracle",
         "study",
         "suitable_replicas",

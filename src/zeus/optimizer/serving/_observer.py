@@ -171,5 +171,5 @@ def _distribution(before: Histogram | None, now: Histogram) -> Latencies:
         # A histogram that is read while it changes may decrease from a bucket to the next.
         counts.append(max(0.0, added - below))
         below = max(below, added)
-    added = None if now.sum is None or before.sum is None else now.sum - before.sum
-    return Latencies.from_buckets(bounds, counts, added)
+    together = None if now.sum is None or before.sum is None else now.sum - before.sum
+    return Latencies.from_buckets(bounds, counts, together)

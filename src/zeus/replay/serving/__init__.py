@@ -2,11 +2,12 @@
 
 Recorded or random traffic is played under the default (the highest clock), every static clock, our
 controller, and an oracle that knows the traffic, under bounds that are multiples of the default's
-percentiles. See `docs/replay-serving.md`.
+percentiles. See `docs/simulated-server.md`.
 """
 
 from __future__ import annotations
 
+from zeus.replay.serving._metrics_page import by_metrics
 from zeus.replay.serving._oracle import Oracle, find_oracle
 from zeus.replay.serving._runs import Bounds, Runs, suitable_replicas
 from zeus.replay.serving._study import Outcome, Study, study
@@ -17,6 +18,7 @@ __all__ = [
     "Outcome",
     "Runs",
     "Study",
+    "by_metrics",
     "find_oracle",
     "study",
     "suitable_replicas",

@@ -10,6 +10,7 @@ from typing import Any
 from zeus._rules import Number
 from zeus.errors import TraceError
 from zeus.optimizer.serving._interval import TPOT, TTFT, ServingSetting
+from zeus.replay.serving._metrics_page import by_metrics
 from zeus.replay.serving._oracle import find_oracle
 from zeus.replay.serving._runs import PERCENT, Bounds, Runs, suitable_replicas
 from zeus.testing import ServingResult, ServingWorkload, Traffic
@@ -105,7 +106,8 @@ def study(
         factors: Bounds in units of the default's 99th percentiles of TTFT and TPOT.
         approaches: Of "default", "static" (every clock), "controller" and "oracle".
         controllers: Controllers by name; by default that of `zeus.optimizer.serving`, with one
-            clock and with one per phase.
+            clock, the same beside a server that only publishes metrics, and with one clock per
+            phase.
         interval: Seconds between a controller's decisions.
         options: Further arguments of `simulate_serving`.
         progress: Called with the share that is done, 0 to 1.
@@ -152,17 +154,26 @@ def own_controllers() -> tuple[dict[str, ControllerMaker], str]:
     except ImportError:
         return {}, "this installation has none"
 
-    def made(phases: bool) -> ControllerMaker:
+    def made(*, phases: bool = False, metrics: bool = False) -> ControllerMaker:
         def maker(clocks: Sequence[float], bounds: Bounds) -> Callable[[int], Controller]:
             wanted = [
                 frontier.LatencyBound(f"{TTFT} p{PERCENT:g}", bounds.ttft),
                 frontier.LatencyBound(f"{TPOT} p{PERCENT:g}", bounds.tpot),
             ]
-            return lambda _: module.control(clocks, wanted, phases=phases)
+
+            def controller(_: int) -> Controller:
+                plain: Controller = module.control(clocks, wanted, phases=phases)
+                return by_metrics(plain, wanted) if metrics else plain
+
+            return controller
 
         return maker
 
-    return {"controller": made(False), "controller, phases": made(True)}, ""
+    return {
+        "controller": made(),
+        "controller, by metrics": made(metrics=True),
+        "controller, phases": made(phases=True),
+    }, ""
 
 
 def _under(
