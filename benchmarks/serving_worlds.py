@@ -1,11 +1,14 @@
 """A service under its controller in worlds that no constant was chosen for.
 
-Other traffic, models and GPUs beside the oracle; a burst of five times the load; any load and any
-bound; and a server that shows nothing but histograms with a few wide buckets. For `serving.py`.
+Other traffic, models and GPUs beside the oracle; random ones; a burst of five times the load; any
+load and any bound; and a server that shows nothing but
+its metrics. For `serving.py`.
 """
 
 from __future__ import annotations
 
+import random
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -39,6 +42,51 @@ def worlds() -> dict[str, tuple[ServingWorkload, Traffic]]:
             ),
         ),
     }  # fmt: skip
+
+
+def random_world(seed: int) -> Runs:
+    """A model, GPU, kind of requests and traffic of 25 minutes, from little load to too much."""
+    chance = random.Random(seed)
+    workload, capacity = chance.choice(
+        [
+            (ServingWorkload.mistral_7b_v100(), 1.6),
+            (ServingWorkload.on("a100"), 4.0),
+            (ServingWorkload.on("h100", parameters=70e9, gpus=4), 3.0),
+        ]
+    )
+    bursts = chance.random() < 0.5
+    prompt, generated = chance.choice([150, 600, 1500]), chance.choice([40, 150, 400])
+    rate = capacity * chance.uniform(0.3, 1) * 1800 / (prompt + 4 * generated + 200)
+    lengths = {"prompt": prompt, "generated": generated, "seed": seed}
+    if not bursts:
+        return Runs(workload, Traffic.poisson(rate, 1500, **lengths), 1)
+    every, length = chance.choice([120, 240, 400]), chance.choice([20, 40, 60])
+    traffic = Traffic.bursts(
+        0.6 * rate, rate * chance.uniform(1.5, 4), 1500, every=every, length=length, **lengths
+    )
+    return Runs(workload, traffic, 1)
+
+
+def in_random_worlds(seeds: Sequence[int], factors: Sequence[float]) -> dict[str, Any]:
+    """In how many random worlds the bounds are kept, and what is saved in the mean."""
+    found: dict[str, list[dict[str, float]]] = {f"{factor:g}x": [] for factor in factors}
+    for seed in seeds:
+        runs = random_world(seed)
+        for factor in factors:
+            found[f"{factor:g}x"].append(controlled(runs, runs.bounds(factor)))
+    farthest = {
+        name: [max(each["ttft of its bound"], each["tpot of its bound"]) for each in own]
+        for name, own in found.items()
+    }
+    return {
+        name: {
+            "worlds": len(own),
+            "within bounds": sum(each <= 1 for each in farthest[name]),
+            "farthest, of a bound": round(max(farthest[name]), 3),
+            "saved, mean %": round(100 * statistics.fmean(each["saved"] for each in own), 1),
+        }
+        for name, own in found.items()
+    }
 
 
 def controlled(

@@ -39,6 +39,8 @@ _UNUSUAL = 1.5  # of the median time per token, beyond which answers stand still
 _GAIN = 0.005  # share of power that a change must save
 _COARSE = 4  # rungs between settings for prompts that are tried at once, far from the present one
 _STEPS = 2  # below the lowest setting that was tried, for the next trial
+_FAMILIAR = 600.0  # seconds until it is known how long queues become
+_BOLD = 0.1  # share of the time that there is which may be lost before that
 _THREAT = 0.4  # share of a bound that a request may wait, with the work before it
 
 
@@ -142,14 +144,17 @@ class Controller:
         return not alarmed and prompts > 0.5 * sum(interval.busy.values())
 
     def forecast(self) -> tuple[float, float] | None:
-        """Return the predicted watts at the highest setting and at the present one, if known."""
+        """Return the predicted watts at the highest setting and at the present one, if known.
+
+        Both are for what the present one gets done, which may be less than arrives.
+        """
         demand = self._load.demand()
         if demand is None or not self.knowledge.power.known:
             return None
         known = self.knowledge
-        default = known.predict(demand, 0, 0, apart=self._apart).power
-        chosen = known.predict(demand, *self._rungs, apart=self._apart).power
-        return default, min(chosen, default)
+        chosen = known.predict(demand, *self._rungs, apart=self._apart)
+        default = known.predict(demand, 0, 0, apart=self._apart).power / chosen.overrun
+        return default, min(chosen.power, default)
 
     # --- learning ---------------------------------------------------------------------------
 
@@ -245,12 +250,12 @@ class Controller:
                 for bound, (at_highest, limit) in allowed.items()
             ):
                 if rungs == self._rungs:
-                    current = predicted.power
-                if best is None or predicted.power < best[0]:
-                    best = predicted.power, rungs
+                    current = predicted.cost
+                if best is None or predicted.cost < best[0]:
+                    best = predicted.cost, rungs
         if best is None or current <= best[0] * (1 + _GAIN):
             return self._decision(self._rungs, "kept: nothing saves more within the bounds")
-        return self._decision(best[1], f"least power within the bounds, {best[0]:.0f} W predicted")
+        return self._decision(best[1], f"least energy within the bounds, {best[0]:.0f} W predicted")
 
     def _candidates(self) -> Iterable[tuple[int, int]]:
         """Return settings near the present one.
@@ -281,7 +286,9 @@ class Controller:
         if self._delay.ahead > usual:  # nobody knows how long this queue will become
             known = self._delay.ahead < _THREAT * bound.seconds
             return (limit - self._delay.ahead) / 2 if known else 0.0
-        return max(limit - usual, (_TOLERATED - 1) * bound.seconds)
+        # In the first minutes nobody knows how long queues become: one burst may be all there is.
+        familiar = min(1.0, _BOLD + self.knowledge.intervals * self._seconds / _FAMILIAR)
+        return max(familiar * (limit - usual), (_TOLERATED - 1) * bound.seconds)
 
     def _in_time(self, bound: Bound, predicted: Prediction) -> bool:
         """Whether requests get no later than they may, even if they queue for as long again."""

@@ -37,6 +37,8 @@ class Prediction:
         each: Likewise each further token.
         slowest: How many times as long the work of the slower phase takes.
         pause: Seconds by which the first token is late besides, because the setting is changed.
+        overrun: Seconds that the work of a second takes, if that is more than one: the rest waits,
+            and draws as much power later.
     """
 
     power: float
@@ -44,6 +46,12 @@ class Prediction:
     each: float
     slowest: float
     pause: float = 0.0
+    overrun: float = 1.0
+
+    @property
+    def cost(self) -> float:
+        """Joules for the work that arrives in a second."""
+        return self.power * self.overrun
 
     def scale(self, bound: Bound) -> float:
         """Return how many times as long the latency of a bound takes."""
@@ -171,7 +179,8 @@ class Knowledge:
             idle, prompts, max(0.0, 1 - idle - prompts), x=x, y=y, tokens=demand.generated
         )
         slowest = max(slow_prefill + pause, slow_decode)
-        return Prediction(self.power.power(row), first, each, slowest, paused)
+        power = self.power.power(row)
+        return Prediction(power, first, each, slowest, paused, max(1.0, work * growth))
 
     def at_highest(
         self, interval: ServingInterval, prefill: int, decode: int
