@@ -171,6 +171,47 @@ def test_a_full_disk_does_not_keep_other_knobs_from_coming_back(
     assert "No space left" in caplog.text
 
 
+def test_a_hold_that_ended_on_a_full_disk_does_not_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    knobs = Knobs()
+    first, second = knobs.push(150.0), knobs.push(120.0)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("zeus.device._records.write_atomically", full)
+        with pytest.raises(OSError, match="No space"):
+            knobs.journal().pop("power_limit", first.id)
+    assert knobs.values["power_limit"] == 120.0
+    knobs.journal().pop("power_limit", second.id)
+    assert knobs.values["power_limit"] == 250.0
+    assert not journal_path(KEY).exists()
+
+
+def test_a_lost_record_does_not_lose_the_value_to_restore() -> None:
+    knobs = Knobs()
+    journal = knobs.journal()
+    entry = journal.push("power_limit", 150.0, lambda: knobs.values["power_limit"])
+    journal_path(KEY).unlink()
+    other = knobs.push(130.0)
+    journal.pop("power_limit", entry.id)
+    assert knobs.values["power_limit"] == 130.0
+    knobs.journal().pop("power_limit", other.id)
+    assert knobs.values["power_limit"] == 250.0
+
+
+def test_a_lost_record_does_not_undo_what_was_set_by_hand_since() -> None:
+    knobs = Knobs()
+    journal = knobs.journal()
+    entry = journal.push("power_limit", 150.0, lambda: knobs.values["power_limit"])
+    journal_path(KEY).unlink()
+    knobs.values["power_limit"] = 200.0
+    journal.pop("power_limit", entry.id)
+    assert knobs.values["power_limit"] == 200.0
+
+
 def test_a_lost_record_does_not_lose_a_change() -> None:
     knobs = Knobs()
     entry = knobs.push(150.0)

@@ -20,6 +20,10 @@ from zeus.state._files import boot_id
 from zeus.state._locks import LockTimeoutError, locked
 
 Apply = Callable[[str, Value], None]
+Read = Callable[[], Value]
+
+#: IDs of holds that this process has ended while their record could not be written.
+_ended_unsaved: set[str] = set()
 
 
 class Journal:
@@ -51,6 +55,7 @@ class Journal:
         self._private = private
         self._record: GpuRecord | None = None
         self._highest: dict[str, str] = {}  # IDs of the holds in force when the record was pinned
+        self._pushed: dict[str, tuple[Entry, Read]] = {}  # holds that have not ended, by ID
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -58,7 +63,7 @@ class Journal:
         with self._open():
             yield
 
-    def push(self, knob: str, value: Value, read: Callable[[], Value]) -> Entry:
+    def push(self, knob: str, value: Value, read: Read) -> Entry:
         """Set a knob, recording its previous value.
 
         Args:
@@ -89,6 +94,7 @@ class Journal:
             except BaseException as error:
                 self._take_back(stack, knob, entry, error)
                 raise
+            self._pushed[entry.id] = entry, read
             return entry
 
     def _take_back(self, stack: list[Entry], knob: str, entry: Entry, error: BaseException) -> None:
@@ -179,7 +185,22 @@ class Journal:
             with suppress(CapabilityError, KnobError):
                 # Killed while this one held: nothing else would restore the original value now.
                 self._end_abandoned(stacks, knob)
+            self._put_in_again(stacks.setdefault(knob, []), entry_id)
             self._remove(stacks, knob, entry_id)
+            self._pushed.pop(entry_id, None)
+
+    def _put_in_again(self, stack: list[Entry], entry_id: str) -> None:
+        """Put a hold of which the record was lost below all others, if its value is in force."""
+        if entry_id not in self._pushed or _position(stack, entry_id) is not None:
+            return
+        entry, read = self._pushed[entry_id]
+        found = None
+        with suppress(CapabilityError):
+            found = read()
+        if stack or found is None or _same(found, entry.value):  # else somebody else has set it
+            entry.order = min((each.order for each in stack), default=1) - 1
+            stack.append(entry)
+            linked(stack)
 
     def recover(self) -> int:
         """End the holds of processes that are gone; return how many there were.
@@ -237,10 +258,17 @@ class Journal:
             record = self._record = GpuRecord(self._gpu_key, private=self._private)
             with _Locked(record, patient=patient):
                 stacks = record.load()
+                for stack in stacks.values():
+                    stack[:] = [entry for entry in stack if entry.id not in _ended_unsaved]
+                before = _ids(stacks)
                 try:
                     yield stacks
                 finally:
-                    self._save(stacks)
+                    try:
+                        self._save(stacks)
+                    except OSError:  # the knobs have their values, so these are not to come back
+                        _ended_unsaved.update(before - _ids(stacks))
+                        raise
                     record.pin(stacks)
                     self._highest = {knob: stack[-1].id for knob, stack in stacks.items() if stack}
 
@@ -275,6 +303,17 @@ def _never() -> bool:
 
 def _position(stack: list[Entry], entry_id: str) -> int | None:
     return next((at for at, entry in enumerate(stack) if entry.id == entry_id), None)
+
+
+def _ids(stacks: Stacks) -> set[str]:
+    return {entry.id for stack in stacks.values() for entry in stack}
+
+
+def _same(found: Value, value: Value) -> bool:
+    """Whether a knob has a value, but for a driver's rounding to milliwatts."""
+    if isinstance(found, int | float) and isinstance(value, int | float):
+        return abs(found - value) < 0.01
+    return found == value
 
 
 def recover(gpu_key: str, apply: Apply, *, private: bool = False) -> int:
