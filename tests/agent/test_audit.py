@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 
 from zeus.agent._audit import Audit, read_audit, rotated
@@ -68,3 +69,15 @@ def test_lines_that_are_none_are_left_out(tmp_path):
     path = tmp_path / "audit.jsonl"
     path.write_bytes(b'{"event": "one"}\n\xff\xfe\n[]\n{"event": "tw')
     assert [event["event"] for event in read_audit(path)] == ["one"]
+
+
+def test_a_line_that_a_full_disk_cuts_short_spoils_no_other(tmp_path, monkeypatch):
+    path = tmp_path / "audit.jsonl"
+    audit = Audit(path)
+    audit.write("one")
+    with monkeypatch.context() as full:
+        write = os.write
+        full.setattr("zeus.agent._audit.os.write", lambda file, raw: write(file, raw[:10]))
+        audit.write("two")
+    audit.write("three")
+    assert [json.loads(line)["event"] for line in path.read_text().splitlines()] == ["one", "three"]

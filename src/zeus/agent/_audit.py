@@ -6,6 +6,7 @@ Lines are only ever appended. A log that has grown large is renamed, and the old
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -64,8 +65,11 @@ class Audit:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._file = os.open(self.path, flags, 0o640)
             self._size = os.fstat(self._file).st_size
-        os.write(self._file, raw)  # one call: lines of a log are whole
-        self._size += len(raw)
+        written = os.write(self._file, raw)  # one call: lines of a log are whole
+        if written < len(raw):  # but on a disk that is full by now: the next line begins anew
+            os.ftruncate(self._file, self._size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._size += written
         if self._size >= self._max_bytes:
             self._close()
             for number in reversed(range(_KEPT)):
