@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import time
 
@@ -60,6 +61,26 @@ def test_an_agent_that_is_ended_restores_at_once(rig: AgentRig):
     client.tell()
     assert client.hear() == 1  # what cannot be released is released already
     assert client.end() == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_agent_that_is_ended_while_clients_are_busy_restores_at_once(rig: AgentRig, seed):
+    clients = [rig.client(BUSY.format(seed=seed)) for _ in range(2)]
+    for client in clients:
+        client.hear()
+    time.sleep(random.Random(seed).random() / 5)
+    rig.stop()
+    assert rig.limit() == DEFAULT_LIMIT
+    assert list((rig.folder / "agent-state" / "holds").glob("*.json")) == []
+
+
+def test_a_lease_whose_record_is_deleted_is_restored(rig: AgentRig):
+    client = rig.client(HOLD + "heard()\nhold.release()\nsay(1)\nheard()")
+    client.hear()
+    shutil.rmtree(rig.folder / "agent-state" / "holds")
+    client.tell()
+    client.hear()
+    assert rig.limit() == DEFAULT_LIMIT
 
 
 def test_a_client_goes_on_without_an_agent_and_holds_again_when_there_is_one(make_rig):

@@ -68,6 +68,7 @@ class Agent:
         self._owner = owner_of(os.getpid())
         self._lock = threading.Lock()
         self._sessions: set[Session] = set()
+        self._closing = False
         self._keepers = {
             driver.identity.key: KnobKeeper(index, driver, self._lease_ended)
             for index, driver in enumerate(node.drivers)
@@ -139,7 +140,15 @@ class Agent:
             WireError: If it is no request that a client of this version makes.
             CapabilityError: If it is not allowed, or cannot be done.
             KnobError: If a value is not accepted.
+            ConnectionError: If the agent ends: its clients find their leases ended with it, and
+                take them again from the next one.
         """
+        answer = self._answer(session, request)
+        if self._closing:
+            raise ConnectionAbortedError("the node agent ends")
+        return answer
+
+    def _answer(self, session: Session, request: Message) -> Answer:
         do = _text(request, "do")
         if not session.greeted:
             if do != "hello":
@@ -277,9 +286,9 @@ class Agent:
             "lease ended",
             **_audited(lease),
             value=lease.entry.value,
-            restored=lease.entry.previous,
+            **({"restored": lease.entry.previous} if lease.restored else {}),
             changes=lease.changes,
-            seconds=round(time.time() - lease.since, 3),
+            seconds=round(time.monotonic() - lease.began, 3),
             why=lease.ended,
         )
 
@@ -441,6 +450,7 @@ class Agent:
 
     def close(self, why: str) -> None:
         """End all leases: every knob has its previous value again."""
+        self._closing = True
         for keeper in self._keepers.values():
             keeper.close(why)
         self._audit.write("agent ended", why=why)

@@ -18,7 +18,7 @@ from zeus.device import Gpu
 from zeus.device._base import GpuDriver
 from zeus.device._hold import KnobRange, knob_setter, read_knob, rewrite_power_limit, shared_journal
 from zeus.device._records import KNOBS, POWER_LIMIT, Entry, Value
-from zeus.errors import CapabilityError, KnobError
+from zeus.errors import CapabilityError, KnobError, Reason
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +36,7 @@ class Lease:
         since: When it began, in seconds since 1970.
         changes: How often its value was changed since.
         ended: Why it has ended; empty while it is in force.
+        restored: Whether its end has restored `entry.previous`; no lease above it, no refusal.
     """
 
     gpu: GpuName
@@ -48,6 +49,7 @@ class Lease:
     began: float = field(default_factory=time.monotonic)
     changes: int = 0
     ended: str = ""
+    restored: bool = False
 
     @property
     def expires(self) -> float:
@@ -89,6 +91,7 @@ class KnobKeeper:
         self._range = KnobRange(self.gpu)
         self._leases: dict[str, Lease] = {}
         self._ceilings: dict[str, Entry] = {}  # holds of the agent itself, below all leases
+        self._closed = False
         #: Whether a value could not be restored, and is to be tried again.
         self.failed = False
 
@@ -116,23 +119,41 @@ class KnobKeeper:
         """Set a knob for a client.
 
         Raises:
-            CapabilityError: If the GPU refuses.
+            CapabilityError: If the GPU refuses, or the hold cannot be recorded.
             KnobError: If the driver does not accept the value.
+            ConnectionError: If the agent ends.
         """
-        with self._section:
+        with self._section, _recording():
+            self._check_open()
             entry = self._journal.push(knob, value, lambda: read_knob(self.gpu, knob))
             lease = Lease(self.name, knob, peer, entry, bounds.longest)
             self._leases[lease.id] = lease
             return lease
 
     def change(self, lease: Lease, value: Value) -> bool:
-        """Set the knob of a lease again; returns whether the value is in force."""
-        with self._section:
+        """Set the knob of a lease again; returns whether the value is in force.
+
+        Raises:
+            As `hold`.
+        """
+        with self._section, _recording():
+            self._check_open()
             if lease.ended:
                 return False
             in_force = self._journal.change(lease.knob, lease.entry, value)
             lease.changes += 1
+            if (above := self._next_above(lease)) is not None:
+                above.entry.previous = value
             return in_force
+
+    def _next_above(self, lease: Lease) -> Lease | None:
+        order = lease.entry.order
+        above = [
+            each
+            for each in self._leases.values()
+            if each.knob == lease.knob and each.entry.order > order
+        ]
+        return min(above, key=lambda each: each.entry.order, default=None)
 
     def above(self, lease: Lease) -> Lease | Entry | None:
         """Return what is in force in place of a lease; `None` if the lease is."""
@@ -150,8 +171,11 @@ class KnobKeeper:
                 return
             lease.ended = why
             self._leases.pop(lease.id, None)
+            if (above := self._next_above(lease)) is not None:
+                above.entry.previous = lease.entry.previous
             try:
                 self._journal.pop(lease.knob, lease.entry.id)
+                lease.restored = above is None
             except (CapabilityError, KnobError, OSError) as error:
                 self.failed = True
                 logger.error("could not restore the %s of %s: %s", lease.knob, self.gpu, error)
@@ -207,17 +231,21 @@ class KnobKeeper:
         """Keep knobs at or below the operator's ceilings, also when no client holds them."""
         with self._section:
             for knob in KNOBS:
-                with suppress(CapabilityError, KnobError, OSError), self._below_all(knob):
-                    old = self._ceilings.pop(knob, None)
-                    if old is not None:
-                        self._journal.pop(knob, old.id)
-                    value = self._ceiling(knob, ceilings.get(knob, math.inf))
-                    if value is not None:
-                        self._ceilings[knob] = self._journal.push(
-                            knob,
-                            value,
-                            lambda knob=knob: read_knob(self.gpu, knob),  # type: ignore[misc]
-                        )
+                try:
+                    self._limit(knob, ceilings.get(knob, math.inf))
+                except (CapabilityError, KnobError, OSError) as error:
+                    logger.error("no ceiling on the %s of %s: %s", knob, self.gpu, error)
+
+    def _limit(self, knob: str, highest: float) -> None:
+        with self._below_all(knob):
+            old = self._ceilings.pop(knob, None)
+            if old is not None:
+                self._journal.pop(knob, old.id)
+            value = self._ceiling(knob, highest)
+            if value is not None:
+                self._ceilings[knob] = self._journal.push(
+                    knob, value, lambda: read_knob(self.gpu, knob)
+                )
 
     def _ceiling(self, knob: str, highest: float) -> Value:
         """Return the value that keeps a knob at or below a ceiling; `None` if it is already."""
@@ -238,9 +266,9 @@ class KnobKeeper:
     def _below_all(self, knob: str) -> Iterator[None]:
         """Lift the leases on a knob, and let them begin again above what the body holds."""
         lifted = [lease for lease in self.leases() if lease.knob == knob]
-        for lease in reversed(lifted):
-            self._journal.pop(knob, lease.entry.id)
         try:
+            for lease in reversed(lifted):
+                self._journal.pop(knob, lease.entry.id)
             yield
         finally:
             for lease in lifted:
@@ -249,7 +277,28 @@ class KnobKeeper:
                 )
 
     def close(self, why: str) -> None:
-        """End all leases, and the ceilings."""
-        for lease in reversed(self.leases()):
-            self.end(lease, why)
-        self.limit({})
+        """End all leases, and the ceilings; none begins from now on."""
+        with self._section:
+            self._closed = True
+            for lease in reversed(self.leases()):
+                self.end(lease, why)
+            self.limit({})
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConnectionAbortedError("the node agent ends")
+
+
+@contextmanager
+def _recording() -> Iterator[None]:
+    """Say what it means for a client that the record cannot be written."""
+    try:
+        yield
+    except ConnectionError:
+        raise
+    except OSError as error:
+        raise CapabilityError(
+            Reason.BLOCKED,
+            f"the node agent cannot record the change, so it makes none: {error}",
+            "an administrator can make room for its records, in /run/zeus",
+        ) from None
