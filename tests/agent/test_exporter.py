@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,61 @@ def test_of_two_leases_on_a_knob_the_one_in_force_is_shown(rig: AgentRig):
     second.hear()
     ((labels, held),) = parsed(rig.zeus("export", "--once"))["zeus_gpu_held_power_limit_watts"]
     assert (labels["pid"], held) == (str(second.pid), 180.0)
+
+
+def test_an_exporter_that_was_there_before_the_agent_finds_it(make_rig: MakeAgentRig):
+    rig = make_rig()
+    # It cannot load the driver's library, so that all GPUs are those of the agent.
+    with exporting(rig, LD_LIBRARY_PATH="") as url:
+        before = page(url)
+        assert "zeus_gpu_power_watts" not in before
+        rig.start()
+        rig.client(HOLD).hear()
+        wait_until(lambda: "zeus_gpu_power_watts" in page(url))
+        ((labels, held),) = page(url)["zeus_gpu_held_power_limit_watts"]
+    assert (labels["user"], held) == (str(ALICE), 200.0)
+
+
+def test_an_agent_that_does_not_answer_delays_a_scrape_for_a_second_only(rig: AgentRig):
+    client = rig.client(
+        "from zeus.telemetry._holders import Holders\nholders = Holders(node.current_node())\n"
+        "say(holders.read()[1])\nheard()\nsay(holders.read())"
+    )
+    assert client.hear() == ""
+    assert rig.agent is not None
+    rig.agent.send_signal(signal.SIGSTOP)
+    client.tell()
+    assert client.hear() == [{}, "the node agent did not answer within 1 s"]
+    rig.agent.send_signal(signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def exporting(rig: AgentRig, **variables: str) -> Iterator[str]:
+    """Run `zeus export` beside an agent; yields the address of its page."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "zeus", "export", "--listen", "127.0.0.1:0"],
+        env={
+            **os.environ,
+            **rig.environment,
+            "PYTHONPATH": PYTHONPATH,
+            "ZEUS_AGENT": str(rig.socket),
+            "ZEUS_STATE_DIR": str(rig.folder / "exporter-state"),
+            **variables,
+        },
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().split()[-1]
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def page(url: str) -> Samples:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return parsed(answer.read().decode())
 
 
 # The exporter of the agent.

@@ -18,8 +18,9 @@ from zeus.cli._parser import LOOPBACK, UsageError, add_listen_option, number
 from zeus.cli._terminal import Console
 from zeus.device import current_node
 from zeus.errors import TelemetryError
-from zeus.telemetry._collection import Telemetry
+from zeus.telemetry._collection import MetricCollector, Telemetry
 from zeus.telemetry._http import MetricsServer
+from zeus.telemetry._machine import MachineTelemetry
 from zeus.telemetry._text_file import TextFile, checked_path
 from zeus.telemetry._text_format import TextFormat
 
@@ -83,7 +84,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.once and (arguments.listen or arguments.every):
         raise UsageError("--once publishes a single time, so it takes no --listen and no --every")
     path = None if arguments.text_file is None else _checked(arguments.text_file)
-    telemetry = Telemetry(current_node(), continuous=not arguments.once, version=__version__)
+    telemetry: MetricCollector
+    if arguments.once:
+        telemetry = Telemetry(current_node(), continuous=False, version=__version__)
+    else:
+        telemetry = MachineTelemetry(__version__)
     try:
         if arguments.once:
             _publish_once(telemetry, path)
@@ -107,14 +112,14 @@ def dashboard() -> str:
     return (folder / "zeus-node.json").read_text(encoding="utf-8")
 
 
-def _publish_once(telemetry: Telemetry, path: Path | None) -> None:
+def _publish_once(telemetry: MetricCollector, path: Path | None) -> None:
     if path is None:
         sys.stdout.write(TextFormat().text(telemetry.collect()))
     else:
         TextFile(path, telemetry).write()
 
 
-def _publish(arguments: argparse.Namespace, telemetry: Telemetry, path: Path | None) -> None:
+def _publish(arguments: argparse.Namespace, telemetry: MetricCollector, path: Path | None) -> None:
     console = Console(sys.stdout)
     with _ended(arguments.until_stdin_ends) as end, contextlib.ExitStack() as stack:
         if arguments.listen is not None or path is None:

@@ -129,6 +129,13 @@ def current_node() -> Node:
         return _discovered[key]
 
 
+def rediscovered_node() -> Node:
+    """Discover this machine again, and return it; those who have the previous node keep it."""
+    with _lock:
+        _discovered.clear()
+        return current_node()
+
+
 @contextmanager
 def override(node: Node) -> Iterator[Node]:
     """Replace this machine by a node, for all threads."""

@@ -40,6 +40,16 @@ class Source(Protocol):
         """End background work."""
 
 
+class MetricCollector(Protocol):
+    """Collects metrics whenever it is asked."""
+
+    def collect(self) -> list[Family]:
+        """Read everything now."""
+
+    def close(self) -> None:
+        """End background work."""
+
+
 SOURCES: list[Callable[[Node], Source]] = [lambda _: TrainingSource()]
 """Makers of the sources of each exporter; each is given the node."""
 

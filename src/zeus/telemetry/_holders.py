@@ -12,12 +12,16 @@ from zeus.device import Node
 from zeus.device._agent_client import AgentLostError
 from zeus.device._agent_gpu import NodeAgent
 from zeus.device._agent_wire import implausible_answer
+from zeus.device._guard import Guard
 from zeus.device._record_places import places
 from zeus.device._records import Entry, Stacks, record_name, recorded_stacks
 from zeus.errors import CapabilityError
 from zeus.telemetry._owners import OWNER_LABELS, Owner, owner_in
 
 _COARSE = 0.1  # seconds
+_AGENT_TIMEOUT = (
+    1.0  # seconds: Prometheus waits for ten by default, an agent answers in less than 1 ms
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Holders:
         self._stacks: dict[str, Stacks] = {}
         self._error = ""
         self._agent = node.agent
+        self._guard = Guard("the node agent", _AGENT_TIMEOUT)
 
     def read(self) -> tuple[dict[str, tuple[Holder, ...]], str]:
         """Return the holds in force by key of the GPU, and why some are unknown, if so.
@@ -70,13 +75,19 @@ class Holders:
         found |= {gpu.key: _in_force(gpu.held, processes) for gpu in self._private}
         if self._agent is None:
             return found, self._error
-        leases, error = _leases(self._agent)
+        leases, error = self._leases(self._agent)
         for key, holders in leases.items():
             # The agent's own record of a lease names the agent as its holder.
             leased = {holder.knob for holder in holders}
             others = (each for each in found.get(key, ()) if each.knob not in leased)
             found[key] = (*others, *holders)
         return found, "; ".join(filter(None, (self._error, error)))
+
+    def _leases(self, agent: NodeAgent) -> tuple[dict[str, tuple[Holder, ...]], str]:
+        try:
+            return self._guard.call(lambda: _leases(agent))
+        except CapabilityError as error:
+            return {}, error.detail
 
 
 def _leases(agent: NodeAgent) -> tuple[dict[str, tuple[Holder, ...]], str]:

@@ -8,7 +8,7 @@ from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any
 
 from zeus.errors import TelemetryError
-from zeus.telemetry._collection import Telemetry
+from zeus.telemetry._collection import MetricCollector
 from zeus.telemetry._text_format import CONTENT_TYPE, TextFormat
 
 _IDLE = 300.0  # seconds after which an unused connection is closed
@@ -38,7 +38,7 @@ class MetricsServer(ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 64
 
-    def __init__(self, host: str, port: int, telemetry: Telemetry) -> None:
+    def __init__(self, host: str, port: int, telemetry: MetricCollector) -> None:
         self._telemetry = telemetry
         self._format = TextFormat()
         self._connections = threading.BoundedSemaphore(_MAX_CONNECTIONS)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from zeus.errors import TelemetryError
 from zeus.state._files import write_atomically
-from zeus.telemetry._collection import Telemetry
+from zeus.telemetry._collection import MetricCollector
 from zeus.telemetry._text_format import TextFormat
 
 _SUFFIX = ".prom"
@@ -21,7 +21,7 @@ class TextFile:
         telemetry: Reads the node.
     """
 
-    def __init__(self, path: Path, telemetry: Telemetry) -> None:
+    def __init__(self, path: Path, telemetry: MetricCollector) -> None:
         self._path = path
         self._telemetry = telemetry
         self._format = TextFormat()
