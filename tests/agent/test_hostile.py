@@ -240,6 +240,24 @@ def test_the_ceiling_holds_before_between_and_after_leases(make_rig):
     assert rig.limit() == DEFAULT_LIMIT
 
 
+def test_a_child_that_floods_the_connection_of_its_parent_keeps_no_lease(rig: AgentRig):
+    client = rig.client(
+        "from zeus.device._agent_wire import encoded\n"
+        "hold = gpus[0].hold(power_limit=200)\nhold.acquire()\n"
+        "own = os.dup(gpus[0].driver.client._socket.fileno())\n"
+        "if not os.fork():\n"
+        "    connection = socket.socket(fileno=own)\n"
+        "    while True:\n"
+        "        connection.sendall(encoded({'do': 'beat'}))\n"
+        "        connection.recv(1 << 16)\n"
+        "say(0)\nheard()\nos.kill(os.getpid(), signal.SIGKILL)"
+    )
+    client.hear()
+    assert rig.limit() == 200.0
+    client.tell()
+    rig.wait_for_limit(DEFAULT_LIMIT)
+
+
 def test_connections_beyond_all_limits_hinder_no_other_user(rig: AgentRig):
     client = rig.client(
         "import resource, socket\n"

@@ -20,7 +20,15 @@ from pathlib import Path
 
 from zeus.agent._agent import Agent, Session
 from zeus.agent._peer import credentials, peer_of, process_descriptor
-from zeus.device._agent_wire import Inbox, WireError, encode_error, send
+from zeus.device._agent_wire import (
+    SOON,
+    Inbox,
+    WireError,
+    encode_error,
+    receive_now,
+    send,
+    set_time_limit,
+)
 from zeus.errors import CapabilityError, KnobError, Reason, ZeusError
 
 logger = logging.getLogger(__name__)
@@ -31,6 +39,7 @@ _MAX_REQUEST = 1 << 14  # bytes
 _SEND_TIMEOUT = 5.0  # seconds for a client to read an answer
 _GREETING_TIMEOUT = 10.0  # seconds for a client to say who it is
 _RETRY_PAUSE = 1.0  # seconds
+_CHECK_PERIOD = 0.5  # seconds: whether the process of a client that never pauses still runs
 _BACKLOG = 256
 
 
@@ -230,7 +239,7 @@ class _Conversation:
         self._session = session
         self._connection = connection
         self._process = process
-        connection.settimeout(_SEND_TIMEOUT)
+        set_time_limit(connection, _SEND_TIMEOUT)
 
     def run(self) -> str:
         """Answer requests; returns why the conversation ended."""
@@ -244,15 +253,24 @@ class _Conversation:
     def _converse(self, poll: select.poll) -> str:
         inbox = Inbox(_MAX_REQUEST)
         heard = time.monotonic()
+        checked = heard
+        quick = False  # whether the client asks one thing after the other
         while True:
-            ready = {descriptor for descriptor, _ in poll.poll(self._pause(heard))}
-            if self._process in ready:
-                return "its process ended"
-            if self._connection.fileno() in ready:
-                try:
-                    received = self._connection.recv(_MAX_REQUEST)
-                except OSError as error:
-                    return f"its connection failed: {error}"
+            waits = time.perf_counter()
+            try:
+                received = receive_now(self._connection, waits + SOON) if quick else None
+                if received is None or heard - checked > _CHECK_PERIOD:
+                    checked = time.monotonic()
+                    pause = self._pause(heard) if received is None else 0.0
+                    ready = {descriptor for descriptor, _ in poll.poll(pause)}
+                    if self._process in ready:
+                        return "its process ended"
+                if received is None:
+                    received = receive_now(self._connection, 0.0)
+            except OSError as error:
+                return f"its connection failed: {error}"
+            quick = time.perf_counter() - waits < SOON
+            if received is not None:
                 if not received:
                     return "its connection was closed"
                 inbox.add(received)
@@ -298,7 +316,7 @@ class _Conversation:
 
 def _try_to_refuse(connection: socket.socket, error: CapabilityError) -> None:
     with contextlib.suppress(OSError):
-        connection.settimeout(0.2)
+        set_time_limit(connection, 0.2)
         send(connection, {"error": encode_error(error)})
     connection.close()
 

@@ -17,7 +17,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from zeus.device._agent_wire import PROTOCOL, Inbox, Message, WireError, decode_error, receive, send
+from zeus.device._agent_wire import (
+    PROTOCOL,
+    Inbox,
+    Message,
+    WireError,
+    decode_error,
+    receive,
+    receive_soon,
+    send,
+    set_time_limit,
+)
 from zeus.errors import CapabilityError, Reason
 
 logger = logging.getLogger(__name__)
@@ -61,7 +71,7 @@ class AgentClient:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             _connect(connection, str(self.path))
-            connection.settimeout(_CONNECT_TIMEOUT)
+            set_time_limit(connection, _CONNECT_TIMEOUT)
             # An agent that admits nobody of this user may have said so and closed already.
             with contextlib.suppress(BrokenPipeError):
                 send(connection, {"do": "hello", "protocol": PROTOCOL})
@@ -69,7 +79,7 @@ class AgentClient:
             hello, descriptors = receive(connection, self._inbox)
             if "error" in hello:
                 raise decode_error(hello["error"])
-            connection.settimeout(_ANSWER_TIMEOUT)
+            set_time_limit(connection, _ANSWER_TIMEOUT)
         except BaseException as error:
             connection.close()
             if isinstance(error, TimeoutError | WireError):
@@ -96,7 +106,7 @@ class AgentClient:
             connection = self._ready()
             try:
                 send(connection, {"do": do, **fields})
-                answer, _ = receive(connection, self._inbox)
+                answer = receive_soon(connection, self._inbox)
             except BaseException as error:
                 # The answer may still come: this connection is out of step.
                 self._lose()

@@ -8,9 +8,12 @@ or `error`. File descriptors travel beside the answer they belong to.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import Any, NoReturn
 
@@ -27,6 +30,9 @@ from zeus.errors import CapabilityError, KnobError, Reason
 
 PROTOCOL = 1
 """Version of the messages. An agent answers clients of its own version only."""
+
+SOON = 250e-6
+"""Seconds for which a process tries to receive what it expects, before it sleeps."""
 
 MAX_BYTES = 1 << 20
 _LENGTH = struct.Struct("!I")
@@ -99,11 +105,10 @@ class Inbox:
 def send(connection: socket.socket, message: Message, descriptors: Sequence[int] = ()) -> None:
     """Send a message, with copies of file descriptors."""
     raw = encoded(message)
-    if not descriptors:
+    with _time_limit():
+        if descriptors:
+            raw = raw[socket.send_fds(connection, [raw], list(descriptors)) :]
         connection.sendall(raw)
-        return
-    sent = socket.send_fds(connection, [raw], list(descriptors))
-    connection.sendall(raw[sent:])
 
 
 def receive(connection: socket.socket, inbox: Inbox) -> tuple[Message, list[int]]:
@@ -112,16 +117,67 @@ def receive(connection: socket.socket, inbox: Inbox) -> tuple[Message, list[int]
     Raises:
         WireError: If the bytes are no message.
         ConnectionError: If the other side has closed the connection.
-        OSError: If receiving fails, or takes longer than the socket's timeout.
+        OSError: If receiving fails, or takes longer than the socket's time limit.
     """
     descriptors: list[int] = []
     while (message := inbox.next()) is None:
-        received, more, _, _ = socket.recv_fds(connection, 1 << 16, _MAX_DESCRIPTORS)
+        with _time_limit():
+            received, more, _, _ = socket.recv_fds(connection, 1 << 16, _MAX_DESCRIPTORS)
         descriptors += more
-        if not received:
-            raise ConnectionResetError("the connection was closed")
-        inbox.add(received)
+        _take(received, inbox)
     return message, descriptors
+
+
+def receive_soon(connection: socket.socket, inbox: Inbox) -> Message:
+    """Wait for a message that is expected within microseconds, without descriptors.
+
+    A process that sleeps until it is woken waits several times as long, on an idle machine for
+    almost a millisecond: so this one tries for a moment first.
+
+    Raises:
+        As `receive`.
+    """
+    until = time.perf_counter() + SOON
+    while (message := inbox.next()) is None:
+        received = receive_now(connection, until)
+        if received is None:
+            with _time_limit():
+                received = connection.recv(1 << 16)
+        _take(received, inbox)
+    return message
+
+
+def receive_now(connection: socket.socket, until: float) -> bytes | None:
+    """Return bytes that arrive before an instant of `time.perf_counter()`, without sleeping."""
+    while True:
+        try:
+            return connection.recv(1 << 14, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            if time.perf_counter() > until:
+                return None
+            os.sched_yield()  # to the other side, if they share a core
+
+
+def _take(received: bytes, inbox: Inbox) -> None:
+    if not received:
+        raise ConnectionResetError("the connection was closed")
+    inbox.add(received)
+
+
+def set_time_limit(connection: socket.socket, seconds: float) -> None:
+    """Limit how long a blocking socket waits; the kernel does, without a call more per message."""
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        limit = struct.pack("@ll", int(seconds), int(seconds % 1 * 1e6))
+        connection.setsockopt(socket.SOL_SOCKET, option, limit)
+    connection.setblocking(True)
+
+
+@contextmanager
+def _time_limit() -> Iterator[None]:
+    try:
+        yield
+    except BlockingIOError:
+        raise TimeoutError("timed out") from None
 
 
 # --- errors -------------------------------------------------------------------------------------
