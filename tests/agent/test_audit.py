@@ -81,3 +81,21 @@ def test_a_line_that_a_full_disk_cuts_short_spoils_no_other(tmp_path, monkeypatc
         audit.write("two")
     audit.write("three")
     assert [json.loads(line)["event"] for line in path.read_text().splitlines()] == ["one", "three"]
+
+
+def test_refusals_of_one_user_push_nothing_out_of_the_log(tmp_path, monkeypatch):
+    path = tmp_path / "audit.jsonl"
+    audit = Audit(path, max_bytes=10_000)
+    now = [100.0]
+    monkeypatch.setattr("zeus.agent._audit.time.monotonic", lambda: now[0])
+    audit.write("lease began")
+    for _ in range(10_000):
+        audit.refused(21_000, why="not allowed")
+    audit.refused(21_001, why="of another user")
+    now[0] += 61
+    audit.refused(21_000, why="later")
+    events = list(read_audit(path))
+    assert events[0]["event"] == "lease began"
+    assert len(events) == 1 + 30 + 1 + 1
+    assert "left_out" not in events[-2]
+    assert events[-1]["left_out"] == 10_000 - 30

@@ -299,3 +299,10 @@ def test_an_agent_with_few_descriptors_serves_those_it_has(make_rig):
         each.close()
     wait_until(lambda: len(os.listdir(f"/proc/{rig.agent.pid}/fd")) < few)  # noqa: PTH208
     assert still_serves(rig)
+
+
+def test_a_refusal_is_logged_with_what_was_wanted_and_a_question_is_not(rig: AgentRig):
+    rig.ask("say(gpus[0].support(Capability.SET_POWER_LIMIT).available)", EVE)
+    rig.ask("say(outcome(gpus[0].hold(power_limit=200).acquire))", EVE)
+    refused = [event for event in rig.events() if event["event"] == "refused"]
+    assert [event["value"] for event in refused] == [200.0]

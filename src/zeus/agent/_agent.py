@@ -97,7 +97,7 @@ class Agent:
         """Begin a session; `None` if the policy does not let this process in."""
         peer = replace(peer, slurm_job=peer.slurm_job or self._jobs.only_job_of(peer.uid))
         if not self.policy.admits(peer, self._trusted(peer)):
-            self._audit.write("refused", who=peer.to_dict(), why="not admitted by the policy")
+            self._audit.refused(peer.uid, who=peer.to_dict(), why="not admitted by the policy")
             return None
         session = Session(peer)
         with self._lock:
@@ -271,7 +271,7 @@ class Agent:
         keeper, knob = self._keeper(request), _text(request, "knob")
         if knob not in KNOBS:
             raise KnobError(f"a knob must be one of {', '.join(KNOBS)}, but got {knob!r:.40}")
-        self._bounds(session.peer, keeper, knob)
+        self._bounds(session.peer, keeper, knob)  # a question, so a refusal is not for the log
         keeper.probe(knob)
 
     def _lease(self, session: Session, request: Message) -> Lease | str:
@@ -293,7 +293,11 @@ class Agent:
         )
 
     def _allowed(self, peer: Peer, keeper: KnobKeeper, knob: str, value: Value) -> Bounds:
-        bounds = self._bounds(peer, keeper, knob)
+        try:
+            bounds = self._bounds(peer, keeper, knob)
+        except CapabilityError as error:
+            self._refused(peer, keeper.name, knob, value, error.detail)
+            raise
         refusal = bounds.refusal(knob, value)
         if refusal:
             self._refused(peer, keeper.name, knob, value, refusal)
@@ -305,7 +309,6 @@ class Agent:
         bounds = self.policy.bounds(peer, keeper.name, knob, own, self._trusted(peer))
         if bounds is None:
             why = f"the node agent's policy does not let {peer.user} set the {knob} of {keeper.gpu}"
-            self._refused(peer, keeper.name, knob, None, why)
             raise CapabilityError(
                 Reason.NO_PERMISSION,
                 why,
@@ -315,8 +318,8 @@ class Agent:
         return bounds
 
     def _refused(self, peer: Peer, gpu: GpuName, knob: str, value: Value, why: str) -> None:
-        self._audit.write(
-            "refused", who=peer.to_dict(), gpu=gpu.index, knob=knob, value=value, why=why
+        self._audit.refused(
+            peer.uid, who=peer.to_dict(), gpu=gpu.index, knob=knob, value=value, why=why
         )
 
     def _keeper(self, request: Message) -> KnobKeeper:
@@ -351,7 +354,7 @@ class Agent:
     def _revoke(self, session: Session, request: Message) -> Any:
         peer = session.peer
         if not self.policy.operator(peer, self._trusted(peer)):
-            self._audit.write("refused", who=peer.to_dict(), why="not an operator")
+            self._audit.refused(peer.uid, who=peer.to_dict(), why="not an operator")
             raise CapabilityError(
                 Reason.NO_PERMISSION, f"{peer.user} is not an operator of this node agent"
             )
@@ -408,7 +411,7 @@ class Agent:
 
     def _root_only(self, session: Session, what: str) -> None:
         if session.peer.uid not in self._trusted(session.peer):
-            self._audit.write("refused", who=session.peer.to_dict(), why=f"may not {what}")
+            self._audit.refused(session.peer.uid, who=session.peer.to_dict(), why=f"may not {what}")
             raise CapabilityError(
                 Reason.NO_PERMISSION, f"only root may {what}, but {session.peer.user} asked"
             )

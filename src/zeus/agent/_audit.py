@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 MAX_BYTES = 16 << 20
 _KEPT = 4  # older logs beside the current one
+_REFUSALS, _REFUSALS_PERIOD = 30, 60.0  # lines of one user, within so many seconds
+_MAX_USERS = 1024  # whose refusals are counted
 
 
 class Audit:
@@ -40,6 +42,25 @@ class Audit:
         self._file: int | None = None
         self._size = 0
         self._failed = False
+        self._refused: dict[int, tuple[float, int]] = {}  # by user: begin of the period, how many
+
+    def refused(self, uid: int, **fields: Any) -> None:
+        """Append a refusal, unless there were many of this user just now.
+
+        Whoever may do nothing could push all else out of the log otherwise. The next line of the
+        user says how many were left out.
+        """
+        now = time.monotonic()
+        with self._lock:
+            begin, count = self._refused.get(uid, (now, 0))
+            left_out = 0
+            if now - begin > _REFUSALS_PERIOD:
+                begin, left_out, count = now, max(0, count - _REFUSALS), 0
+            if len(self._refused) >= _MAX_USERS:
+                self._refused.clear()
+            self._refused[uid] = begin, count + 1
+        if count < _REFUSALS:
+            self.write("refused", **fields, **({"left_out": left_out} if left_out else {}))
 
     def write(self, event: str, **fields: Any) -> None:
         """Append an event, with the time."""
