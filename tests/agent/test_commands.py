@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 from tests.agent.rig import ALICE, BOB, DEFAULT_LIMIT, POLICY, AgentRig, needs_root
+from tests.device.clients import PYTHONPATH
 
 from simulated_drivers import GpuSpec
 from zeus.agent._agent import Agent
@@ -34,6 +38,33 @@ def test_leases_show_who_holds_what_and_since_when(rig: AgentRig):
     assert "200 W" in text
     assert "400 W" in text
     assert "1" in rig.zeus("agent", "status")
+
+
+def test_env_shows_each_lease_once_and_the_ceiling_as_what_it_is(rig: AgentRig):
+    assert rig.agent is not None
+    assert rig.agent.stderr is not None
+    rig.policy.write_text(POLICY + "[[ceiling]]\npower_limit = 300\n")
+    rig.agent.send_signal(signal.SIGHUP)
+    rig.agent.stderr.readline()
+    client = rig.client(HOLD.format(200))
+    client.hear()
+    done = subprocess.run(
+        [sys.executable, "-m", "zeus", "env"],
+        env={
+            **os.environ,
+            **rig.environment,
+            "PYTHONPATH": PYTHONPATH,
+            "ZEUS_AGENT": str(rig.socket),
+            "ZEUS_STATE_DIR": str(rig.folder / "agent-state"),  # as on a machine: one for all
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    shown = done.stdout.partition("Settings changed")[2]
+    assert shown.count("200 W") == 1
+    assert f"leased by {ALICE}" in shown
+    assert shown.count("ceiling of the node agent; 400 W") == 1
 
 
 def test_a_revoked_lease_is_ended_and_its_holder_goes_on(rig: AgentRig):

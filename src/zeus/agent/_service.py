@@ -107,13 +107,14 @@ class Service:
         self._listener = _listener(path, mode, group)
         _raise_descriptor_limit()
 
-    def run(self, reload: Callable[[], None]) -> None:
-        """Serve until SIGTERM or SIGINT; call `reload` on SIGHUP."""
+    def run(self, reload: Callable[[], None], on_start: Callable[[], None] = lambda: None) -> None:
+        """Serve until SIGTERM or SIGINT; call `reload` on SIGHUP, `on_start` when they may come."""
         self._reload = reload
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
         poll.register(self._wake_reader, select.POLLIN)
         with self._signals():
+            on_start()
             while not self._stopped:
                 # Woken by nothing but clients and signals, unless there is something to retry.
                 pause = _RETRY_PAUSE * 1e3 if self._agent.failing() else None
@@ -182,7 +183,9 @@ class Service:
             connection.close()
             return
         with self._lock:
-            full = self._clients.total() >= _MOST_CLIENTS or self._clients[uid] >= _MOST_PER_USER
+            # Whoever fills the agent with several users must not lock its operator out.
+            others = self._clients.total() - self._clients[0]
+            full = (uid and others >= _MOST_CLIENTS) or self._clients[uid] >= _MOST_PER_USER
             if not full:
                 self._clients[uid] += 1
         if full:

@@ -210,9 +210,12 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.export is not None:
             exporter = Exporter(arguments.export, path, arguments.export_user)
             exporter.start()
-        print_message(f"node agent at {path}, {len(node.drivers)} GPUs", "note")
+
+        def ready() -> None:
+            print_message(f"node agent at {path}, {len(node.drivers)} GPUs", "note")
+
         try:
-            service.run(reload)
+            service.run(reload, ready)
         finally:
             if exporter is not None:
                 exporter.end()
@@ -347,7 +350,7 @@ def _event_line(event: dict[str, Any]) -> str:
         for name in ("before", "after", "value", "restored"):
             if name in event:
                 parts.append(f"{name} {show_value(knob, event[name])}")
-    parts += [f"{name} {event[name]}" for name in ("job", "why") if name in event]
+    parts += [f"{name} {event[name]}" for name in ("job", "why", "left_out") if name in event]
     return "  ".join(parts)
 
 

@@ -25,6 +25,7 @@ With `--json`, one object with these keys:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import os
 import platform
@@ -225,33 +226,52 @@ class Report:
         return [console.style("Cannot be used", "bold"), *console.table(cells, indent="  ")]
 
     def _hold_block(self, console: Console) -> list[str]:
-        names = gpu_names(self.node)
+        names, leases = gpu_names(self.node), _leases(self.node)
+        agent = _agent_process(self.node)
+        leased = {(_record(lease), lease["knob"], str(lease["value"])) for lease in leases}
         rows = [
             (
                 names.get(hold.gpu, hold.gpu),
                 hold.knob_name,
                 show_value(hold.knob, hold.entry.value),
-                f"set by process {hold.entry.pid}; "
-                f"{show_value(hold.knob, hold.entry.previous)} is restored when it ends"
-                if not hold.abandoned
-                else f"left by process {hold.entry.pid}; run `zeus restore`",
+                f"left by process {hold.entry.pid}; run `zeus restore`"
+                if hold.abandoned
+                else f"{'ceiling of the node agent' if own else f'set by process {hold.entry.pid}'}"
+                f"; {show_value(hold.knob, hold.entry.previous)} is restored when it ends",
             )
             for hold in self.holds
+            # Its record of a lease is shown with who has it.
+            if not (own := hold.entry.pid == agent)
+            or (hold.gpu, hold.knob, str(hold.entry.value)) not in leased
         ]
         rows += [
             (
-                names.get(record_name(lease["gpu"]["key"]), lease["gpu"]["name"]),
+                names.get(_record(lease), lease["gpu"]["name"]),
                 lease["knob"].replace("_", " "),
                 show_value(lease["knob"], lease["value"]),
                 f"leased by {lease['holder']['user']}, process {lease['holder']['pid']}; "
                 f"{show_value(lease['knob'], lease['previous'])} is restored when it ends",
             )
-            for lease in _leases(self.node)
+            for lease in leases
         ]
         if not rows:
             return []
+        order = list(names.values())
+        rows.sort(key=lambda row: order.index(row[0]) if row[0] in order else len(order))
         title = console.style("Settings changed under a hold", "bold")
         return [title, *console.table(rows, indent="  ")]
+
+
+def _record(lease: dict[str, Any]) -> str:
+    return record_name(lease["gpu"]["key"])
+
+
+def _agent_process(node: Node) -> int | None:
+    """Return the process of the node's agent, if it answers."""
+    with contextlib.suppress(CapabilityError, KnobError, OSError, KeyError, TypeError):
+        if node.agent is not None:
+            return int(node.agent.client.request("status")["pid"])
+    return None
 
 
 def _leases(node: Node) -> list[dict[str, Any]]:
