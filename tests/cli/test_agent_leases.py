@@ -26,8 +26,8 @@ def lease(knob: str, value: object, user: str, since: float, **holder: object) -
 def test_the_latest_lease_on_a_knob_is_in_force():
     found = holders(
         [
-            lease("power_limit", 200.0, "bob", 2.0, slurm_job="12"),
-            lease("power_limit", 150.0, "alice", 1.0),
+            lease("power_limit", 150.0, "alice", 4.0),
+            lease("power_limit", 200.0, "bob", 2.0, slurm_job="12"),  # the clock was set back
             lease("graphics_clock", [900, 900], "al\x1bice", 3.0),
         ]
     )

@@ -50,7 +50,7 @@ def holders(leases: Any) -> dict[str, tuple[Holder, ...]]:
         LookupError, TypeError, ValueError: If these are no leases.
     """
     found: dict[str, dict[str, Holder]] = {}
-    for lease in sorted(leases, key=lambda lease: lease["since"]):
+    for lease in leases:  # in the order in which they began; the clock of `since` may be set back
         holder = lease["holder"]
         job = f", job {holder['slurm_job']}" if "slurm_job" in holder else ""
         found.setdefault(str(lease["gpu"]["key"]), {})[str(lease["knob"])] = Holder(

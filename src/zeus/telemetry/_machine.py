@@ -51,14 +51,17 @@ class MachineTelemetry:
         """Discover the machine again once it has an agent that lets this process in."""
         pause = _FIRST_PAUSE
         while not self._ended.wait(pause):
-            if agent_expected() and _agent_answers():
+            if not agent_expected():
+                continue
+            if _agent_answers() and (node := rediscovered_node()).agent is not None:
                 break
-            if agent_expected():  # it refuses or hangs: each attempt costs it something
-                pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, _LONGEST_PAUSE)  # each attempt costs the agent something
+        else:
+            return
         with self._lock:
             if not self._ended.is_set():
                 self._telemetry.close()
-                self._telemetry = Telemetry(rediscovered_node(), version=self._version)
+                self._telemetry = Telemetry(node, version=self._version)
                 logger.warning("a node agent was found; all devices were discovered again")
 
 
