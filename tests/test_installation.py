@@ -136,16 +136,20 @@ def test_an_extra_that_is_newer_than_the_installation_is_taken_from_the_clone(
 @pytest.fixture
 def namesake(tmp_path):
     """A wheel of another `zeus` that has some files of the names of ours, and some of its own."""
+    return another_zeus(tmp_path, "zeus/errors.py", "zeus/monitor/__init__.py")
+
+
+def another_zeus(folder, *overwritten, **more):
     theirs = b"raise ImportError('this is another zeus')\n"
     files = {
-        "zeus/errors.py": theirs,
-        "zeus/monitor/__init__.py": theirs,
+        **dict.fromkeys(overwritten, theirs),
         "zeus/monitor/their_own.py": b"",
+        **more,
         "zeus-0.16.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: zeus\nVersion: 0.16.0\n",
         "zeus-0.16.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\n"
         b"Tag: py3-none-any\n",
     }
-    return wheel(tmp_path / "zeus-0.16.0-py3-none-any.whl", "zeus-0.16.0.dist-info", files)
+    return wheel(folder / "zeus-0.16.0-py3-none-any.whl", "zeus-0.16.0.dist-info", files)
 
 
 def warned(environment: Environment) -> str:
@@ -172,6 +176,23 @@ def test_the_warning_of_another_zeus_names_the_command_that_leaves_ours(made_fro
     made_from_wheel.done(command)
     assert alone(made_from_wheel)
     assert not (made_from_wheel.packages / "zeus" / "monitor" / "their_own.py").exists()
+
+
+def test_commands_say_that_another_zeus_was_installed_over_this_one(made_from_wheel, tmp_path):
+    """Its `zeus/__init__.py` has taken the place of ours, and warns of nothing."""
+    their_package = {"zeus/__init__.py": b"__version__ = '0.16.0'\n"}
+    made_from_wheel.done(
+        f"pip install {another_zeus(tmp_path, 'zeus/monitor/__init__.py', **their_package)}"
+    )
+    assert made_from_wheel.run(f"{made_from_wheel.python} -W error -c 'import zeus'").stderr == ""
+    for command in ("env", "measure -- true", "--version"):
+        said = made_from_wheel.run(f"{made_from_wheel.python} -m zeus {command}")
+        assert said.returncode == 1
+        (line,) = said.stderr.splitlines()
+        assert line.startswith("zeus: error: the distribution `zeus` 0.16.0 is installed beside")
+    made_from_wheel.done(line.partition("To keep Zeus only: ")[2])
+    assert alone(made_from_wheel)
+    made_from_wheel.done(f"{made_from_wheel.python} -m zeus env")
 
 
 @pytest.mark.thorough

@@ -10,7 +10,14 @@ _NAMESAKES = ("zeus", "zeus_ml")
 
 
 def warn_about_namesake() -> None:
-    """Warn if another `zeus` is installed: its files and ours overwrite each other.
+    """Warn if another `zeus` is installed: its files and ours overwrite each other."""
+    found = namesake()
+    if found is not None:
+        warnings.warn(found, RuntimeWarning, stacklevel=3)
+
+
+def namesake() -> str | None:
+    """Return what to say of another `zeus` that is installed, and how to remove it.
 
     Checks directory names only; reading metadata would make every import slow.
     """
@@ -28,11 +35,9 @@ def warn_about_namesake() -> None:
             if distribution.lower().replace("-", "_") in _NAMESAKES:
                 from zeus._installation import remove_namesake  # noqa: PLC0415  (seldom needed)
 
-                warnings.warn(
+                return (
                     f"the distribution `{distribution}` {version} is installed beside "
                     "`zeus-energy`; both provide the package `zeus` and overwrite each other's "
-                    f"files. To keep Zeus only: {remove_namesake(distribution)}",
-                    RuntimeWarning,
-                    stacklevel=3,
+                    f"files. To keep Zeus only: {remove_namesake(distribution)}"
                 )
-                return
+    return None

@@ -80,6 +80,12 @@ def test_every_command_and_option_is_documented():
             assert re.search(rf"[`[| ]{option}\b", section[1]), f"zeus {name} {option} is missing"
 
 
+def test_the_list_of_commands_is_that_of_the_help():
+    text = DOCUMENTATION.read_text(encoding="utf-8")
+    listed = re.findall(r"^\| \[`zeus ([a-z-]+)`\]\(#zeus-\1\) \| (.*) \|$", text, re.M)
+    assert dict(listed) == COMMANDS
+
+
 def test_every_documented_option_exists():
     text = DOCUMENTATION.read_text(encoding="utf-8")
     known = {option for parser in subparsers().values() for option in options(parser)}
@@ -225,6 +231,13 @@ def test_a_full_disk_is_told_in_one_line():
     assert "No space left" in one_error_line(done)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_file_that_does_not_fit_is_named(capfd):
+    done = zeus_here(capfd, "frontier", "--simulate", "v100:imagenet:256", "--output", "/dev/full")
+    assert done.returncode == 1
+    assert "/dev/full: No space left" in one_error_line(done)
+
+
 def test_a_closed_stdout_is_no_error():
     done = subprocess.run(
         ["sh", "-c", '"$@" >&-', "sh", *ZEUS, "env"],
@@ -292,9 +305,28 @@ def test_output_is_readable_without_unicode():
         "run --job-file /nowhere/x -- true",
         "serve --storage nowhere://x",
         "straggler a-job --pipeline -1 --healthy",
+        "replay --policy default --seeds 1 --move nowhere",
+        "bench-serving --to nowhere",
+        "bench-serving --to http://127.0.0.1:1 --prompts {binary}",
+        "jobs list --server nowhere",
+        "objective a-job --server nowhere",
+        "proxy --to http://127.0.0.1:1 --energy-from nowhere",
+        "run --job-file x.toml --server nowhere -- true",
+        "slo --to http://127.0.0.1:1 --bound tpot:p99:1 --server nowhere",
     ],
 )
-def test_what_the_command_line_names_wrongly_is_a_usage_error(capfd, words):
-    done = zeus_here(capfd, *words.split())
+def test_what_the_command_line_names_wrongly_is_a_usage_error(capfd, tmp_path, words):
+    binary = tmp_path / "nowhere.txt"
+    binary.write_bytes(b"\xff\xfe\0")
+    done = zeus_here(capfd, *words.format(binary=binary).split())
     assert done.returncode == 2
     assert re.search("nowhere|at least 0", one_error_line(done))
+
+
+def test_a_wrong_url_is_named_without_its_password(capfd):
+    for url in ("me:secret@host:8420", "ftp://me:secret@host/?token=secret"):
+        done = zeus_here(capfd, "jobs", "list", "--server", url)
+        assert done.returncode == 2
+        assert "must be a URL such as" in one_error_line(done)
+        assert "host" in done.stderr
+        assert "secret" not in done.stderr

@@ -85,7 +85,7 @@ def test_what_was_acknowledged_survives_kills_of_both(tmp_path):
 
 def test_a_url_that_is_none_of_a_server_is_refused():
     done = zeus(*SLO, "--to", "http://127.0.0.1:9", "--server", "gpu1:8420")
-    assert "a server must be given as http://HOST:PORT" in one_error_line(done)
+    assert "must be a URL such as http://localhost:8420" in one_error_line(done)
 
 
 def test_a_server_that_is_not_there_costs_a_line(monkeypatch):

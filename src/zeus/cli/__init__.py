@@ -38,7 +38,7 @@ COMMANDS = {
     "env": "show what can be measured and controlled here, and how to fix the rest",
     "export": "publish energy, power and settings of all devices as metrics for Prometheus",
     "frontier": "show time and energy at each setting of a knob, and which one to choose",
-    "jobs": "list, show, export and delete recurring jobs",
+    "jobs": "list, show, tag, export and delete recurring jobs",
     "measure": "run a command and print the time and energy it took",
     "objective": "set what a running pipeline job is planned for: speed, a deadline, a budget",
     "plan": "find the clocks at which a training pipeline wastes the least energy",
@@ -48,7 +48,7 @@ COMMANDS = {
     "replay-serving": "compare clocks of a language-model service on recorded traffic",
     "restore": "restore GPU settings left behind by processes that have exited",
     "run": "run a recurring job with the cheapest batch size, until it reaches its target",
-    "serve": "serve recurring jobs and pipeline jobs over HTTP",
+    "serve": "serve recurring jobs, pipeline jobs and reports of `zeus slo` over HTTP",
     "slo": "run a server at the least energy that keeps bounds on its latencies",
     "straggler": "report that a pipeline of a pipeline job became slower, or is healthy again",
     "token": "create, list and revoke access tokens of a server",
@@ -77,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
+        _refuse_to_be_overwritten()
         code = _run(words)
         if sys.stdout is not None:  # None if the caller has closed it
             sys.stdout.flush()
@@ -89,6 +90,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _report(error, words)
     finally:
         _redirect_broken_streams()
+
+
+def _refuse_to_be_overwritten() -> None:
+    """Say which distribution has overwritten `zeus/__init__.py`, which warns of it otherwise."""
+    if "zeus._neighbour" not in sys.modules:
+        from zeus._neighbour import namesake  # noqa: PLC0415
+        from zeus.errors import ZeusError  # noqa: PLC0415
+
+        found = namesake()
+        if found is not None:
+            raise ZeusError(found)
 
 
 def _run(words: list[str]) -> int:

@@ -53,12 +53,18 @@ class PreparedFile:
         """Write bytes; the destination must not be the standard output."""
         assert self._path is not None
         if self._temporary is None:
-            self._path.write_bytes(content)
+            self._written(self._path, content)
         else:
-            Path(self._temporary).write_bytes(content)
+            self._written(Path(self._temporary), content)
             Path(self._temporary).chmod(self._mode())
             Path(self._temporary).replace(self._path)
             self._temporary = None
+
+    def _written(self, path: Path, content: bytes) -> None:
+        try:
+            path.write_bytes(content)
+        except OSError as error:  # a full disk: its error names no file
+            raise type(error)(error.errno, error.strerror, str(self._path)) from None
 
     def close(self) -> None:
         """Remove the temporary file, if the result was not written."""

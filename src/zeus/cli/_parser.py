@@ -110,7 +110,12 @@ def add_gpus_option(parser: argparse.ArgumentParser, purpose: str) -> None:
 
 def add_server_option(parser: argparse.ArgumentParser, default: str = "ZEUS_SERVER") -> None:
     """Add `--server`."""
-    parser.add_argument("--server", metavar="URL", help=f"URL of the server (default: {default})")
+    parser.add_argument(
+        "--server",
+        type=server_url,
+        metavar="URL",
+        help=f"URL of the server (default: {default})",
+    )
 
 
 def add_listen_option(parser: argparse.ArgumentParser, port: int, *, only_if: str = "") -> None:
@@ -141,6 +146,24 @@ def listen_address(text: str) -> tuple[str, int]:
             f"[::1]:8420, but got {text!r}"
         )
     return found["six"] or found["name"] or LOOPBACK, int(found["port"])
+
+
+def server_url(text: str) -> str:
+    """Check the URL of a server, for `type=`; errors do not repeat a password."""
+    from urllib.parse import urlsplit  # noqa: PLC0415  (not for --help)
+
+    try:
+        parts = urlsplit(text)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        from zeus.transport._http_client import without_secrets  # noqa: PLC0415
+
+        raise argparse.ArgumentTypeError(
+            f"must be a URL such as http://localhost:8420, but got {without_secrets(text)!r}"
+        )
+    return text
 
 
 def add_storage_option(parser: argparse.ArgumentParser) -> None:

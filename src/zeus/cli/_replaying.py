@@ -77,16 +77,16 @@ def read_traces(arguments: argparse.Namespace, *more: str) -> Traces:
     Raises:
         TraceError: If a file is missing or a line is invalid.
     """
-    from zeus.replay._example import example_traces  # noqa: PLC0415  (not for --help)
+    # Not for --help.
+    from zeus.replay._example import EXAMPLE_GPUS, example_traces  # noqa: PLC0415
     from zeus.replay._traces import gpus_in, load_traces  # noqa: PLC0415
 
-    if arguments.traces is None:
-        return example_traces(
-            None if arguments.gpu == "all" else [*arguments.gpu.split(","), *more]
-        )
-    folder = Path(arguments.traces)
-    named = gpus_in(folder) if arguments.gpu == "all" else arguments.gpu.split(",")
-    return load_traces(folder, [*named, *more])
+    folder = None if arguments.traces is None else Path(arguments.traces)
+    named: Sequence[str] = arguments.gpu.split(",")
+    if arguments.gpu == "all":
+        named = EXAMPLE_GPUS if folder is None else gpus_in(folder)
+    wanted = [*named, *more]
+    return example_traces(wanted) if folder is None else load_traces(folder, wanted)
 
 
 def about_the_job(arguments: argparse.Namespace) -> list[str]:

@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Callable
 
+from zeus.cli._parser import server_url
 from zeus.errors import ServiceError
 from zeus.optimizer.serving._steering import Steering
 from zeus.optimizer.serving.api._messages import MAX_NAME, BoundRecord, ServiceStart, check_name
@@ -20,6 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add `--server` and `--name`."""
     parser.add_argument(
         "--server",
+        type=server_url,
         metavar="URL",
         help=f"`zeus serve` to report to, for its pages (default: {_SERVER}, or none)",
     )

@@ -17,6 +17,7 @@ from zeus.cli._parser import (
     add_json_option,
     number,
     opened_store,
+    server_url,
     whole_number,
 )
 from zeus.cli._terminal import Console
@@ -37,7 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 examples:
   zeus bench-serving --to http://localhost:8000 --concurrency 16 --requests 200
   zeus bench-serving --to http://localhost:8000 --rate 4 --requests 500 --board sqlite:///a.db"""
-    parser.add_argument("--to", required=True, metavar="URL", help="URL of the server")
+    parser.add_argument(
+        "--to", required=True, type=server_url, metavar="URL", help="URL of the server"
+    )
     parser.add_argument("--model", metavar="NAME", help="model there (default: its first)")
     parser.add_argument("--name", metavar="NAME", help="name on the board (default: the model's)")
     parser.add_argument(
@@ -114,7 +117,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     async def measure() -> tuple[Any, str]:
         headers = {"Authorization": f"Bearer {key}"} if key else None
-        client = OpenAIClient(arguments.to, headers=headers)
+        try:
+            client = OpenAIClient(arguments.to, headers=headers)
+        except ValueError as error:
+            raise UsageError(f"--to: {error}") from None
         try:
             contender = await Contender("", client, arguments.model or "").resolved()
             done = _Progress(console, load.requests, quiet=arguments.json)
@@ -184,7 +190,11 @@ class _Energy:
 
 def _prompts(path: Path) -> list[str]:
     found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} must be text in UTF-8") from None
+    for line in lines:
         text = line.strip()
         if text.startswith("{"):
             try:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from zeus.cli._parser import UsageError, add_listen_option, indices, number
+from zeus.cli._parser import UsageError, add_listen_option, indices, number, server_url
 from zeus.cli._terminal import Console
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 examples:
   zeus proxy --to http://localhost:8000
   zeus proxy --to llama=http://localhost:8000 --gpus 0,1 --to qwen=http://localhost:8001 --gpus 2
-  zeus proxy --to http://node7:8000 --energy-from http://node7:9400
+  zeus proxy --to http://node7:8000 --energy-from http://node7:9842
 
 The proxy speaks plain HTTP and lets everybody in: on a network, put it behind a TLS proxy."""
     parser.add_argument(
@@ -55,6 +55,7 @@ The proxy speaks plain HTTP and lets everybody in: on a network, put it behind a
     )
     parser.add_argument(
         "--energy-from",
+        type=server_url,
         metavar="URL",
         help="take the GPUs' energy from `zeus export` on the server's machine",
     )

@@ -13,6 +13,7 @@ With `b` the batch size, `c` the clock relative to the highest, and samples and 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from zeus.device._simulated_models import MODELS
@@ -20,7 +21,7 @@ from zeus.errors import TraceError
 from zeus.replay._traces import PowerRow, Traces, TrainingRow
 from zeus.replay._workloads import MADE_UP
 
-_GPUS = ("v100", "a40")
+EXAMPLE_GPUS = ("v100", "a40")
 _BATCH_SIZES = tuple(2**power for power in range(5, 14))
 _LIMIT_STEP = 25  # W
 _TARGETS = {0.6: (6.0, 500.0), 0.7: (10.0, 2000.0), 0.75: (18.0, 6000.0)}  # E and B
@@ -32,7 +33,7 @@ _THROUGHPUT = 450.0  # samples per second and unit of a GPU's speed
 _CLOCKED = 0.7
 
 
-def example_traces(gpus: list[str] | None = None) -> Traces:
+def example_traces(gpus: Sequence[str] | None = None) -> Traces:
     """Return the outcomes of the made-up job as traces.
 
     Args:
@@ -41,11 +42,12 @@ def example_traces(gpus: list[str] | None = None) -> Traces:
     Raises:
         TraceError: If it has not run on a GPU model.
     """
-    wanted = _GPUS if gpus is None else gpus
-    missing = [gpu for gpu in wanted if gpu not in _GPUS]
+    wanted = EXAMPLE_GPUS if gpus is None else gpus
+    missing = [gpu for gpu in wanted if gpu not in EXAMPLE_GPUS]
     if missing:
         raise TraceError(
-            f"the made-up job has not run on {', '.join(missing)}; it has on {', '.join(_GPUS)}"
+            f"the made-up job has not run on {', '.join(missing)}; "
+            f"it has on {', '.join(EXAMPLE_GPUS)}"
         )
     return Traces(
         Path("the made-up job"),

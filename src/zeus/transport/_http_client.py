@@ -45,7 +45,7 @@ class HttpClient:
             host, port = None, None
         if host is None or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
             raise ServerError(
-                f"a server must be given as http://HOST:PORT, but got {_without_secrets(url)!r}"
+                f"a server must be given as http://HOST:PORT, but got {without_secrets(url)!r}"
             )
         self._secure = parts.scheme == "https"
         self._opener = DeadlineConnection(host, port, secure=self._secure)
@@ -134,7 +134,7 @@ class HttpClient:
         return ServerError(f"the server {self._shown} answers {status}: {message or 'nonsense'}")
 
 
-def _without_secrets(url: object) -> str:
+def without_secrets(url: object) -> str:
     """Return a URL without password, query and fragment, any of which may be a secret."""
     head, found, tail = str(url).partition("://")
     address = (tail if found else head).partition("#")[0].partition("?")[0].rpartition("@")[2]
