@@ -28,6 +28,20 @@ def former_names(module: str) -> Callable[[str], Any]:
     return get
 
 
+def missing_attribute(owner: object, name: str) -> AttributeError:
+    """Return the error for an attribute that an object does not have, but may have had.
+
+    Args:
+        owner: The object.
+        name: The attribute.
+    """
+    kind = type(owner).__name__
+    text = f"{kind!r} object has no attribute {name!r}"
+    if not name.startswith("_"):
+        text += import_module("zeus._bridges._modules").former_attribute(kind, name)
+    return AttributeError(text, name=name, obj=owner)
+
+
 def former_keywords(translator: str) -> Callable[[_Class], _Class]:
     """Return a decorator of a class that also takes the keywords that it had.
 

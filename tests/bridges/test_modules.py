@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 import re
@@ -9,12 +10,13 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.bridges.documented import BRIDGED, GONE, NEEDS_TRANSFORMERS, SAME
 
 import zeus
-from zeus._bridges._names import MODULES, NAMES, PROGRAMS, Former
+from zeus._bridges._names import ATTRIBUTES, MODULES, NAMES, PROGRAMS, Former
 from zeus.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
@@ -197,6 +199,24 @@ def test_a_name_that_is_gone_from_a_module_says_what_to_use():
     }.items():
         with pytest.raises(ImportError, match=use):
             exec(line, {})
+
+
+def test_a_method_that_managers_of_devices_had_says_what_to_use():
+    from zeus.device import Gpu
+    from zeus.device._base import DeviceSet
+
+    devices: Any = DeviceSet()
+    for name, use in ATTRIBUTES["DeviceSet"].items():
+        assert not hasattr(DeviceSet, name)
+        with pytest.raises(AttributeError, match=re.escape(use)) as caught:
+            getattr(devices, name)
+        assert caught.value.name == name
+        for method in re.findall(r"get_gpus\(\)\[0\]\.(\w+)", use):
+            assert hasattr(Gpu, method)
+    with pytest.raises(AttributeError, match=r"'DeviceSet' object has no attribute 'nothing'$"):
+        devices.nothing  # noqa: B018
+    assert not hasattr(devices, "get_name")
+    assert list(copy.copy(devices)) == []
 
 
 def test_a_former_module_lists_its_names():

@@ -153,6 +153,20 @@ def test_a_changed_environment_is_looked_at_anew(
     assert len(get_gpus()) == 0
 
 
+def test_an_index_of_a_hidden_gpu_is_refused_by_the_name_of_what_hides_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Indices count the GPUs that are left: `CUDA_VISIBLE_DEVICES=1` leaves GPU 0."""
+    monkeypatch.setenv("ZEUS_SIMULATE", "v100x4")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    rule = r"must be among \[0\], but got \[1\]; CUDA_VISIBLE_DEVICES=1 hides 3 of 4 GPUs$"
+    with pytest.raises(UnknownDeviceError, match=rule):
+        get_gpus().select([1])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,2,1,0")
+    with pytest.raises(UnknownDeviceError, match=r"\[0, 1, 2, 3\], but got \[4\]$"):
+        get_gpus().select([4])
+
+
 def test_the_rules_of_each_vendor_apply_to_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "2,0")

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from zeus._bridges._names import MODULES, NAMES, PROGRAMS, Former
+from zeus._bridges._names import ATTRIBUTES, MODULES, NAMES, PROGRAMS, Former
 from zeus._former import former_names
 
 _PAGE = "docs/from-zeus.md"
@@ -72,6 +72,17 @@ def former_name(module: str, name: str) -> Any:
     warn_once(f"{module}.{name}", former.use, stacklevel=3)
     home, _, attribute = former.home.partition(":")
     return getattr(import_module(home), attribute)
+
+
+def former_attribute(kind: str, name: str) -> str:
+    """Return the end of an error: what to use instead of an attribute of zeus 0.16.
+
+    Args:
+        kind: The class of today that does not have it.
+        name: The attribute; the end is empty if there never was one.
+    """
+    use = ATTRIBUTES.get(kind, {}).get(name)
+    return "" if use is None else f": {_gone(name, use)}"
 
 
 def _gone(what: str, use: str) -> str:

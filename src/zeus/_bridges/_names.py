@@ -53,6 +53,7 @@ MODULES: Mapping[str, Names | str] = {
     "zeus.device.cpu": {
         **_bridged("_utils", get_current_cpu_index="os.sched_getcpu() and its package in /sys"),
         "get_cpus": "zeus.device.get_cpus",
+        **dict.fromkeys(("CPUs", "RAPLCPUs", "ZeusCPUInitError", "rapl_is_available"), _DEVICES),
     },
     "zeus.device.cpu.common": _DEVICES,
     "zeus.device.cpu.rapl": _DEVICES,
@@ -136,3 +137,37 @@ NAMES: Mapping[str, Names] = {
     },
 }
 """Names that living modules had."""
+
+_GPU = "zeus.device.get_gpus()[0]"
+
+ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
+    "DeviceSet": {
+        "cpus": "list(zeus.device.get_cpus())",
+        "get_average_memory_power_usage": f"{_GPU}.memory_power(), in watts",
+        "get_average_power_usage": f"{_GPU}.average_power(), in watts",
+        "get_gpu_temperature": f"{_GPU}.temperature(), in degrees Celsius",
+        "get_instant_power_usage": f"{_GPU}.instant_power(), in watts",
+        "get_name": f"{_GPU}.name",
+        "get_power_management_limit": f"{_GPU}.power_limit(), in watts",
+        "get_power_management_limit_constraints": f"{_GPU}.power_limits(), in watts",
+        "get_supported_graphics_clocks": f"{_GPU}.supported_clocks(), in MHz",
+        "get_supported_memory_clocks": f"{_GPU}.supported_clocks(), in MHz",
+        "get_total_energy_consumption": f"{_GPU}.energy(), in joules",
+        "gpus": "list(zeus.device.get_gpus())",
+        **dict.fromkeys(
+            ("set_gpu_locked_clocks", "reset_gpu_locked_clocks"),
+            f"a block `with {_GPU}.hold(graphics_clock=MHZ):`",
+        ),
+        **dict.fromkeys(
+            ("set_memory_locked_clocks", "reset_memory_locked_clocks"),
+            f"a block `with {_GPU}.hold(memory_clock=MHZ):`",
+        ),
+        **dict.fromkeys(
+            ("set_power_management_limit", "reset_power_management_limit"),
+            f"a block `with {_GPU}.hold(power_limit=WATTS):`",
+        ),
+        "set_persistence_mode": "`nvidia-smi --persistence-mode=1` as root; Zeus does not set it",
+        "supports_get_total_energy_consumption": f"{_GPU}.support(Capability.ENERGY_COUNTER)",
+    },
+}
+"""Attributes of what `get_gpus()` and `get_cpus()` returned."""

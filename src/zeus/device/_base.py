@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar, overload
 
+from zeus._former import missing_attribute
 from zeus.errors import CapabilityError, KnobError, Reason, UnknownDeviceError, ZeusError
 
 if TYPE_CHECKING:
@@ -501,11 +502,20 @@ class DeviceSet(Sequence[D]):
     Args:
         devices: The devices that can be used.
         problems: One for each that cannot, or for all of a kind.
+        hidden: What hides others, such as "CUDA_VISIBLE_DEVICES=1 hides 3 of 4 GPUs".
     """
 
-    def __init__(self, devices: Sequence[D] = (), problems: Sequence[Problem] = ()) -> None:
+    def __init__(
+        self, devices: Sequence[D] = (), problems: Sequence[Problem] = (), hidden: str = ""
+    ) -> None:
         self._devices: tuple[D, ...] = tuple(devices)
         self.problems = tuple(problems)
+        self._hidden = hidden
+
+    if not TYPE_CHECKING:  # a type checker is to report names that do not exist
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute(self, name)
 
     @overload
     def __getitem__(self, index: int) -> D: ...
@@ -535,9 +545,10 @@ class DeviceSet(Sequence[D]):
         wrong = [index for index in indices if isinstance(index, bool) or index not in known]
         if wrong:
             rule = f"must be among {sorted(known)}" if known else "must be empty without devices"
+            reasons = [self._hidden, *self.problems] if self._hidden else self.problems
             raise UnknownDeviceError(
                 f"device indices {rule}, but got {wrong}"
-                + "".join(f"; {problem}" for problem in self.problems)
+                + "".join(f"; {reason}" for reason in reasons)
             )
         if len(set(indices)) != len(indices):
             raise UnknownDeviceError(f"device indices must be distinct, but got {list(indices)}")

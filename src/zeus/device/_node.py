@@ -191,7 +191,7 @@ def simulated_node(
         load = simulated.parse_load(os.environ.get(simulated.LOAD_VARIABLE))
     drivers: Sequence[GpuDriver] = simulated.build(spec, clock, load, sensors, clock_lag)
     if clock.virtual:
-        return Node(clock, drivers, DeviceSet(_visible(drivers)), simulated=spec)
+        return Node(clock, drivers, _gpus(drivers), simulated=spec)
     agent, problems = _agent()
     if agent is not None:
         drivers = agent.drivers(drivers, all_gpus=False)
@@ -230,7 +230,7 @@ def _machine(
     return Node(
         clock,
         drivers,
-        DeviceSet(_visible(drivers), gpu_problems),
+        _gpus(drivers, gpu_problems),
         cpus,
         soc,
         simulated=spec,
@@ -273,6 +273,14 @@ def _host() -> tuple[DeviceSet[Cpu], Soc | None, list[Problem]]:
         soc, jetson_problems = jetson.discover()
         soc_problems = [*soc_problems, *jetson_problems]
     return DeviceSet(cpus, cpu_problems), soc, [*cpu_problems, *soc_problems]
+
+
+def _gpus(drivers: Sequence[GpuDriver], problems: Sequence[Problem] = ()) -> DeviceSet[Gpu]:
+    visible = _visible(drivers)
+    less = len(drivers) - len(visible)
+    given = [f"{name}={os.environ[name]}" for name in visibility_variables() if name in os.environ]
+    hidden = f"{' '.join(given)} hides {less} of {len(drivers)} GPUs" if given and less > 0 else ""
+    return DeviceSet(visible, problems, hidden)
 
 
 def _visible(drivers: Sequence[GpuDriver]) -> list[Gpu]:
