@@ -79,6 +79,9 @@ class CapabilityError(ZeusError, RuntimeError):
         self.cure = cure
         super().__init__(f"{reason}: {detail}" + (f" ({cure})" if cure else ""))
 
+    def __reduce__(self) -> tuple[object, ...]:  # a worker process hands it to its parent
+        return type(self), (self.reason, self.detail, self.cure)
+
     def fresh(self) -> CapabilityError:
         """Return a copy without the traceback, which would keep devices alive and open."""
         return CapabilityError(self.reason, self.detail, self.cure)
@@ -234,8 +237,12 @@ class MissingExtraError(ZeusError, ImportError):
     def __init__(self, what: str, *extras: str) -> None:
         from zeus._installation import add_extras  # noqa: PLC0415  (for an error only)
 
+        self._given = (what, *extras)
         named = " and ".join(f"`{extra}`" for extra in extras)
         super().__init__(
             f"{what} needs the extra{'s' if len(extras) > 1 else ''} {named}: "
             + add_extras(*extras)
         )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), self._given
