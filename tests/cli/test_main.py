@@ -238,6 +238,16 @@ def test_a_file_that_does_not_fit_is_named(capfd):
     assert "/dev/full: No space left" in one_error_line(done)
 
 
+def test_a_loop_of_links_is_told_in_one_line(capfd, tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for words in ("measure --output {} -- true", "plan {} --microbatches 4 --blocking-power 70"):
+        done = zeus_here(capfd, *words.format(loop).split())
+        assert done.returncode in (1, 2)
+        assert f"{loop}" in one_error_line(done)
+        assert "unexpected" not in done.stderr
+
+
 def test_a_closed_stdout_is_no_error():
     done = subprocess.run(
         ["sh", "-c", '"$@" >&-', "sh", *ZEUS, "env"],
@@ -306,6 +316,8 @@ def test_output_is_readable_without_unicode():
         "serve --storage nowhere://x",
         "straggler a-job --pipeline -1 --healthy",
         "replay --policy default --seeds 1 --move nowhere",
+        "board import {binary}",
+        "cluster generate --output {binary}",
         "bench-serving --to nowhere",
         "bench-serving --to http://127.0.0.1:1 --prompts {binary}",
         "jobs list --server nowhere",

@@ -202,7 +202,13 @@ def _report(error: Exception, words: Sequence[str]) -> int:
 
 def _is_named(error: Exception, words: Sequence[str]) -> bool:
     """Whether the command line names a file that cannot be opened as it is to be."""
-    kinds = FileNotFoundError | IsADirectoryError | NotADirectoryError | PermissionError
+    kinds = (
+        FileExistsError
+        | FileNotFoundError
+        | IsADirectoryError
+        | NotADirectoryError
+        | PermissionError
+    )
     if not isinstance(error, kinds) or not isinstance(error.filename, str):
         return False
     return error.filename in {word for each in words for word in (each, each.partition("=")[2])}

@@ -25,7 +25,8 @@ class PreparedFile:
         self._path: Path | None = None
         if name == "-":
             return
-        self._path = Path(name).resolve()  # a link stays a link
+        # A link stays a link. A loop of links is an error below; `resolve` would raise its own.
+        self._path = Path(os.path.realpath(name))
         with contextlib.suppress(FileNotFoundError):
             mode = self._path.stat().st_mode
             if stat.S_ISDIR(mode):

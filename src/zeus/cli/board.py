@@ -10,6 +10,7 @@ from pathlib import Path
 
 from zeus.cli._parser import UsageError, add_action, add_storage_option, opened_store
 from zeus.cli._terminal import Console
+from zeus.errors import ArenaError
 
 _SHOWN = 8  # keys that were not understood
 
@@ -46,7 +47,10 @@ def _import(arguments: argparse.Namespace) -> int:
     from zeus.arena._mlenergy import read_file  # noqa: PLC0415  (an extra)
     from zeus.arena._storage import ArenaStorage  # noqa: PLC0415
 
-    found = read_file(Path(arguments.what))
+    try:
+        found = read_file(Path(arguments.what))
+    except ArenaError as error:
+        raise UsageError(str(error)) from None
     store = opened_store(arguments.storage)
     added = ArenaStorage(store).add_rows(found.rows, time.time())
     store.close()

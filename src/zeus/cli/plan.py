@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -219,7 +220,7 @@ def _check_files(arguments: argparse.Namespace) -> None:
         name = getattr(arguments, option)
         if name is None or name == "-":
             continue
-        path = Path(name).resolve()
+        path = Path(os.path.realpath(name))  # resolve() fails on a loop of links
         if path in seen and option != "compare":
             named = "output" if option == "json" else option
             raise UsageError(f"each file must be given once, but --{named} gives {name} again")
