@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -231,6 +232,29 @@ def test_it_is_the_posterior_of_linear_algebra(seed):
     )
     for each in found:
         assert 0 <= each.shared <= each.variance
+
+
+@given(st.integers(0, 10**6))
+def test_what_short_intervals_add_up_to_does_not_contradict_a_long_one(seed):
+    """As where a counter ticks every millisecond, and power is a mean over thirty."""
+    rng = random.Random(seed)
+    ends = [0.0]
+    while ends[-1] < 0.06:
+        ends.append(ends[-1] + 1e-3 * rng.choice([1, 1, 2, 3, 9]))
+    ticks = [[Piece(0, FORWARD, *tick)] for tick in pairwise(ends)]
+    begins = [rng.uniform(0.0, 0.03) for _ in range(5)]
+    means = [[Piece(0, FORWARD, begin, begin + 0.03)] for begin in begins]
+    levels = Levels(MAX_POWER)
+    sizes = [levels.terms(pieces) for pieces in (*ticks, *means)]
+    covariance = np.array([[one.covariance(other) for other in sizes] for one in sizes])
+    assert min(np.linalg.eigvalsh(covariance)) > -1e-9 * np.trace(covariance)
+
+    integrals = [told(pieces, truth(pieces), variance=1e-8) for pieces in ticks]
+    integrals += [told(pieces, truth(pieces), variance=1e-4) for pieces in means]
+    target = [Piece(0, FORWARD, 0.0105, 0.0333)]
+    (found,) = conditioned(levels, integrals, [target])
+    assert found.mean == pytest.approx(truth(target), rel=0.01)
+    assert abs(found.mean - truth(target)) <= 3 * found.variance**0.5 + 1e-3
 
 
 def test_what_was_measured_itself_is_known():

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from zeus.monitor._edges import Names, Piece
 
 _WHITE = 0.02  # seconds over which the fast ripple is correlated, far less than windows last
-_SMOOTH = 0.004  # seconds in which it hardly changes
+_SMOOTH = 0.004  # seconds after which it has changed
 _SLOW = 0.3  # seconds over which the slow one is correlated
 _MAX_LEVELS = 32  # unless more occur together, as under the many clocks of a pipeline
 _NEW_LEVEL = 0.35  # of the power limit: how far a new name's level may be from the last
@@ -79,12 +79,28 @@ class Terms(NamedTuple):
             if shared is not None:
                 one, two = end - begin, shared[1] - shared[0]
                 total += deviation * one * two
-                both = min(end, shared[1]) - max(begin, shared[0])
-                if both > 0:
-                    longer = max(one, two)
-                    # Over times shorter than it takes to change, it is constant, not white.
-                    total += fast * both * (longer / _SMOOTH if longer < _SMOOTH else 1.0)
+                since, until, *_ = shared
+                if min(end, until) - max(begin, since) > -_SMOOTH:
+                    total += fast * (
+                        _spread_over(end - since)
+                        - _spread_over(end - until)
+                        - _spread_over(begin - since)
+                        + _spread_over(begin - until)
+                    )
         return total
+
+
+def _spread_over(seconds: float) -> float:
+    """Return the second integral of the fast ripple's correlation, a triangle of unit area.
+
+    Its differences are covariances of energies. They must be those of some ripple: otherwise what
+    short intervals add up to contradicts a long one, and energies given both are any number.
+    """
+    seconds = abs(seconds)
+    if seconds >= _SMOOTH:
+        return seconds / 2 - _SMOOTH / 6
+    share = seconds / _SMOOTH
+    return seconds * share * (1 / 2 - share / 6)
 
 
 class Ripple:
@@ -373,7 +389,8 @@ def conditioned(
             below = factor[j]
             row.append((size.covariance(terms[j]) - _dot(row, below)) / below[j])
         own = size.covariance(size) + one.variance
-        row.append(math.sqrt(max(own - _dot(row, row), 1e-12)))
+        # It is never known better than it was measured; only rounding says so.
+        row.append(math.sqrt(max(own - _dot(row, row), one.variance, 1e-12)))
         factor.append(row)
         scaled.append((one.joules - size.expected - _dot(row, scaled)) / row[i])
     found = []
