@@ -21,6 +21,7 @@ from zeus.device._base import Cpu, CpuDriver, DeviceSet
 from zeus.device._node import Node
 from zeus.device._rapl import discover
 from zeus.errors import CapabilityError, Reason
+from zeus.monitor import ZeusMonitor
 from zeus.verify import _checks as names
 from zeus.verify._checks import Verdict, Why
 from zeus.verify._cpu_checks import check_counter
@@ -37,6 +38,26 @@ def test_a_simulated_gpu_is_as_expected_in_everything():
     verdicts = {check.name: check.verdict for check in device.checks}
     for name in (names.SHORT_COVERED, names.MIDDLE_COVERED, names.ADD_UP, names.CLOCK_RESTORED):
         assert verdicts[name] is Verdict.EXPECTED
+
+
+def test_a_host_that_pauses_around_windows_does_not_change_their_truth(monkeypatch):
+    """The load went on meanwhile, outside the windows."""
+    begin, end = ZeusMonitor.begin_window, ZeusMonitor.end_window
+
+    def late_begin(monitor, key):
+        monitor.node.clock.sleep(0.02)
+        begin(monitor, key)
+
+    def late_end(monitor, key):
+        measurement = end(monitor, key)
+        monitor.node.clock.sleep(0.02)
+        return measurement
+
+    monkeypatch.setattr(ZeusMonitor, "begin_window", late_begin)
+    monkeypatch.setattr(ZeusMonitor, "end_window", late_end)
+    checks = by_name(report_of(node_of(part="v100")).checks)
+    for name in (names.SHORT_COVERED, names.MIDDLE_COVERED, names.LONG_COVERED):
+        assert checks[name].verdict is Verdict.EXPECTED, checks[name]
 
 
 def test_windows_add_up_on_a_gpu_without_a_counter():

@@ -284,10 +284,14 @@ class SimulatedGpuDriver(GpuDriver):
         then = self.model.relative_clock(activity, state.power_limit, asked)
         return state.clock_since - now, then
 
-    def exact_energy(self) -> float:
-        """Return the exact joules up to now: a counter without ticks."""
-        state = self._state()
-        return state.energy + self._power(state) * (self.clock.now() - state.time)
+    def exact_energy(self, instant: float | None = None) -> float:
+        """Return the exact joules up to an instant: a counter without ticks.
+
+        Args:
+            instant: Now by default; at most some milliseconds ago, as the past is forgotten.
+        """
+        drawn = self._drawn(self._state())
+        return drawn.joules_at(self.clock.now() if instant is None else instant)
 
     def _drawn(self, state: GpuState) -> Drawn:
         power = self._power(state)

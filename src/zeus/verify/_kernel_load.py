@@ -130,7 +130,7 @@ class KernelLoad:
         """See `Load`."""
         return [(begin, took) for begin, took in self._answer("steps", self._step_seconds + _LATE)]
 
-    def exact_energy(self) -> float | None:
+    def exact_energy(self, instant: float) -> float | None:  # noqa: ARG002
         """See `Load`."""
         return None
 

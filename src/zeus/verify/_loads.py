@@ -52,8 +52,8 @@ class Load(Protocol):
     def finish_steps(self) -> list[tuple[float, float]]:
         """Return begin and duration of each step, once their time has passed."""
 
-    def exact_energy(self) -> float | None:
-        """Return the true joules of the GPU up to now, which only a simulation knows."""
+    def exact_energy(self, instant: float) -> float | None:
+        """Return the true joules of the GPU up to an instant just past; a simulation knows."""
 
     def close(self) -> None:
         """End it."""
@@ -131,9 +131,9 @@ class SimulatedLoad:
         """See `Load`."""
         return self._steps
 
-    def exact_energy(self) -> float | None:
+    def exact_energy(self, instant: float) -> float | None:
         """See `Load`."""
-        return self._driver.exact_energy()
+        return self._driver.exact_energy(instant)
 
     def close(self) -> None:
         """See `Load`."""

@@ -78,37 +78,43 @@ class _Measured:
     def run(self, seconds: float) -> None:
         """Measure one long window, full of others."""
         end = self._clock.now() + seconds
-        before = self._exact()
-        self._monitor.begin_window("long")
+        begin = self._begun("long")
         while self._clock.now() < end:
             self._middle_window()
-        self.long.append(self._ended("long", before))
+        self.long.append(self._ended("long", begin))
 
     def _middle_window(self) -> None:
         end = self._clock.now() + _MIDDLE
-        before = self._exact()
-        self._monitor.begin_window("middle")
+        begin = self._begun("middle")
         while self._clock.now() < end:
             for name, usual in (("load", _SHORT), ("pause", _PAUSE)):
                 seconds = usual * self._rng.uniform(1 - _IRREGULAR, 1 + _IRREGULAR)
-                start = self._exact()
-                self._monitor.begin_window(name)
+                start = self._begun(name)
                 if name == "load" and self._load is not None:
                     self._load.run(seconds)
                 else:
                     self._clock.sleep(seconds)
                 self.short.append(self._ended(name, start))
-        self.middle.append(self._ended("middle", before))
+        self.middle.append(self._ended("middle", begin))
 
-    def _exact(self) -> float | None:
-        return None if self._load is None else self._load.exact_energy()
+    def _begun(self, name: str) -> tuple[float, float | None]:
+        """Begin a window; return when it did, and the true joules up to then.
 
-    def _ended(self, name: str, before: float | None) -> _Window:
+        The truth is that of the very instant: a busy host may pause us before and after it.
+        """
+        self._monitor.begin_window(name)
+        begin = self._monitor._open[name].begin
+        return begin, self._exact(begin)
+
+    def _exact(self, instant: float) -> float | None:
+        return None if self._load is None else self._load.exact_energy(instant)
+
+    def _ended(self, name: str, begun: tuple[float, float | None]) -> _Window:
         measurement = self._monitor.end_window(name)
-        after = self._exact()
-        return _Window(
-            measurement, None if after is None or before is None else after - before
-        )  # fmt: skip
+        begin, before = begun
+        after = self._exact(begin + measurement.time)
+        truth = None if after is None or before is None else after - before
+        return _Window(measurement, truth)
 
     def energy(self, window: _Window) -> tuple[float, float] | None:
         """Return joules and uncertainty of a window; `None` if it could not be measured."""
