@@ -195,7 +195,7 @@ def simulate(text: str, step: float) -> Saved:
     job = "/".join(workload.name.split("/")[:2])
     frontier = Frontier(
         points,
-        f"one epoch of {job}, batch size {batch_size}, on a simulated {gpu.name}",
+        f"an epoch of {job}, batch size {batch_size}, on a simulated {gpu.name}",
         knob_name="power limit",
         knob_unit="W",
         max_power=limits.maximum,
