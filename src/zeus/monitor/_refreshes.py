@@ -116,9 +116,10 @@ class RefreshModel:
         last, before = self._fit(count, low, high), self._fit(count - 1, low, high)
         if last and before and last.share < 1 - _EITHER:
             if last.share > _EITHER:
-                # It may be either. The phase stays as it was, and nothing is learned about it.
-                self._since_anchor += count
-                self._low, self._high = self._expected(count)
+                # It may be either. The phase stays as it was, and nothing is learned about it. If
+                # it was the earlier one, the later is still to be seen.
+                self._since_anchor += count - 1
+                self._low, self._high = self._expected(count - 1)
                 return before.low, last.high
             last = None
         fit = last or before
