@@ -223,8 +223,8 @@ class GpuPoller:
                 return  # it adds nothing new
         else:
             self._unchanged_since = math.inf
-            if self._counter.periodic and self._counter.period is not None:
-                self._power.suggest(self._counter.period)  # as on most GPUs
+            if self._counter.periodic:
+                self._power.suggest(self._counter)  # as on most GPUs
             low, high = self._power.observe(self._earliest(self._power), ended)
             self._untimestamped += 1
             if self._untimestamped > _MAX_UNTIMESTAMPED:

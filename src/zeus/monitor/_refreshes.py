@@ -18,6 +18,7 @@ _LONGEST_CONFIRM = 100  # periods, after it was confirmed repeatedly
 _NEIGHBORS = 2  # periods between two refreshes that were seen consecutively
 _SUGGESTED = 1e-3  # of a period, by which it may differ from another sensor's
 _LONGEST_PERIOD = 0.3  # seconds
+_RELIED_ON = 6  # refreshes as expected between polls that are not far apart, which fit any
 _MANY_FITS = 12  # after which a sensor counts as periodic
 _MAX_JITTER = 0.15  # of the period
 _CALMER = 0.98  # factor by which the allowed jitter shrinks with every refresh that fits
@@ -53,6 +54,7 @@ class RefreshModel:
         self._wide = 0  # refreshes that were seen since it was confirmed
         self._lost = 0
         self._fits = 0  # recent refreshes that came where they were expected
+        self._agreed = 0  # likewise, seen less exactly
         #: Share of recent polls that show a refresh, and the shortest time between two that did.
         self._busy = 0.0
         self._shortest = math.inf
@@ -78,12 +80,16 @@ class RefreshModel:
             return False  # no sensor is that slow
         return self._jitter + self._period_width < self.period / 8
 
-    def suggest(self, period: float) -> None:
-        """Try a period if none has been found: load that seldom changes shows none."""
+    def suggest(self, other: RefreshModel) -> None:
+        """Try another sensor's period if none was found: load that seldom changes shows none."""
+        period = other.period
+        if period is None:
+            return
         known = self.period is not None and self.period < 1.5 * period
         if known or self.fresh or self._fits or math.isinf(self._low):
             return
-        self.period, self._period_width = period, _SUGGESTED * period
+        self.period = period
+        self._period_width = max(_SUGGESTED * period, other._period_width)
         self._since_anchor, self._anchor = 0, (self._low, self._high)
 
     def unconfirmed(self, now: float) -> bool:
@@ -120,7 +126,7 @@ class RefreshModel:
                 # it was the earlier one, the later is still to be seen.
                 self._since_anchor += count - 1
                 self._low, self._high = self._expected(count - 1)
-                return before.low, last.high
+                return (before.low, last.high) if self._agreed >= _RELIED_ON else (low, high)
             last = None
         fit = last or before
         return self._take_fit(fit, low, high) if fit else self._take_misfit(count, low, high)
@@ -149,18 +155,21 @@ class RefreshModel:
             self._lost = 0
         elif self._wide > _MANY_WIDE:
             self._fits = self._wide = 0  # it may be anywhere: search for it again
+        if high - low < max(_TIGHT, self.period / 6) and near:
+            self._agreed = min(self._agreed + 1, 4 * _RELIED_ON)
         self._since_anchor += fit.number
         # A refresh deviates from its phase by the jitter, but the phase stays.
         self._low = min(max(expected_low, low - self._jitter), expected_high)
         self._high = max(min(expected_high, high + self._jitter), self._low)
         self._sharpen_period(low, high)
         self._jitter = max(_CALMER * self._jitter, _MIN_JITTER)
-        return fit.low, fit.high
+        return (fit.low, fit.high) if self._agreed >= _RELIED_ON else (low, high)
 
     def _take_misfit(self, count: int, low: float, high: float) -> tuple[float, float]:
         """Allow for a refresh that came where none was expected, or give the period up."""
         assert self.period is not None
-        self._fits, self._confirm_after = self._fits // 2, _FIRST_CONFIRM
+        self._fits, self._agreed = self._fits // 2, self._agreed // 2
+        self._confirm_after = _FIRST_CONFIRM
         self._jitter = 1.5 * self._jitter + 2e-4
         self._lost += 1
         if self._jitter > _MAX_JITTER * self.period or self._lost > _MANY_LOST:
@@ -173,7 +182,7 @@ class RefreshModel:
 
     def _forget_period(self) -> None:
         self.period, self._period_width, self._jitter = None, math.inf, _MIN_JITTER
-        self._fits = self._lost = 0
+        self._fits = self._agreed = self._lost = 0
 
     def _begin_period(self, low: float, high: float) -> tuple[float, float]:
         if math.isfinite(self._low):
@@ -183,6 +192,7 @@ class RefreshModel:
             # A period twice as long, because a refresh was missed, is detected as too long later.
             if too_long or spread < self._period_width:
                 self.period, self._period_width = max(gap, 1e-6), max(spread, 1e-6)
+                self._fits = self._agreed = 0  # they were of another period
         return self._restart(low, high)
 
     def _fit(self, count: int, low: float, high: float) -> _Fit | None:
