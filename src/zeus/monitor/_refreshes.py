@@ -168,7 +168,7 @@ class RefreshModel:
     def _take_misfit(self, count: int, low: float, high: float) -> tuple[float, float]:
         """Allow for a refresh that came where none was expected, or give the period up."""
         assert self.period is not None
-        self._fits, self._agreed = self._fits // 2, self._agreed // 2
+        self._fits, self._agreed = self._fits // 2, max(self._agreed - 2, 0)
         self._confirm_after = _FIRST_CONFIRM
         self._jitter = 1.5 * self._jitter + 2e-4
         self._lost += 1
@@ -192,7 +192,6 @@ class RefreshModel:
             # A period twice as long, because a refresh was missed, is detected as too long later.
             if too_long or spread < self._period_width:
                 self.period, self._period_width = max(gap, 1e-6), max(spread, 1e-6)
-                self._fits = self._agreed = 0  # they were of another period
         return self._restart(low, high)
 
     def _fit(self, count: int, low: float, high: float) -> _Fit | None:
