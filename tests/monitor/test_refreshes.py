@@ -10,7 +10,7 @@ from zeus.clock import VirtualClock
 from zeus.device._sensors import COUNTER, POWER
 from zeus.monitor._poller import GpuPoller
 from zeus.testing import SimulatedNode
-from zeus.testing._node import simulated_driver
+from zeus.testing._workload import simulated_driver
 
 
 class Refreshes:
@@ -70,4 +70,5 @@ def test_a_refresh_was_where_it_is_taken_to_be_however_late_polls_are(part, late
         )
         assert wrong <= len(learned) / 500
     widths = sorted(each.high - each.low for each in refreshes.counter)
+    assert driver.sensors.counter is not None
     assert widths[len(widths) // 2] < driver.sensors.counter.period / 15
