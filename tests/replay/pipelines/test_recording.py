@@ -44,7 +44,16 @@ def test_runs_at_the_highest_clocks_are_no_plans(folder):
     assert recording.runs[0].uniform
 
 
-@pytest.mark.parametrize("prefix", ["", "./"])
+def test_runs_at_the_highest_clocks_are_found_by_their_clocks_not_their_numbers(tmp_path):
+    folder = tmp_path / "a40-renumbered"
+    folder.mkdir()
+    lowest = [[1125.0] * len(own) for own in made_up.schedule(0)]
+    for number, clocks in ((40, made_up.schedule(0)), (0, lowest), (41, made_up.schedule(2))):
+        made_up.write(folder, number, clocks)
+    assert [run.number for run in read_recording(folder).planned] == [0, 41]
+
+
+@pytest.mark.parametrize("prefix", ["", "./", "some/where/"])
 def test_an_archive_is_read_like_its_folder(folder, tmp_path, prefix):
     below = folder / "envpipe"
     below.mkdir()
@@ -99,6 +108,18 @@ def test_what_is_invalid_is_named(folder, file, edit, message):
     change(folder / file, edit)
     with pytest.raises(TraceError, match=rf"schedule 2.*({message})"):
         read_recording(folder)
+
+
+@pytest.mark.parametrize("share", [0, 0.5])
+def test_a_broken_archive_is_refused_in_one_line(folder, tmp_path, share):
+    path = tmp_path / "a40-made-up.tar.xz"
+    with tarfile.open(path, "w:xz") as archive:
+        archive.add(folder, folder.name)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))] or b"no archive" * 999)
+    with pytest.raises(TraceError, match="cannot be read") as raised:
+        read_recording(path)
+    assert "\n" not in str(raised.value)
 
 
 def test_a_file_that_is_not_json_is_named(folder):

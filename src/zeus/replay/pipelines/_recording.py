@@ -12,6 +12,7 @@ import json
 import lzma
 import re
 import tarfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,7 @@ class Run:
     @property
     def uniform(self) -> bool:
         """Whether everything ran at the same clock."""
-        return len({float(each) for kind in self.clocks.values() for each in np.unique(kind)}) == 1
+        return bool(np.ptp(list(self.clocks.values())) == 0)
 
 
 @dataclass(frozen=True)
@@ -87,16 +88,22 @@ class Recording:
     def planned(self) -> list[Run]:
         """Runs of plans, by number.
 
-        Runs 0 and 1 are without, where everything has the highest clock: GPUs still warmed up then.
+        Those where everything has the highest clock are without (0 and 1 as published): GPUs still
+        warmed up then.
         """
-        return [run for run in self.runs.values() if run.number > 1 or not run.uniform]
+        highest = max(float(np.max(list(run.clocks.values()))) for run in self.runs.values())
+        return [
+            run
+            for run in self.runs.values()
+            if not (run.uniform and run.clocks["forward"].flat[0] == highest)
+        ]
 
 
 def read_recording(path: Path | str, gpu: str | None = None) -> Recording:
     """Read a recording.
 
     Args:
-        path: A folder with `N.sched.json` and `N.prof.json`, or a tar archive of one.
+        path: A folder with `N.sched.json` and `N.prof.json`, or a tar archive of one, at any depth.
         gpu: GPU model, "A40" or "A100"; by default the one that the name of `path` contains.
 
     Raises:
@@ -143,7 +150,11 @@ def _files(path: Path) -> Iterator[tuple[tuple[int, str], Any]]:
                     yield (int(match[1]), match[2]), json.loads(text)
                 except ValueError as error:
                     raise TraceError(f"{path}: {name} must be JSON, but {error}") from None
-    except (OSError, EOFError, tarfile.TarError, lzma.LZMAError) as error:
+    except tarfile.ReadError:
+        raise TraceError(
+            f"{path} cannot be read: it must be a folder, or a complete tar archive"
+        ) from None
+    except (OSError, EOFError, tarfile.TarError, lzma.LZMAError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise TraceError(f"{path} cannot be read: {reason}") from None
 
@@ -154,12 +165,17 @@ def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
             yield each.name, each.read_bytes()
         return
     with tarfile.open(path) as archive:
-        for member in archive:
-            parts = Path(member.name).parts
-            # Schedules of other systems lie in folders below that of the plans.
-            file = archive.extractfile(member) if len(parts) <= 2 else None
+        found = [
+            (Path(member.name), member)
+            for member in archive.getmembers()
+            if member.isfile() and _FILE.fullmatch(Path(member.name).name)
+        ]
+        # Schedules of other systems lie in folders below that of the plans.
+        depth = min((len(name.parts) for name, _ in found), default=0)
+        for name, member in found:
+            file = archive.extractfile(member) if len(name.parts) == depth else None
             if file is not None:
-                yield parts[-1], file.read()
+                yield name.name, file.read()
 
 
 def _run(number: int, schedule: Any, profile: Any) -> tuple[Run, tuple[int, int]]:
@@ -176,15 +192,15 @@ def _run(number: int, schedule: Any, profile: Any) -> tuple[Run, tuple[int, int]
             for name, kind in _COMPUTATIONS.items():
                 if instruction.kind is kind:
                     clocks[name][index, instruction.index] = clock
+    iterations = np.array([rank["iter_time"] for rank in profile], float)
+    energies = np.array([rank["iter_energy"] for rank in profile], float)
+    if iterations.shape[1] <= WARM_UP:
+        raise TraceError(f"over {WARM_UP} iterations are needed, but got {iterations.shape[1]}")
     breakdowns = [rank["time_breakdown"] for rank in profile]
     times = {
         name: np.array([_microbatches(each.get(name, []), microbatches) for each in breakdowns])
         for name in (*_COMPUTATIONS, "load")
     }
-    iterations = np.array([rank["iter_time"] for rank in profile], float)
-    energies = np.array([rank["iter_energy"] for rank in profile], float)
-    if iterations.shape[1] <= WARM_UP:
-        raise TraceError(f"over {WARM_UP} iterations are needed, but got {iterations.shape[1]}")
     run = Run(
         number,
         clocks,

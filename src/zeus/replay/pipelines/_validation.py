@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zeus.replay.pipelines._model import Model, fit_model
+from zeus.replay.pipelines._model import MIN_RUNS, Model, fit_model
 from zeus.replay.pipelines._recording import Array, Recording, Run
 
 
@@ -44,12 +44,16 @@ class Errors:
 def splits(recording: Recording) -> list[Split]:
     """Return even from odd schedules, odd from even, and the faster half from the slower one.
 
+    Where numbers are nearly all even or all odd, positions among them count instead.
+
     Args:
         recording: What was recorded.
     """
     runs = recording.planned
     odd = [run.number for run in runs if run.number % 2]
     even = [run.number for run in runs if run.number % 2 == 0]
+    if min(len(odd), len(even)) < MIN_RUNS:
+        even, odd = ([run.number for run in runs[first::2]] for first in (0, 1))
     slowest = [run.number for run in sorted(runs, key=lambda run: -run.time)]
     half = len(slowest) // 2
     return [
