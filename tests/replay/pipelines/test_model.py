@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -52,6 +53,24 @@ def test_a_made_up_cluster_is_predicted_from_half_of_its_schedules(recording, wh
     assert np.median(abs(errors.energy)) < 1e-3
     assert abs(errors.time).max() < 0.01
     assert abs(errors.energy).max() < 0.01
+
+
+def test_one_odd_run_does_not_decide_a_fit(recording):
+    odd = recording.runs[9]
+    waited = 0.1 * odd.time
+    energies = odd.energies + made_up.BLOCKING * waited
+    runs = {**recording.runs, 9: replace(odd, time=odd.time + waited, energies=energies)}
+    errors = validate(replace(recording, runs=runs), splits(recording)[0])
+    assert np.median(abs(errors.time)) < 2e-3
+    assert np.median(abs(errors.energy)) < 1e-3
+
+
+def test_schedules_whose_numbers_are_all_odd_are_split_by_position(recording):
+    runs = {number: run for number, run in recording.runs.items() if number % 2}
+    even, odd, _ = splits(replace(recording, runs=runs))
+    assert (even.predicted, even.fitted) == (odd.fitted, odd.predicted)
+    assert even.predicted == [3, 7, 11, 15, 19]
+    assert even.fitted == [5, 9, 13, 17, 21]
 
 
 def test_the_slow_link_and_the_powers_are_found(recording):

@@ -20,6 +20,8 @@ from zeus.replay.pipelines._least_squares import least_squares
 from zeus.replay.pipelines._recording import Array
 
 _NOISE = 5e-4  # relative, of an iteration's time
+_ODD = 10.0  # times the noise: larger errors count in proportion, not squared
+_FEW_ODD = 0.2  # of the runs: as many at most are left out at last
 _SLACK = 0.1  # of a microbatch's computations: slack that plans have as they run
 _FEW = 8.0  # computations above their lowest clock whose slack weighs half
 # Seconds, and the standard deviation of the logarithm: what is likely of clusters in general.
@@ -65,8 +67,9 @@ def fit_links(
 
     def completed(logs: Array, predicted: Array, passed: Array) -> tuple[Array, Array]:
         slopes = np.column_stack([passed, np.ones(len(times))]) * np.exp(logs) * scale[:, None]
+        errors, slopes = _tempered((predicted - times) * scale, slopes)
         return (
-            np.concatenate([(predicted - times) * scale, (logs - expected) / spread]),
+            np.concatenate([errors, (logs - expected) / spread]),
             np.concatenate([slopes, np.diag(1 / spread)]),
         )
 
@@ -85,11 +88,28 @@ def fit_links(
         start = expected.copy()
         start[link] = np.log(_SLOW)
         starts.append(start)
+    residuals = of_both
     logs = _best(of_both, starts)
     slacks = of_both(logs)[0][len(times) + count + 1 :]
     if slacks @ slacks > np.count_nonzero(slacks):
+        residuals = of_times
         logs = _best(of_times, starts)
+    odd = abs(of_times(logs)[0][: len(times)]) > _ODD
+    if 0 < odd.mean() <= _FEW_ODD:
+        scale[odd] = 0.0
+        logs, _ = least_squares(residuals, logs)
     return _engine(logs, loads)
+
+
+def _tempered(errors: Array, slopes: Array) -> tuple[Array, Array]:
+    """Return errors whose squares are Huber's loss, so that one odd run does not decide a fit."""
+    large = np.maximum(abs(errors), _ODD)
+    tempered = np.sqrt(2 * _ODD * large - _ODD**2)
+    odd = abs(errors) > _ODD
+    return (
+        np.where(odd, np.sign(errors) * tempered, errors),
+        np.where(odd, _ODD / tempered, 1.0)[:, None] * slopes,
+    )
 
 
 def _engine(logs: Array, loads: Array) -> Engine:

@@ -25,7 +25,10 @@ _NOISE = 0.003  # relative, of a rank's energy in an iteration
 _WEAK = 3.0  # standard deviation of the logarithm of a coefficient
 _SCALES = 0.1  # standard deviation of the logarithm of a rank's factor
 # A board averages its power over computing and waiting, so computing may draw more than its limit.
-_BEYOND_LIMIT = np.array([1.0, 1.02, 1.04, 1.06, 1.08, 1.1, 1.13, 1.16, 1.2, np.inf])
+_BEYOND_LIMIT = np.array([1.0, 1.02, 1.04, 1.06, 1.08, 1.1, 1.13, 1.16, 1.2, 1.3, 1.5])
+# Mean and standard deviation of its logarithm; decides where energies do not, since the fitted
+# schedules are slow.
+_BEYOND = (0.05, 0.03)
 
 
 @dataclass(frozen=True)
@@ -87,11 +90,13 @@ def fit_powers(runs: Sequence[Run], board: Board) -> Powers:
 
         return least_squares(residuals, start)
 
-    tried = [
-        (board.power_limit * float(factor), *fitted(board.power_limit * float(factor)))
-        for factor in _BEYOND_LIMIT
-    ]
-    most, logs, _ = min(tried, key=lambda each: each[2])
+    tried = []
+    for factor in _BEYOND_LIMIT:
+        most = board.power_limit * float(factor)
+        logs, squares = fitted(most)
+        unlikely = (np.log(factor) - _BEYOND[0]) / _BEYOND[1]
+        tried.append((squares + unlikely**2, most, logs))
+    _, most, logs = min(tried, key=lambda each: each[0])
     return Powers(np.exp(logs[:count]), np.exp(logs[count:]), most, board.blocking_power)
 
 
