@@ -183,6 +183,23 @@ def test_a_plan_needs_every_place_of_one_pipeline_only():
     assert job.wants_plan()
 
 
+def test_what_a_rank_reports_after_a_drift_counts_although_others_have_nothing_new(job):
+    """Few steps showed the first correction, so it may be wrong until the others report again."""
+
+    def report(rank: int, revision: int, *, urgent: bool = False) -> bool:
+        found = replace(measured([F, B]), revision=revision, urgent=urgent)
+        job.put_measurements(rank, f"session {rank}", found, 5.0)
+        return job.wants_plan()
+
+    job.deploy("a plan", 4.0)
+    assert not report(0, 2)
+    assert report(0, 3, urgent=True)
+    job.deploy("a plan", 6.0)
+    assert report(0, 4)
+    job.deploy("a plan", 7.0)
+    assert [event.kind for event in job.happenings].count("drift") == 1
+
+
 def test_a_late_replica_does_not_undo_the_plan():
     job = complete([[F, B], [F, B]], degrees=(2, 2, 1))
     job.deploy("a plan", 4.0)

@@ -60,6 +60,7 @@ class Rank:
         sequence: Instructions of its step; empty until known.
         measured: Its measurements, once known.
         late: Whether its measurements came after the current plan, which does not use them.
+        drifted: Whether its instructions have taken another time since it was first measured.
     """
 
     seat: RankPlace
@@ -73,6 +74,7 @@ class Rank:
     sequence: tuple[Instruction, ...] = ()
     measured: Measured | None = None
     late: bool = False
+    drifted: bool = False
 
     @property
     def state(self) -> str:
@@ -254,11 +256,17 @@ class PipelineJob:
         self._input_changed(rank, at)
 
     def _revise(self, rank: int, measured: Measured, at: float) -> None:
-        """Have the plan replaced once all ranks have measured again; until then it stays."""
+        """Have the plan replaced once all ranks have measured again; until then it stays.
+
+        What a rank reports after a drift counts at once: few steps showed the first correction, so
+        it may be wrong, and the other ranks have nothing new to report for long.
+        """
         self._changed(rank, at)
+        record = self.ranks[rank]
         if measured.urgent:
+            record.drifted = True
             self._happen(at, "drift", f"rank {rank}: instructions take another time than before")
-        elif self._least_revision() <= self.revision:
+        elif not record.drifted and self._least_revision() <= self.revision:
             return
         self.inputs += 1
         self.stale = True

@@ -194,6 +194,7 @@ def _columns(rank: Rank) -> dict[str, Any]:
         "trouble": rank.trouble,
         "left": rank.left,
         "late": rank.late,
+        "drifted": rank.drifted,
     }
     return {
         "record": json.dumps(record),
