@@ -5,7 +5,8 @@ filled path may become the longest, and the iteration takes longer than planned.
 computations are planned as if they took longer than they do, by a share of what they are slowed by,
 which leaves that share of the slack as a reserve; those at the highest clock are planned as they
 are, so that the fastest iteration stays as fast. How large the share must be is found by executing
-plans with times drawn at random.
+plans with times drawn at random. In the fastest plan, the reserve is then given to the computations
+that need it (`_exchange.py`).
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ from typing import Any
 from zeus.errors import PipelineError
 from zeus.frontier import Frontier, Point
 from zeus.optimizer.pipeline_frequency._coarsening import coarsened
+from zeus.optimizer.pipeline_frequency._exchange import exchanged
 from zeus.optimizer.pipeline_frequency._limit import Limit
 from zeus.optimizer.pipeline_frequency._pipeline import Operation, Pipeline
-from zeus.optimizer.pipeline_frequency._plan import Menu
+from zeus.optimizer.pipeline_frequency._plan import Menu, Plan
 from zeus.optimizer.pipeline_frequency._power_cap import solve_capped
 from zeus.optimizer.pipeline_frequency._profile import Option
 from zeus.optimizer.pipeline_frequency._solver import PLANS, Solution, solve
 
 MEAN_EXCESS, TAIL_EXCESS = 0.004, 0.008
 """How much longer the fastest plan may take than the highest clocks: its mean, and its 95 %."""
+_EXCHANGED_EXCESS = 0.003
+"""The same of a plan whose reserve was exchanged, in the mean: it leaves none where none is needed,
+but what is known of times and of the lag is not exact."""
 LARGE = 2_000
 """Operations from which plans take seconds, so that a first one comes sooner."""
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.62, 0.75, 0.9, 1.1, 1.35, 1.6, 2.0, 2.5)
@@ -36,6 +41,7 @@ _SEED = 2024
 _NUMBERS = 150_000_000  # drawn times at most, over plans, scenarios and operations
 _AT_ONCE = 6_000_000  # likewise, in memory
 _SCENARIOS = (8, 64)  # fewest and most
+_EXCHANGED_SCENARIOS = 256  # more than plans are judged by, as these are chosen by them
 _NEAREST = 3  # plans of which the first keeps its time, if any does
 _TRIED = 20  # plans that are enough to see whether the fastest keeps its time
 _QUICK = 1.0  # seconds of the solver for it, at each reserve that is tried
@@ -155,7 +161,37 @@ class _Search:
             hurry = limit is not None and limit.left < limit.seconds / 3
             if hurry or self.keeps_time(self.inflated(share, _TRIED, limit, nominal)[1]):
                 break
-        return self.robust(self.inflated(share, self._plans, limit, nominal)[0], share)
+        solution, _ = self.inflated(share, self._plans, limit, nominal)
+        if limit is None or limit.left > limit.seconds / 3:
+            solution = self.with_reserve_exchanged(solution, nominal)
+        return self.robust(solution, share)
+
+    def with_reserve_exchanged(self, solution: Solution, nominal: Solution) -> Solution:
+        """Return the plans with a fastest one that takes less energy, if there is any."""
+        plan = solution.frontier.fastest.knob
+        if not _changes_in_time(plan, self._variation.lag):
+            return solution  # neighbors share a clock
+        judge = _Judge(self._pipeline, self._variation, _EXCHANGED_SCENARIOS, _SEED + 1)
+        before = judge.at_highest_clocks()
+        mean, tail = (1 + _EXCHANGED_EXCESS) * before.time, (1 + TAIL_EXCESS) * before.tail
+        options = exchanged(plan, judge.drawn, mean, tail)
+        if options is None:
+            return solution
+        (outcome,) = self._judge.outcomes([options])
+        if outcome.energy >= solution.frontier.fastest.energy or not self.keeps_time(outcome):
+            return solution
+        execution = self._pipeline.execute(options)
+        bound = min(nominal.lower_bound(execution.time), execution.energy)
+        better = plan.with_options(options, execution.time, execution.energy)
+        better = better.on(plan.menu, execution.time, execution.energy, bound)
+        points = [Point(better, outcome.time, outcome.energy)]
+        points += (
+            point
+            for point in solution.frontier
+            if point.time > outcome.time and point.energy < outcome.energy
+        )
+        frontier = Frontier(points, solution.frontier.work, knob_name="plan")
+        return replace(solution, frontier=frontier)
 
     def within_swing(self, swing: float, limit: Limit | None) -> Robust:
         """Return plans that keep a bound on the swing of power, without a reserve."""
@@ -255,12 +291,17 @@ def at_highest_clocks(pipeline: Pipeline, variation: Variation) -> Outcome:
 def _check_lag(solution: Solution, lag: float) -> None:
     """Raise `PipelineError` if clocks cannot change as often as plans under a swing want."""
     for plan in solution.plans:
-        if coarsened(plan, lag) is not plan:
+        if not _changes_in_time(plan, lag):
             raise PipelineError(
                 "computations must last longer than a clock takes to change "
                 f"({1e3 * lag:.3g} ms), or the swing of power cannot be kept: neighbors that share "
                 "a clock draw another power than planned"
             )
+
+
+def _changes_in_time(plan: Plan, lag: float) -> bool:
+    """Whether clocks can change as often as a plan wants."""
+    return coarsened(plan, lag) is plan
 
 
 def _judged(
@@ -341,12 +382,35 @@ def _fastest(options: Sequence[Option]) -> Option:
 
 
 class _Judge:
-    """Executes plans with times drawn at random; the same ones for all plans."""
+    """Executes plans with times drawn at random; the same ones for all plans.
 
-    def __init__(self, pipeline: Pipeline, variation: Variation) -> None:
+    Args:
+        pipeline: The pipeline.
+        variation: How times vary.
+        scenarios: How many times of each operation to draw; by default as many as there is time
+            for.
+        seed: Of the times.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        variation: Variation,
+        scenarios: int | None = None,
+        seed: int = _SEED,
+    ) -> None:
         self._pipeline = pipeline
         self._variation = variation
+        self._scenarios = scenarios
+        self._seed = seed
         self._drawn: Any = None
+
+    @property
+    def drawn(self) -> Any:
+        """Factors of the times, by operation and scenario."""
+        if self._drawn is None:
+            self._drawn = self._draw()
+        return self._drawn
 
     def at_highest_clocks(self) -> Outcome:
         """Return the outcome without a plan."""
@@ -369,9 +433,7 @@ class _Judge:
             delays = [[0.0] * len(self._pipeline.operations)] * len(plans)
         if self._variation.relative <= _TINY:
             return [self._nominal(*each) for each in zip(plans, delays, strict=True)]
-        if self._drawn is None:
-            self._drawn = self._draw()
-        scenarios = self._drawn.shape[1]
+        scenarios = self.drawn.shape[1]
         operations = len(self._pipeline.operations)
         some = max(_AT_ONCE // (operations * scenarios), 1)
         found: list[Outcome] = []
@@ -390,7 +452,8 @@ class _Judge:
         operations = self._pipeline.operations
         fewest, most = _SCENARIOS
         scenarios = min(max(_NUMBERS // (len(operations) * PLANS), fewest), most)
-        random = np.random.default_rng(_SEED)
+        scenarios = self._scenarios or scenarios
+        random = np.random.default_rng(self._seed)
         own = random.standard_normal((len(operations), scenarios))
         microbatches = {each.microbatch for each in operations}
         common = {each: random.standard_normal(scenarios) for each in sorted(microbatches, key=str)}
@@ -408,7 +471,7 @@ class _Judge:
         import numpy as np  # noqa: PLC0415
 
         pipeline = self._pipeline
-        count, scenarios = len(plans), self._drawn.shape[1]
+        count, scenarios = len(plans), self.drawn.shape[1]
         ends: list[Any] = []
         longest = np.zeros((count, scenarios))
         cost = np.zeros(count)
@@ -423,7 +486,7 @@ class _Judge:
             start: Any = np.array([late[at] for late in delays])[:, None]
             for other in operation.after:
                 start = np.maximum(start, ends[other])
-            ends.append(start + times[:, None] * self._drawn[at][None, :])
+            ends.append(start + times[:, None] * self.drawn[at][None, :])
             np.maximum(longest, ends[-1], out=longest)
         mean = longest.mean(axis=1)
         tail = np.quantile(longest, 0.95, axis=1)
