@@ -197,6 +197,8 @@ def test_what_a_rank_reports_after_a_drift_counts_although_others_have_nothing_n
     job.deploy("a plan", 6.0)
     assert report(0, 4)
     job.deploy("a plan", 7.0)
+    job.put_straggler(Straggler(0, slowdown=1.2), 8.0)
+    assert not report(0, 5), "its recovery is found from steps under plans of equal time"
     assert [event.kind for event in job.happenings].count("drift") == 1
 
 

@@ -258,15 +258,15 @@ class PipelineJob:
     def _revise(self, rank: int, measured: Measured, at: float) -> None:
         """Have the plan replaced once all ranks have measured again; until then it stays.
 
-        What a rank reports after a drift counts at once: few steps showed the first correction, so
-        it may be wrong, and the other ranks have nothing new to report for long.
+        What a rank reports after a drift counts at once, as few steps showed the first correction.
+        Not while a pipeline straggles: its recovery shows in steps under plans of equal time.
         """
         self._changed(rank, at)
         record = self.ranks[rank]
         if measured.urgent:
             record.drifted = True
             self._happen(at, "drift", f"rank {rank}: instructions take another time than before")
-        elif not record.drifted and self._least_revision() <= self.revision:
+        elif (not record.drifted or self.stragglers) and self._least_revision() <= self.revision:
             return
         self.inputs += 1
         self.stale = True
