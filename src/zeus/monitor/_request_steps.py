@@ -288,8 +288,9 @@ class StepFinder:
             self._learn_prompts(math.fsum(max(request.prompt_tokens, 1) for request in firsts))
         total = math.fsum(prompts.values()) + sum(running.values())
         shares = {request: (count / total, 0.0) for request, count in prompts.items()}
+        one = 0.0, 1 / total if total else 0.0  # of nearly all
         for request, count in running.items():
-            shares[request] = 0.0, count / total
+            shares[request] = one if count == 1 else (0.0, count / total)
         if not prompts:
             phase = Phase.DECODE
             if steps and (

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Protocol
 
 from zeus.monitor._request_counts import ModelRequests, ModelSums, RequestCounts
@@ -147,7 +148,6 @@ class Request:
             self.first = now
         self.last = now
         self.generated_tokens += count
-        self.seen_tokens += count
         self._record((now, self, count))
 
     def end(
@@ -168,6 +168,7 @@ class Request:
         """
         if self.ended is None:
             self.ended = self._now()
+            self.seen_tokens = self.generated_tokens
             self.outcome = "failed" if failed else "canceled" if canceled else "finished"
             if generated_tokens is not None:
                 self.generated_tokens = generated_tokens
@@ -346,7 +347,7 @@ class RequestMonitor:
         while events and events[0][0] <= until:
             taken.append(events.popleft())
         if len(taken) > 1:
-            taken.sort(key=_instant)
+            taken.sort(key=itemgetter(0))
         if taken:
             self._counts.count(taken)
             self._ended += [request for _, request, tokens in taken if tokens == END]
@@ -451,7 +452,3 @@ class RequestMonitor:
             joules += energy
             variance += (_UNSEEN * energy) ** 2
         return joules, math.sqrt(variance)
-
-
-def _instant(event: tuple[float, Request, int]) -> float:
-    return event[0]

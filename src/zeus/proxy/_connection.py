@@ -56,6 +56,9 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._receiver: Receiver | None = None
         self.on_body: Callable[[bytes], None] = _ignore
+        #: Called with a whole chunk of the body, with its framing; returns whether it was taken.
+        self.on_chunk: Callable[[bytes], bool] = _never
+        self._chunk_ended = False  # with the last byte, if that is a line feed
         self._parser = httptools.HttpResponseParser(self)
         self._headers: Headers = []
         self._head_bytes = 0
@@ -90,7 +93,7 @@ class Connection(asyncio.Protocol):
         assert self._receiver is None
         self._receiver = receiver
         # The parser hands pieces of the body, which may be single tokens, directly to the receiver.
-        self.on_body = receiver.on_body
+        self.on_body, self.on_chunk = receiver.on_body, _never
         self._parser = httptools.HttpResponseParser(self)
         self._begin_head()
         self.answered, self._bodiless = False, bodiless
@@ -143,12 +146,16 @@ class Connection(asyncio.Protocol):
         if self._receiver is None:  # bytes that answer nothing
             self.abort()
             return
+        if self._chunk_ended and self.on_chunk(data):
+            return  # the parser expects the begin of a chunk, as before
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._fail("changed the protocol, which was not asked for")
         except httptools.HttpParserError as error:
             self._fail(f"sent what is not HTTP ({error})")
+        # What follows a chunk, up to a line feed, would have been the begin of another one.
+        self._chunk_ended = self._chunk_ended and data.endswith(b"\r\n")
 
     # --- called by the parser ---------------------------------------------------------------------
 
@@ -182,8 +189,17 @@ class Connection(asyncio.Protocol):
             self.reusable = False  # the parser expects a body
             self._end()
 
+    def on_chunk_header(self) -> None:
+        """Note the begin of a chunk."""
+        self._chunk_ended = False
+
+    def on_chunk_complete(self) -> None:
+        """Note the end of a chunk."""
+        self._chunk_ended = True
+
     def on_message_complete(self) -> None:
         """Note the end of a response."""
+        self._chunk_ended = False
         if self._receiver is None:
             return
         if not self._has_head:  # the end of an early response
@@ -227,3 +243,8 @@ class Connection(asyncio.Protocol):
 
 def _ignore(data: bytes) -> None:
     """Drop a body that has no receiver."""
+
+
+def _never(chunk: bytes) -> bool:  # noqa: ARG001
+    """Take no chunk."""
+    return False

@@ -49,8 +49,9 @@ class ClientRequest:
         self.on_resume: Callable[[], None] = _nothing
         self.keep_alive = True
         self.started = False
+        #: Whether the response is sent in chunks.
+        self.chunked = False
         self._connection = connection
-        self._chunked = True
 
     @property
     def path(self) -> str:
@@ -77,19 +78,27 @@ class ClientRequest:
             headers: All that are to be sent, with `content-length` unless it is chunked.
             chunked: Whether the length is not known.
         """
-        self._chunked = chunked and self._connection.knows_chunks
-        if chunked and not self._chunked:
+        self.chunked = chunked and self._connection.knows_chunks
+        if chunked and not self.chunked:
             self.keep_alive = False  # its end is the end of the connection
-        self._connection.write(self._head(status, headers, _CHUNKED if self._chunked else b""))
+        self._connection.write(self._head(status, headers, _CHUNKED if self.chunked else b""))
 
     def send(self, data: bytes) -> None:
         """Send a piece of the body."""
         if data:
-            self._connection.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+            self._connection.write(b"%x\r\n%b\r\n" % (len(data), data) if self.chunked else data)
+
+    @property
+    def framed_sender(self) -> Callable[[bytes], None]:
+        """Sends chunks of a response that is sent in chunks, each with its length before it.
+
+        To be called until the client has gone.
+        """
+        return self._connection.write
 
     def finish(self) -> None:
         """Complete the response."""
-        if self._chunked and self.method != "HEAD":
+        if self.chunked and self.method != "HEAD":
             self._connection.write(b"0\r\n\r\n")
         self._connection.finished()
 

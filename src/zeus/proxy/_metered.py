@@ -1,13 +1,8 @@
-"""A request for text, passed on to a back end, and its answer with its energy.
-
-Pieces of a stream are passed on as they come, byte for byte. Only the end is held until the whole
-end has arrived, usually in the same packet, and gets the energy: in `usage.energy` where the client
-has asked for usage, else as a field `energy` of the last chunk with a choice: many clients expect
-token counts wherever there is a `usage`, and ignore fields that they do not know.
-"""
+"""A request for text, passed on to a back end, and its answer with its energy."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from enum import Enum
@@ -17,9 +12,10 @@ from zeus.errors import BackendError
 from zeus.monitor._requests import Request, RequestEnergy
 from zeus.proxy._client import Usage, parsed
 from zeus.proxy._connection import Headers
-from zeus.proxy._events import DONE, MAX_EVENT
 from zeus.proxy._http_server import ClientRequest
 from zeus.proxy._pool import Exchange
+from zeus.proxy._splicing import with_member
+from zeus.proxy._stream import MeteredStream, as_json
 
 MAX_WHOLE = 64 * 1024 * 1024  # bytes of an answer that is not streamed, to which energy is added
 ENERGY_HEADER = b"zeus-energy-joules"
@@ -29,7 +25,6 @@ _HOP_BY_HOP = frozenset(
         b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
     )
 )  # fmt: skip
-_NULLS = b',"usage":null', b', "usage": null'
 
 
 def passed_on(headers: Headers, *without: bytes) -> Headers:
@@ -87,20 +82,14 @@ class MeteredAnswer:
         self._mode = _Mode.RAW
         self._status = 0
         self._headers: Headers = []
-        self._rest = b""
-        self._held: list[bytes] = []  # events of the end
-        self._finishes = 0
+        self._stream: MeteredStream | None = None
         self._whole: list[bytes] = []
         self._size = 0
         self._usage: Usage | None = None
-        self._failed = False
         #: Called with the status of an error; returns whether another attempt is made.
         self.refused: Callable[[int], bool] | None = None
         #: Called when the request is being answered.
         self.accepted: Callable[[], None] = _nothing
-        #: End of an event that was nothing but text, from `finish_reason` on.
-        self._plain_end: bytes | tuple[bytes, ...] = ()  # which nothing ends with
-        self._shortest = 0
         self._token: Callable[[int], None] = request.token if request is not None else _uncounted
         client.on_gone = self.give_up
         client.on_pause = self._pause
@@ -117,11 +106,11 @@ class MeteredAnswer:
         if status == 200:
             self.accepted()
         kind = next((value for name, value in headers if name == b"content-type"), b"")
-        encoded = any(name == b"content-encoding" for name, _ in headers)
+        encoded = any(n == b"content-encoding" and v.lower() != b"identity" for n, v in headers)
         if self._request is not None and status == 200 and not encoded:
-            if kind.startswith(b"text/event-stream"):
+            if kind.lower().startswith(b"text/event-stream"):
                 self._mode = _Mode.STREAM
-            elif kind.startswith(b"application/json"):
+            elif kind.lower().startswith(b"application/json"):
                 self._mode = _Mode.WHOLE
                 self._headers = headers
                 return
@@ -131,16 +120,13 @@ class MeteredAnswer:
             headers = [header for header in headers if header[0] != b"content-length"]
         bodiless = status in (204, 304) or self._client.method == "HEAD"
         self._client.start(status, passed_on(headers), chunked=not sized and not bodiless)
+        if self._mode is _Mode.STREAM:
+            self._begin_stream()
 
     def on_body(self, data: bytes) -> None:
         """Pass a piece on."""
-        # A piece that ends like an earlier one that was nothing but text is nothing else, either.
-        if data.endswith(self._plain_end) and not self._rest and not self._held:
-            count = 1 if len(data) < 2 * self._shortest else data.count(b"\n\n")
-            self._token(count)
-            self._client.send(data)
-        elif self._mode is _Mode.STREAM:
-            self._take(data)
+        if self._stream is not None:
+            self._client.send(self._stream.feed(data))
         elif self._mode is _Mode.RAW:
             self._client.send(data)
         elif self._mode is _Mode.WHOLE:
@@ -153,10 +139,8 @@ class MeteredAnswer:
         if self._mode is _Mode.WHOLE:
             self._send_whole()
         else:
-            if self._mode is _Mode.STREAM:
-                if self._rest:
-                    self._held.append(self._rest)
-                self._release()
+            if self._stream is not None:
+                self._client.send(self._stream.end())
             self._measure(failed=self._status >= 400)
             self._client.finish()
         self._end()
@@ -165,8 +149,8 @@ class MeteredAnswer:
         """Report the failure to the client, or break off as the back end did."""
         self._measure(failed=True)
         if self._client.started:
-            if self._mode is _Mode.STREAM:  # what has come is the client's
-                self._client.send(b"".join(self._held))
+            if self._stream is not None:  # what has come is the client's
+                self._client.send(self._stream.broken())
             self._client.abort()
         else:
             late = "sent nothing" in str(error) or "did not accept" in str(error)
@@ -201,100 +185,18 @@ class MeteredAnswer:
 
     # --- a stream ---------------------------------------------------------------------------------
 
-    def _take(self, data: bytes) -> None:
-        """Cut what has arrived into events; pass on those before the end."""
-        text = self._rest + data if self._rest else data
-        separator = b"\r\n\r\n" if b"\r\n\r\n" in text else b"\n\n"
-        *events, self._rest = text.split(separator)
-        if len(self._rest) > MAX_EVENT:  # no event is as long: pass on what is not understood
-            events.append(self._rest)
-            separator, self._rest = b"", b""
-        ready: list[bytes] = []
-        for event in events:
-            self._event(event, event + separator, ready)
-        if ready:
-            self._client.send(b"".join(ready))
+    def _begin_stream(self) -> None:
+        self._stream = MeteredStream(
+            self._token, self._energy_of, usage_asked=self._usage_asked, choices=self._choices
+        )
+        if self._client.chunked and self.exchange.connection is not None:
+            self.exchange.connection.on_chunk = self._stream.chunk_passer(
+                self._client.framed_sender
+            )
 
-    def _event(self, event: bytes, raw: bytes, ready: list[bytes]) -> None:
-        content = event[5:].strip() if event.startswith(b"data:") else b""
-        if content == DONE:
-            self._held.append(raw)
-            self._release(ready)
-            return
-        data = parsed(content) if content else None
-        usage = Usage.of(data.get("usage")) if data is not None else None
-        if usage is not None and not (data or {}).get("choices"):
-            self._usage = usage
-            self._held.append(raw)
-            return
-        if data is not None:
-            if "error" in data and "choices" not in data:
-                self._failed = True
-            self._usage = usage or self._usage
-            finishes = _finishes(data)
-            if _has_text(data):
-                self._token(1)
-                if not finishes and usage is None and self._choices == 1:
-                    self._learn_plain(raw)
-            if not self._usage_asked and usage is None and b'"usage"' in raw:
-                for null in _NULLS:
-                    raw = raw.replace(null, b"")
-            self._finishes += finishes
-            if finishes and self._finishes >= self._choices:
-                self._held.append(raw)
-                return
-        if self._held:  # the end was not the end
-            ready += self._held
-            self._held.clear()
-        ready.append(raw)
-
-    def _learn_plain(self, raw: bytes) -> None:
-        """Learn how events end that are nothing but text, to recognize them without parsing."""
-        at = raw.rfind(b'"finish_reason"')
-        if at < 0 or b"null" not in raw[at:] or not raw.endswith(b"\n\n"):
-            return
-        if not self._usage_asked and b'"usage"' in raw:
-            return  # has to be changed
-        self._shortest = min(self._shortest or len(raw), len(raw))
-        self._plain_end = raw[at:]
-
-    def _release(self, ready: list[bytes] | None = None) -> None:
-        """Pass on the end of a stream, with the energy."""
-        energy = self._measure(failed=self._failed)
-        held, self._held = self._held, []
-        if energy is not None:
-            held = self._with_energy(held, energy)
-        if ready is not None:
-            ready += held
-        elif held:
-            self._client.send(b"".join(held))
-
-    def _with_energy(self, held: list[bytes], energy: dict[str, Any]) -> list[bytes]:
-        """Return the end of a stream with the energy, and without usage that was not asked for."""
-        found: list[bytes] = []
-        stated = False
-        hidden: dict[str, Any] = {}
-        for raw in held:
-            data = _data_of(raw)
-            usage = data.get("usage") if data is not None else None
-            if data is None or not isinstance(usage, dict):
-                found.append(raw)
-            elif not self._usage_asked and not data.get("choices"):
-                hidden = data
-            else:
-                usage["energy"] = energy
-                stated = True
-                found.append(_as_event(data))
-        if not stated and not self._usage_asked:
-            for at, raw in enumerate(found):
-                data = _data_of(raw)
-                if data is not None:
-                    # Servers state more in their last chunk (llama.cpp: timings), whichever it is.
-                    more = {key: hidden[key] for key in hidden if key not in ("usage", *data)}
-                    text = as_json({**more, "energy": energy})[1:]
-                    found[at] = b"data: " + raw[5:].strip()[:-1] + b"," + text + b"\n\n"
-                    break
-        return found
+    def _energy_of(self, stream: MeteredStream) -> dict[str, Any] | None:
+        self._usage = stream.usage
+        return self._measure(failed=stream.failed)
 
     # --- a whole answer ---------------------------------------------------------------------------
 
@@ -314,13 +216,13 @@ class MeteredAnswer:
         usage = data.get("usage") if data is not None else None
         self._usage = Usage.of(usage)
         energy = self._measure()
-        headers = passed_on(self._headers, b"content-length")
+        headers = passed_on(self._headers, b"content-length", ENERGY_HEADER)
         if energy is not None:
             if energy["joules"] is not None:
                 headers.append((ENERGY_HEADER, f"{energy['joules']:.6g}".encode()))
-            if data is not None and isinstance(usage, dict):
-                usage["energy"] = energy
-                body = as_json(data)
+            if isinstance(usage, dict):
+                with contextlib.suppress(ValueError):  # in another encoding than UTF-8
+                    body = with_member(body, ("usage", "energy"), as_json(energy))
         self._client.respond(self._status, headers, body)
 
     # --- the end ----------------------------------------------------------------------------------
@@ -340,7 +242,7 @@ class MeteredAnswer:
         return stated_energy(energy)
 
     def _end(self) -> None:
-        self._mode, self._plain_end = _Mode.OVER, ()
+        self._mode, self._stream = _Mode.OVER, None
         ended, self._ended = self._ended, None
         if ended is not None:
             ended()
@@ -362,42 +264,3 @@ def stated_energy(energy: RequestEnergy) -> dict[str, Any]:
         "uncertainty": None if joules is None else float(f"{energy.uncertainty:.3g}"),
         "method": energy.method,
     }
-
-
-def as_json(data: dict[str, Any]) -> bytes:
-    """Return JSON as short as servers write it."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    try:
-        return text.encode()
-    except UnicodeEncodeError:  # half of a character that only an escape can state
-        return json.dumps(data, separators=(",", ":")).encode()
-
-
-def _as_event(data: dict[str, Any]) -> bytes:
-    return b"data: " + as_json(data) + b"\n\n"
-
-
-def _data_of(raw: bytes) -> dict[str, Any] | None:
-    """Return the JSON object of an event; `None` if it has none."""
-    return parsed(raw[5:]) if raw.startswith(b"data:") else None
-
-
-def _choices_of(data: dict[str, Any]) -> list[dict[str, Any]]:
-    found = data.get("choices")
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-
-
-def _finishes(data: dict[str, Any]) -> int:
-    return sum(choice.get("finish_reason") is not None for choice in _choices_of(data))
-
-
-def _has_text(data: dict[str, Any]) -> bool:
-    """Return whether a chunk has something generated: text, reasoning, a call of a tool."""
-    for choice in _choices_of(data):
-        delta = choice.get("delta")
-        if isinstance(delta, dict):
-            if any(value for name, value in delta.items() if name != "role"):
-                return True
-        elif choice.get("text"):
-            return True
-    return False

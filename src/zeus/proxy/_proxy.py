@@ -12,9 +12,10 @@ from zeus.monitor._requests import Request, RequestMonitor
 from zeus.proxy._backends import Backend, Backends
 from zeus.proxy._client import CHAT, COMPLETIONS, MODELS, parsed
 from zeus.proxy._http_server import ClientConnection, ClientRequest
-from zeus.proxy._metered import MeteredAnswer, as_json, error_body, passed_on
+from zeus.proxy._metered import MeteredAnswer, error_body, passed_on
 from zeus.proxy._metrics import CONTENT_TYPE, metrics_page
 from zeus.proxy._pool import Exchange, request_head
+from zeus.proxy._splicing import with_member
 
 logger = logging.getLogger(__name__)
 
@@ -139,8 +140,10 @@ class Proxy:
         adds = streams and not asked and again is None
         adds = adds and (options is None or isinstance(options, dict))
         if adds:
-            changed = {**data, "stream_options": {**(options or {}), "include_usage": True}}
-            body = as_json(changed)
+            try:
+                body = _asking_for_usage(client.body, options)
+            except ValueError:  # in another encoding than UTF-8
+                adds = False
         choices = data.get("n")
         request = again or backend.requests.begin(
             estimated_tokens(data), streams=streams, model=backend.counted_as(model)
@@ -229,6 +232,12 @@ class Proxy:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             logger.error("a request failed unexpectedly: %r", task.exception())
+
+
+def _asking_for_usage(body: bytes, options: dict[str, Any] | None) -> bytes:
+    if options is None:
+        return with_member(body, ("stream_options",), b'{"include_usage":true}')
+    return with_member(body, ("stream_options", "include_usage"), b"true")
 
 
 def estimated_tokens(data: dict[str, Any]) -> int:

@@ -14,7 +14,7 @@ from zeus.proxy._proxy import Proxy
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 _CHECK = 0.05  # seconds
-_COLLECT_AFTER = 20_000  # objects
+_COLLECT_AFTER = 100_000  # objects
 _SWITCH_INTERVAL = 0.001  # seconds; the thread that reads sensors must not hold up tokens
 
 
