@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from zeus.arena._mlenergy import read_file
+from zeus.arena._result_keys import meaning
 from zeus.cli import main
 from zeus.errors import ArenaError
 
@@ -83,6 +84,63 @@ def test_version_3_by_task_and_by_model(tmp_path):
     assert (row.model, row.gpu, row.setting) == ("Model 8B", "B200", "TP 4")
     assert row.energy_per_response.value == pytest.approx(50.0)
     assert len(read_file(tmp_path).rows) == 2
+
+
+OTHERS = {
+    "a": {"Model": "m", "Hardware": "NVIDIA H200", "J_per_tok": 0.5, "avgOutputLength": 100},
+    "b": {"model": "m", "metrics": {"energyPerTokenMillijoules": 500, "p99_ttft_ms": 9}},
+    "c": {"llm": "m", "tokens_per_joule": 2.0, "mean output tokens": 100, "GPU type": "H200"},
+    "d": {"models": {"m": {"results": [{"accelerator": "H200", "energy_j_per_response": 50.0}]}}},
+    "e": {"models": {"m": {"H200": {"Energy/request [Wh]": 50 / 3600, "ttft_p50_s": 0.2}}}},
+    "f": [{"name": "m", "output_len": 100, "energy": {"energy_per_output_token_j": 0.5}}],
+}
+
+
+@pytest.mark.parametrize("shape", sorted(OTHERS))
+def test_the_same_quantities_by_other_keys(tmp_path, shape):
+    file = tmp_path / "other.json"
+    file.write_text(json.dumps(OTHERS[shape]))
+    (row,) = read_file(file).rows
+    assert row.model == "m"
+    energies = row.energy_per_response, row.energy_per_token
+    values = [energy and energy.value for energy in energies]
+    assert values in ([pytest.approx(50), pytest.approx(0.5)], [pytest.approx(50), None],
+                      [None, pytest.approx(0.5)])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("energy_per_token_joules", ("energy_per_token", 1.0)),
+        ("Energy/req (J)", ("energy_per_response", 1.0)),
+        ("kJ per request", ("energy_per_response", 1e3)),
+        ("median_itl_ms", ("tpot", 1e-3)),
+        ("Avg TPOT (s)", ("tpot", 1.0)),
+        ("time_to_first_token_ms", ("ttft", 1e-3)),
+        ("Avg Latency (s)", ("e2e", 1.0)),
+        ("output_throughput_tokens_per_sec", ("throughput", 1.0)),
+        ("Token tput (tok/s)", ("throughput", 1.0)),
+        ("energy_per_prompt_token_j", None),
+        ("energy_per_image_joules", None),
+        ("total_energy_j", None),
+        ("p99_itl_ms", None),
+        ("input_throughput_tok_per_s", None),
+        ("ttft", None),  # in seconds, or milliseconds?
+        ("avg_power_watts", None),
+    ],
+)
+def test_what_keys_mean(key, meant):
+    found = meaning(key)
+    assert (found and (found.quantity, found.factor)) == meant
+
+
+def test_what_was_not_understood_is_named_also_where_no_energy_was_found(tmp_path):
+    file = tmp_path / "other.json"
+    entries = [{"model": "a", "energy_per_token_joules": 1}, {"model": "b", "zap_factor": 3}]
+    file.write_text(json.dumps(entries))
+    found = read_file(file)
+    assert (len(found.rows), found.skipped) == (1, 1)
+    assert found.unknown == {"zap_factor": 1}
 
 
 @pytest.mark.parametrize(

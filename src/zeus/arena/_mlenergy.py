@@ -1,8 +1,7 @@
 """Rows from the published results of the ML.ENERGY leaderboard, versions 2 and 3.
 
-Their files name the same quantities by different keys; `_KEYS` has all of them. A file is searched
-for objects that have a model and an energy, however deep they are. What is not understood is
-reported, not guessed.
+A file is searched for objects that have a model and an energy, however deep they are. What is not
+understood is reported, not guessed.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
+from zeus.arena._result_keys import Meaning, meaning
 from zeus.arena._rows import IMPORT, BoardRow, Estimate
 from zeus.errors import ArenaError
 
@@ -23,37 +23,6 @@ _MAX_BYTES = 200 * 1024 * 1024  # bytes
 _MAX_DEPTH = 12
 _MAX_TEXT = 200  # characters
 
-#: Quantity, its keys in lower case, and what a value is multiplied by to get SI units.
-_KEYS: Mapping[str, tuple[tuple[str, float], ...]] = {
-    "model": (("nickname", 1), ("model", 1), ("model_id", 1), ("model_name", 1)),
-    "gpu": (("gpu_model", 1), ("gpu", 1)),
-    "gpus": (("num_gpus", 1),),
-    "task": (("task", 1), ("task_display_name", 1)),
-    "energy_per_response": (
-        ("energy/req (j)", 1),
-        ("energy_per_request_joules", 1),
-        ("energy per request (j)", 1),
-    ),
-    "energy_per_token": (("energy_per_token_joules", 1), ("energy per token (j)", 1)),
-    "tokens": (("avg output tokens", 1), ("avg_output_len", 1)),
-    "tpot": (
-        ("avg tpot (s)", 1),
-        ("median_itl_ms", 1e-3),
-        ("mean_itl_ms", 1e-3),
-        ("avg_tpot_ms", 1e-3),
-        ("median_tpot_ms", 1e-3),
-    ),
-    "ttft": (("median_ttft_ms", 1e-3), ("avg ttft (s)", 1), ("mean_ttft_ms", 1e-3)),
-    "e2e": (("median_e2el_ms", 1e-3), ("avg latency (s)", 1)),
-    "throughput": (
-        ("token tput (tok/s)", 1),
-        ("output_throughput_tokens_per_sec", 1),
-    ),
-    "batch": (("max bs (reqs)", 1), ("max_num_seqs", 1)),
-    "tensor": (("tp", 1), ("tensor_parallel", 1)),
-    "pipeline": (("pp", 1), ("pipeline_parallel", 1)),
-    "precision": (("weight_precision", 1),),
-}
 #: Keys that are known and add nothing to a row.
 _KNOWN = frozenset(
     {
@@ -61,6 +30,9 @@ _KNOWN = frozenset(
         "architecture", "activated_params_billions", "data_parallel", "expert_parallel",
         "max_num_batched_tokens", "p90_itl_ms", "p95_itl_ms", "p99_itl_ms", "notes",
         "output_length_distribution", "parallelization", "configurations",
+        "energy_per_generation_joules", "energy_per_image_joules", "energy_per_video_joules",
+        "batch_latency_s", "image_height", "image_width", "video_height", "video_width", "fps",
+        "inference_steps", "url",
     }
 )  # fmt: skip
 
@@ -71,7 +43,8 @@ class Imported:
 
     Attributes:
         rows: The rows.
-        unknown: Keys that were not understood, with how often they occurred.
+        unknown: Keys that were not understood, with how often they occurred; also those of objects
+            that were left out.
         skipped: Objects with a model that have no energy of an answer, such as images.
     """
 
@@ -138,21 +111,33 @@ def _objects(data: object, outer: Mapping[str, Any], depth: int = 0) -> Iterator
             yield from _objects(each, outer, depth + 1)
     if not isinstance(data, dict):
         return
-    own = {str(key).lower(): value for key, value in data.items()}
+    own = {str(key): value for key, value in data.items()}
     lists = [value for value in own.values() if isinstance(value, list) and _has_objects(value)]
-    # A configuration may have parts, such as how it is parallelized.
-    inner = own.get("parallelization")
-    flat = inner if isinstance(inner, dict) else {}
-    whole = {**outer, **flat, **own}
+    parts = [value for value in own.values() if isinstance(value, dict)]
+    whole = {**outer, **own}
+    if sum(map(_has_energy, parts)) <= 1 and (_has_model(own) or _has_energy(own)):
+        # A configuration may have parts, such as how it is parallelized, or its metrics.
+        whole = {**outer, **{key: part[key] for part in parts for key in part}, **own}
+    plain = {key: value for key, value in whole.items() if not isinstance(value, list | dict)}
     if lists:
-        plain = {key: value for key, value in whole.items() if not isinstance(value, list | dict)}
         for each in lists:
             yield from _objects(each, plain, depth + 1)
-    elif _value(whole, "model") is not None or _value(whole, "energy_per_response") is not None:
+    elif _has_energy(whole) or (_has_model(own) and not parts):
         yield whole
     else:
-        for value in data.values():
-            yield from _objects(value, outer, depth + 1)
+        for name, value in own.items():
+            named = isinstance(value, dict) and str(name).lower() in ("models", "llms")
+            for key, each in value.items() if named else ((None, value),):
+                model = {} if key is None else {"model": key}
+                yield from _objects(each, {**plain, **model}, depth + 1)
+
+
+def _has_energy(data: Mapping[str, Any]) -> bool:
+    return any(_value(data, name) for name in ("energy_per_response", "energy_per_token"))
+
+
+def _has_model(data: Mapping[str, Any]) -> bool:
+    return _value(data, "model") is not None
 
 
 def _has_objects(values: list[Any]) -> bool:
@@ -167,11 +152,12 @@ def _add(found: Mapping[str, Any], to: Imported) -> None:
         token = response / tokens
     if response is None and token is not None and tokens:
         response = token * tokens
-    if not model or (response is None and token is None):
-        to.skipped += bool(model)
+    energies = response is not None or token is not None
+    if model or energies:
+        to.unknown.update(key for key in found if not meaning(key) and key.lower() not in _KNOWN)
+    if not model or not energies:
+        to.skipped += bool(model or energies)
         return
-    known = {key for keys in _KEYS.values() for key, _ in keys} | _KNOWN
-    to.unknown.update(key for key in found if key not in known)
     to.rows.append(
         BoardRow(
             model=model,
@@ -207,11 +193,15 @@ def _setting(found: Mapping[str, Any]) -> str:
     return ", ".join([*parts, precision] if precision else parts)
 
 
-def _value(found: Mapping[str, Any], quantity: str) -> tuple[Any, float] | None:
-    for key, factor in _KEYS[quantity]:
-        if found.get(key) is not None:
-            return found[key], factor
-    return None
+def _value(found: Mapping[str, Any], quantity: str) -> tuple[Any, Meaning] | None:
+    best: tuple[Any, Meaning] | None = None
+    for key, value in found.items():
+        meant = meaning(key)
+        if meant is None or meant.quantity != quantity or isinstance(value, list | dict | None):
+            continue
+        if best is None or meant.rank < best[1].rank:
+            best = value, meant
+    return best
 
 
 def _text(found: Mapping[str, Any], quantity: str) -> str:
@@ -226,5 +216,7 @@ def _number(found: Mapping[str, Any], quantity: str) -> float | None:
     value = _value(found, quantity)
     if value is None or isinstance(value[0], bool) or not isinstance(value[0], int | float):
         return None
-    number = float(value[0]) * value[1]
+    number = float(value[0]) * value[1].factor
+    if value[1].inverse:
+        number = value[1].factor / value[0] if value[0] > 0 else -1.0
     return number if 0 <= number < math.inf else None
