@@ -80,11 +80,40 @@ def test_tokens_that_are_seen_late(late, chunk):
     assert statistics.median(world.errors()) < 0.05
 
 
-def test_tokens_that_are_held_back_for_several_steps():
-    """Servers may send what they have generated every few steps only."""
-    world = ServingWorld(poisson(3.0, 25.0), max_num_seqs=64, single=False)
+@pytest.mark.parametrize(("rate", "seed"), [(3.0, 12), (6.0, 3)])
+@pytest.mark.parametrize("chunk", [None, 256, 512])
+def test_tokens_that_are_held_back_for_several_steps(rate, seed, chunk):
+    """Servers may send what they have generated every few steps only.
+
+    What was generated before a prompt arrived is not due to it, not even as long as it is unknown
+    how long a step takes.
+    """
+    world = ServingWorld(poisson(rate, 25.0, seed), max_num_seqs=64, single=False, chunk=chunk)
     check_sums(world)
     assert world.coverage() >= 0.92
+
+
+def test_a_long_prompt_is_not_due_to_a_short_one_whose_token_was_seen_first():
+    """The tokens of prompts that were processed together are late by different times."""
+    now = [0.0]
+    requests = RequestMonitor(lambda: now[0], [Counter(lambda: now[0])], virtual=True)
+    found = []
+    for _ in range(40):
+        short, long = requests.begin(100), requests.begin(1900)
+        now[0] += 0.4  # 0.2 ms for each prompt token
+        short.token()
+        now[0] += 0.03
+        long.token()
+        requests.process()
+        short.end()
+        long.end()
+        now[0] += 0.3
+        found.append((short, long))
+    now[0] += 0.2
+    requests.process()
+    for short, long in found:
+        total = (short.energy.joules or 0.0) + (long.energy.joules or 0.0)
+        assert short.energy.joules == pytest.approx(0.05 * total, abs=0.03 * total)
 
 
 def test_a_request_that_pauses_does_not_pay_for_the_others():

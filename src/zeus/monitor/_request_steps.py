@@ -29,6 +29,7 @@ _EXCESS = 0.1  # of it, by which a step is longer because a prompt was processed
 _MIN_DOUBT, _FIRST_DOUBT, _MAX_DOUBT = 0.05, 0.1, 0.5  # of prompt tokens that are inferred
 _FOLLOW = 0.1  # weight of a step in what is usual
 _PROMPT_MEMORY = 20_000.0  # prompt tokens over which it is learned how long they take
+_HASTE = 0.5  # of the time that prompts usually take; what is shorter cannot be all of it
 _CHUNK = 512  # prompt tokens in a step, until it is known how long they take
 _UNSEEN = 0.2  # relative standard deviation of shares where no tokens are seen
 _MAX_OWED = 2  # steps in a row in which a request is taken to have a token that was not seen yet
@@ -49,6 +50,7 @@ class Member(Protocol):
     """A request, as far as steps are concerned.
 
     Attributes:
+        began: When it arrived, in seconds.
         prompt_tokens: Tokens of its prompt.
         prompt_left: Prompt tokens that are not processed yet, as far as is known.
         started: Whether its first token was generated.
@@ -56,6 +58,7 @@ class Member(Protocol):
         left: When the last step that it took part in ended; `None` before.
     """
 
+    began: float
     prompt_tokens: int
     prompt_left: float
     started: bool
@@ -124,7 +127,13 @@ class StepFinder:
     @property
     def settled(self) -> float:
         """Until when no late token changes the steps any more, most likely."""
-        return self.known - 3 * self._lateness.rms
+        settled = self.known - 3 * self._lateness.rms
+        last = self.steps[-1] if self.steps else None
+        if last is None or last.phase is not Phase.PREFILL:
+            return settled
+        # Prompts that waited as well may have been processed in it, too: see `_step`.
+        waited = any(each.began <= last.begin for each in self._waiting)
+        return min(settled, last.begin) if waited else settled
 
     @property
     def sharing(self) -> int:
@@ -278,7 +287,13 @@ class StepFinder:
             if seen > 1:
                 self._lateness.learn(self._late, seen - 1)
         whole = all(request.prompt_left >= request.prompt_tokens for request in firsts)
-        prompts = self._prompts(firsts, seconds, (len(running), steps)) if self._waiting else {}
+        # The last of the steps cannot have a prompt that arrived after it had begun.
+        latest = end - seconds / max(steps, 1) + max(3 * self._lateness.rms, _MIN_GAP)
+        waiting = [each for each in self._waiting if each in group or each.began <= latest]
+        prompts = {}
+        if waiting:
+            most = end - max(begin, min(each.began for each in waiting))
+            prompts = self._prompts(firsts, waiting, (seconds, most), (len(running), steps))
         doubt = 0.0 if whole and len(prompts) == len(firsts) else math.sqrt(self._mismatch)
         if prompts and seconds > 0:
             doubt = math.hypot(doubt, math.sqrt(2) * self._lateness.rms / seconds)
@@ -293,18 +308,22 @@ class StepFinder:
             shares[request] = one if count == 1 else (0.0, count / total)
         if not prompts:
             phase = Phase.DECODE
+            usual = steps * self._usual(len(running))
             if steps and (
-                not self._waiting or seconds < (1 + _EXCESS) * steps * self._usual(len(running))
+                not self._waiting or seconds < (1 + _EXCESS) * usual or not (waiting or usual)
             ):
                 self._learn_usual(len(running), seconds / steps)
         else:
             phase = Phase.MIXED if running else Phase.PREFILL
-            if phase is Phase.PREFILL and seconds < 3 * self._lateness.rms:
+            needed = _HASTE * self._per_prompt_token * math.fsum(prompts.values())
+            if phase is Phase.PREFILL and seconds < max(3 * self._lateness.rms, needed):
                 before = self.steps[-1] if self.steps else None
                 if before is not None and before.phase is Phase.PREFILL and before.end == begin:
                     # Prompts of one step whose first tokens are late by different times.
                     self.steps.pop()
                     begin, shares = before.begin, _by_prompts([*before.shares, *shares])
+                    if seconds < needed:  # or of a cache, or of a step that was held up
+                        doubt = max(doubt, _UNSEEN)
         return Step(begin, end, phase, len(running), shares, doubt)
 
     def _add_overdue(self, running: dict[Member, int], steps: int) -> None:
@@ -329,15 +348,21 @@ class StepFinder:
             self._running[request] = self._expected[request] = 0
 
     def _prompts(
-        self, firsts: list[Member], seconds: float, running: tuple[int, int]
+        self,
+        firsts: list[Member],
+        waiting: list[Member],
+        times: tuple[float, float],
+        running: tuple[int, int],
     ) -> dict[Member, float]:
         """Return the prompt tokens that a step has processed, by request, as far as is known.
 
         Args:
             firsts: Requests whose prompts are complete with this step.
-            seconds: Its duration.
+            waiting: Requests whose prompts it may have processed, these among them.
+            times: Its duration, and for how long it may have processed prompts.
             running: Number of requests that tokens were generated for, and of tokens for each.
         """
+        seconds, most = times
         batch, steps = running
         split = 0  # tokens of prompts that were processed in several steps
         found = {}
@@ -345,8 +370,8 @@ class StepFinder:
             found[request] = max(request.prompt_left, 1.0)
             split += request.prompt_tokens if request.prompt_left < request.prompt_tokens else 0
             request.prompt_left = 0.0
-        waiting = [each for each in self._waiting if each not in found and each.prompt_left > 1]
-        work = self._prompt_work(seconds, steps * self._usual(batch))
+        waiting = [each for each in waiting if each not in found and each.prompt_left > 1]
+        work = min(self._prompt_work(seconds, steps * self._usual(batch)), most)
         if firsts or (waiting and work > 0 and self._mixes >= 0.5):
             self._worked += work
         if not steps or self._mixes < 0.5:
