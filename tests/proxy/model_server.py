@@ -107,7 +107,7 @@ class _Service:
             "completion_tokens": count,
             "total_tokens": 7 + count,
         }
-        watch = asyncio.ensure_future(reader.read(1))
+        watch = asyncio.ensure_future(_closed(reader))
         working = asyncio.ensure_future(
             self.tokens(asked, how, chat=chat, usage=usage, writer=writer, record=record)
         )
@@ -184,6 +184,12 @@ class _Service:
         writer.write(b"0\r\n\r\n")
         record["end"] = "complete"
         await writer.drain()
+
+
+async def _closed(reader) -> None:
+    """Wait for the end of what a client sends, and take nothing of its next request."""
+    while not (reader.at_eof() or reader.exception()):
+        await asyncio.sleep(0.005)
 
 
 def reply(writer, status: int, data: object, headers: dict | None = None) -> None:

@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 import socket
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -153,9 +154,10 @@ async def passed(pieces: list[bytes], *, usage_asked: bool) -> tuple[bytes, int]
     client_connection = ClientConnection(lambda request: None, set())
     client_connection.connection_made(Transport())
     client = ClientRequest(client_connection)
-    exchange, request = Exchange(), Counted()
-    answer = MeteredAnswer(client, request, exchange, ended=int, usage_asked=usage_asked)
-    answer._measure = lambda **_: ENERGY
+    exchange = Exchange()
+    request: Any = Counted()
+    answer = MeteredAnswer(client, request, exchange, ended=lambda: None, usage_asked=usage_asked)
+    answer._measure = lambda **_: ENERGY  # type: ignore[method-assign]
     connection = Connection("x", 600.0)
     connection.connection_made(Transport())
     exchange.connection = connection
@@ -316,7 +318,8 @@ def test_a_whole_answer_stays_as_it_was_written():
         found = post(proxy.port, b'{"model": "m"}')
     assert ADDED.sub(b"", body_of(found)) == text
     assert b"x-a: 1\r\nx-a: 2\r\n" in found
-    assert float(re.search(rb"zeus-energy-joules: (\S+)", found)[1]) > 0
+    (joules,) = re.findall(rb"zeus-energy-joules: (\S+)", found)
+    assert float(joules) > 0
 
 
 @pytest.mark.parametrize(

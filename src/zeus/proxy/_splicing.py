@@ -7,6 +7,7 @@ written again is the same to a parser, but no longer the same bytes.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from json.decoder import WHITESPACE, scanstring  # type: ignore[attr-defined]
 from typing import NamedTuple
@@ -66,4 +67,5 @@ def _member(text: str, at: int, name: str) -> _Member:
 
 
 def _skip(text: str, at: int) -> int:
-    return WHITESPACE.match(text, at).end()
+    found: re.Match[str] = WHITESPACE.match(text, at)
+    return found.end()

@@ -138,7 +138,8 @@ def _column(selection: Selection, name: str) -> Column[BoardRow]:
 
 
 def _model(row: BoardRow) -> Content:
-    below = [each for each in (row.gpu, row.task, row.setting) if each]
+    setting = row.setting.replace("\u2264 ", "\u2264\u00a0")  # "batch ≤ 64" stays in one line
+    below = [each for each in (row.gpu, row.task, setting) if each]
     below += ["simulated energy"] if row.simulated else []
     below += [counted(row.failures, "failure")] if row.failures else []
     return join(

@@ -229,9 +229,9 @@ def _energy(view: dict[str, Any], answer: dict[str, Any]) -> Markup:
     if tokens:
         parts.append(f" for {tokens} tokens ({energy_text(energy['joules'] / tokens)} per token)")
     if energy["method"]:
-        parts.append(tag("span", " ", energy["method"], class_="why"))
+        parts.append(tag("span", ", ", energy["method"], class_="why"))
     if energy["simulated"] and "simulated" not in energy["method"].lower():
-        parts.append(tag("span", " simulated", class_="why"))
+        parts.append(tag("span", ", simulated", class_="why"))
     return tag("p", *parts, class_="energy")
 
 
