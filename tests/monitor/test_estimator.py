@@ -8,12 +8,12 @@ import statistics
 from typing import Any
 
 import pytest
+from tests.monitor.accuracy import IN_STEP, LIVE_POWER, SECOND_MEAN, STEPS, TURNS
 from tests.monitor.worlds import (
     Load,
     Outcome,
     Scenario,
     Window,
-    in_turns,
     inside_only,
     irregular,
     length,
@@ -29,11 +29,6 @@ from zeus.monitor._edges import WindowEdges
 from zeus.monitor._refreshes import RefreshModel
 from zeus.monitor._response import Response
 
-STEPS = in_turns(forward=250.0, backward=320.0, update=120.0)
-TURNS = in_turns(one=150.0, other=300.0)
-SECOND_MEAN = Sensors(Sensor(period=0.1), Sensor(period=0.1, window=1.0))
-LIVE_POWER = Sensors(Sensor(period=0.1), Sensor())
-IN_STEP = Sensors(Sensor(period=0.1, phase=0.3), Sensor(period=0.1, phase=0.3, window=0.025))
 JITTER = Sensors(Sensor(period=0.1, jitter=0.0025), Sensor(period=0.1, window=0.025, jitter=0.0025))
 
 
