@@ -80,6 +80,34 @@ def test_every_command_and_option_is_documented():
             assert re.search(rf"[`[| ]{option}\b", section[1]), f"zeus {name} {option} is missing"
 
 
+def actions(parser, option):
+    """The actions of an option, in a command and those below it."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for own in action.choices.values():
+                yield from actions(own, option)
+        elif option in action.option_strings:
+            yield action
+
+
+@pytest.mark.parametrize(
+    ("option", "values", "metavars"),
+    [
+        ("--json", 0, {None}),
+        ("--output", None, {"FILE", "DIR"}),
+        ("--figure", None, {"FILE"}),
+        ("--job", None, {"NAME"}),
+        ("--slowdown", None, {"FACTOR"}),
+        ("--max-slowdown", None, {"FACTOR"}),
+    ],
+)
+def test_an_option_means_the_same_in_all_commands(option, values, metavars):
+    found = [each for parser in subparsers().values() for each in actions(parser, option)]
+    assert found
+    assert {action.nargs for action in found} == {values}
+    assert {action.metavar for action in found} <= metavars
+
+
 def test_the_list_of_commands_is_that_of_the_help():
     text = DOCUMENTATION.read_text(encoding="utf-8")
     listed = re.findall(r"^\| \[`zeus ([a-z-]+)`\]\(#zeus-\1\) \| (.*) \|$", text, re.M)
