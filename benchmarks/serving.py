@@ -102,7 +102,7 @@ def everywhere(factors: Sequence[float]) -> dict[str, Any]:
         name: numbers(studied(chosen, factors, workload))
         for name, (workload, chosen) in serving_worlds.worlds().items()
     }
-    found["random worlds"] = serving_worlds.in_random_worlds(range(200, 260), factors)
+    found["random worlds"] = serving_worlds.in_random_worlds(range(300, 340), factors)
     found["saved at any load, %"] = {
         name: round(100 * saved, 2) for name, saved in serving_worlds.any_load()
     }

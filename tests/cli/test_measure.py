@@ -96,19 +96,19 @@ def test_json_holds_the_measurement_and_the_command(tmp_path):
     file = tmp_path / "out.json"
     before = datetime.datetime.now(datetime.UTC)
     done = zeus(
-        "measure", "--output", str(file), "--gpus", "1", "--", "sh", "-c", "sleep 0.1; exit 4",
+        "measure", "--output", str(file), "--gpus", "1", "--", "sh", "-c", "sleep 0.5; exit 4",
         ZEUS_SIMULATE="v100x2",
     )  # fmt: skip
     assert done.returncode == 4
     record = json.loads(file.read_text())
-    assert record["command"] == ["sh", "-c", "sleep 0.1; exit 4"]
+    assert record["command"] == ["sh", "-c", "sleep 0.5; exit 4"]
     assert record["exit_code"] == 4
     assert record["signal"] is None
     started_at = datetime.datetime.fromisoformat(record["started_at"])
     assert before <= started_at <= datetime.datetime.now(datetime.UTC)
     assert started_at.utcoffset() == datetime.timedelta(0)
     measurement = Measurement.from_dict(record)
-    assert measurement.time >= 0.1
+    assert measurement.time >= 0.5
     assert list(measurement.gpu_energy) == [1]
     assert measurement.gpu_energy[1] == pytest.approx(250 * measurement.time, rel=0.05)
     assert stat.S_IMODE(file.stat().st_mode) & 0o600 == 0o600

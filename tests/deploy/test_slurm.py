@@ -321,7 +321,7 @@ class TestInSlurm:
         assert answer(job) == 0
         assert end(job) == 0
         show = lambda: cluster.node.command("scontrol", "show", "node")  # noqa: E731
-        cluster.wait_for(lambda: "State=IDLE" in show(), "an idle node")
+        cluster.wait_for(lambda: "State=IDLE " in show(), "a node whose epilog has ended")
         assert "DRAIN" not in show()
         cluster.start_agent()
         assert (cluster.jobs(), cluster.limits()) == ([], [DEFAULT_LIMIT] * 4)

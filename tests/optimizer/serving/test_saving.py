@@ -60,7 +60,7 @@ def stated_and_true(traffic: Traffic) -> tuple[float, float, float]:
 )
 def test_stated_savings_are_near_the_truth(traffic):
     measured, predicted, true = stated_and_true(traffic)
-    # Of six points, most is that the prediction for the highest clock is too high.
+    # Most is that the prediction of how much longer tokens take is too high.
     assert abs(measured - true) < 0.065
     assert abs(predicted - true) < 0.075
 
