@@ -98,7 +98,7 @@ def test_a_bound_that_cannot_be_checked_is_refused():
 def test_how_long_the_oldest_request_waits_follows_from_what_arrives():
     names, counts = SERVERS["vLLM"], ServerCounts()
     observer = MetricsObserver(Page(page(counts, names)), BOUNDS)
-    seconds = 0.0
+    seconds = -3.0  # of a clock that may begin anywhere
 
     def wait(arrived=0, begun=0):
         """Seconds at the end of the next interval, in which requests arrive and others begin."""

@@ -64,11 +64,12 @@ def test_every_approach_is_compared_with_the_default():
         controllers={"half": maker},
     )
     by_name = {each.approach: each for each in found.outcomes}
-    assert set(by_name) == {
-        "default", "static", "best static", "best per phase", "oracle", "half",
-    }  # fmt: skip
+    best = {"best static", "best per phase", "oracle", "oracle, minutes kept"}
+    assert set(by_name) == {"default", "static", *best, "half"}
     assert by_name["default"].saved == 0
     assert by_name["oracle"].of_oracle == pytest.approx(1)
+    assert 0 <= by_name["oracle, minutes kept"].saved <= by_name["oracle"].saved
+    assert by_name["oracle, minutes kept"].kept >= by_name["default"].kept - 0.01
     statics = [each for each in found.outcomes if each.approach == "static"]
     assert len(statics) == len(Runs(V100, TRAFFIC, 2).clocks())
     assert by_name["half"].setting is None

@@ -99,7 +99,7 @@ class MetricsObserver:
             generated_tokens=difference.get("generated", 0.0),
             running=(counts.running + before.running) / 2,
             waiting=waiting,
-            oldest_wait=now - (self._queue.oldest or now) if counts.queues == 1 else None,
+            oldest_wait=self._queue.wait(now) if counts.queues == 1 else None,
             latencies={
                 name: _distribution(before.histograms.get(name), histogram)
                 for name, histogram in counts.histograms.items()
@@ -147,9 +147,8 @@ class _Queue:
     """Since when requests wait that are answered in the order in which they arrive."""
 
     def __init__(self) -> None:
-        #: No later than when the oldest of those that wait has arrived; `None` if none waits.
-        self.oldest: float | None = None
         self._arrivals: deque[tuple[float, int]] = deque()
+        self._waiting = 0
 
     def add(self, begin: float, arrived: int, waiting: int) -> None:
         """Record how many requests arrived since an instant, and how many wait now."""
@@ -158,7 +157,11 @@ class _Queue:
         known = sum(number for _, number in self._arrivals)
         while len(self._arrivals) > 1 and known - self._arrivals[0][1] >= waiting:
             known -= self._arrivals.popleft()[1]
-        self.oldest = self._arrivals[0][0] if waiting else None
+        self._waiting = waiting
+
+    def wait(self, now: float) -> float:
+        """Return the seconds for which the oldest request has waited, at most; 0 if none waits."""
+        return now - self._arrivals[0][0] if self._waiting else 0.0
 
 
 def _distribution(before: Histogram | None, now: Histogram) -> Latencies:

@@ -30,7 +30,7 @@ class Outcome:
 
     Attributes:
         approach: "default", "static", "controller" or another name of a controller, "best static",
-            "best per phase" or "oracle".
+            "best per phase", "oracle" or "oracle, minutes kept".
         factor: Bounds in units of the default's percentiles.
         setting: Clocks in MHz; `None` if they changed.
         energy: Joules of all replicas.
@@ -198,6 +198,7 @@ def _under(
             ("best static", oracle.static),
             ("best per phase", oracle.phases),
             ("oracle", oracle.best),
+            ("oracle, minutes kept", oracle.steady),
         ):
             found.append((name, setting, runs.static(setting)))
     if "controller" in approaches:
