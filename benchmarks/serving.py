@@ -172,6 +172,11 @@ def _rows(name: str, result: Study, row: Any, ours: str) -> Iterator[Row]:
             TASK, "saving, of the oracle's", case, "ratio", {ours: best.of_oracle},
             target=OF_ORACLE[factor], at_least=True, **more,
         )  # fmt: skip
+        steady = mine["oracle, minutes kept"].saved
+        yield row(
+            TASK, "saving, of an oracle's that keeps the minutes", case, "ratio",
+            {ours: best.saved / steady if steady > 0 else None},
+        )  # fmt: skip
         lost = 100 * (mine["default"].kept - best.kept)
         yield row(
             TASK, "kept minutes fewer than the default", case, "points", {ours: lost}, target=1
