@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -115,6 +116,23 @@ class AgentRig:
         assert self.agent is not None
         self.agent.send_signal(signal.SIGTERM)
         return self._reap()
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Let the agent hang: all its threads are stopped, which takes until the last one runs."""
+        assert self.agent is not None
+        tasks = Path(f"/proc/{self.agent.pid}/task")
+        self.agent.send_signal(signal.SIGSTOP)
+        wait_until(
+            lambda: (
+                {(task / "stat").read_text().rpartition(") ")[2][0] for task in tasks.iterdir()}
+                == {"T"}
+            )
+        )
+        try:
+            yield
+        finally:
+            self.agent.send_signal(signal.SIGCONT)
 
     def _reap(self) -> str:
         assert self.agent is not None
