@@ -19,9 +19,7 @@ from zeus.errors import CapabilityError
 from zeus.telemetry._owners import OWNER_LABELS, Owner, owner_in
 
 _COARSE = 0.1  # seconds
-_AGENT_TIMEOUT = (
-    1.0  # seconds: Prometheus waits for ten by default, an agent answers in less than 1 ms
-)
+_AGENT_TIMEOUT = 1.0  # seconds; Prometheus waits for ten, and an agent answers within 1 ms
 
 
 @dataclass(frozen=True)

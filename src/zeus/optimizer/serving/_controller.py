@@ -36,11 +36,11 @@ _TOLERATED = 1.02  # slowdown where a bound leaves no slack
 _SPARE_SHARE = 0.35  # share of the budget to aim at over all loads
 _TYPICAL_EVERY = 20  # uses after which that is computed again
 _UNUSUAL = 1.5  # of the median time per token, beyond which answers stand still
-_GAIN = 0.005  # share of power that a change must save
+_GAIN = 0.005  # share of energy that a change must save
 _COARSE = 4  # rungs between settings for prompts that are tried at once, far from the present one
 _STEPS = 2  # below the lowest setting that was tried, for the next trial
 _FAMILIAR = 600.0  # seconds until it is known how long queues become
-_BOLD = 0.1  # share of the time that there is which may be lost before that
+_BOLD = 0.1  # share of the time that a bound leaves that may be lost at the beginning
 _THREAT = 0.4  # share of a bound that a request may wait, with the work before it
 
 
@@ -241,7 +241,7 @@ class Controller:
         if isinstance(allowed, str):
             return self._decision((0, 0), allowed)
         known = self.knowledge
-        best: tuple[float, tuple[int, int]] | None = None
+        best: tuple[Prediction, tuple[int, int]] | None = None
         current = math.inf
         for rungs in self._candidates():
             predicted = known.predict(demand, *rungs, apart=self._apart)
@@ -251,11 +251,12 @@ class Controller:
             ):
                 if rungs == self._rungs:
                     current = predicted.cost
-                if best is None or predicted.cost < best[0]:
-                    best = predicted.cost, rungs
-        if best is None or current <= best[0] * (1 + _GAIN):
+                if best is None or predicted.cost < best[0].cost:
+                    best = predicted, rungs
+        if best is None or current <= best[0].cost * (1 + _GAIN):
             return self._decision(self._rungs, "kept: nothing saves more within the bounds")
-        return self._decision(best[1], f"least energy within the bounds, {best[0]:.0f} W predicted")
+        watts = best[0].power
+        return self._decision(best[1], f"least energy within the bounds, {watts:.0f} W predicted")
 
     def _candidates(self) -> Iterable[tuple[int, int]]:
         """Return settings near the present one.

@@ -143,7 +143,7 @@ class Steering:
         if interval.setting is not None and not self.observe:
             held = interval.setting
         self.report.add(interval)
-        self.report.held(interval.begin, self.decision)
+        self.report.held(interval.begin, self.decision)  # the first setting is no decision's result
         try:
             self.decision = self.controller.decide(interval)
         except (ArithmeticError, ValueError) as error:
